@@ -15,13 +15,19 @@ to the active controller alone: a new controller gives each broker that is not f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.decisions import (
+    epoch_of_registration,
+    fences_by_record,
+    knows_its_registration,
+    may_elect_unclean,
+)
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partitions import Rules, with_broker, without_broker
 from system_under_test.kraft.controller.refused import Refused
@@ -32,6 +38,7 @@ from system_under_test.kraft.records.metadata import (
     PartitionRecord,
     Record,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
 )
 
 HEARTBEAT_INTERVAL_S = 2.0
@@ -97,9 +104,16 @@ class Session:
 
 
 class Sessions:
-    """The heartbeats of brokers, at the active controller.  Made anew when a node becomes active."""
+    """The heartbeats of brokers, at the active controller.  Made anew when a node becomes active.
 
-    def __init__(self, image: Image, now_s: float) -> None:
+    bugs: planted ones (`decisions.py`).  timeout_s: how long a broker may be silent.
+    """
+
+    def __init__(
+        self, image: Image, now_s: float, bugs: Collection[str] = (), timeout_s: float = SESSION_TIMEOUT_S
+    ) -> None:
+        self.bugs = bugs
+        self._timeout_s = timeout_s
         self._by_broker = {number: Session(now_s) for number, broker in image.brokers.items() if not broker.fenced}
 
     def of(self, broker: int, now_s: float) -> Session:
@@ -108,7 +122,7 @@ class Sessions:
     def live(self, broker: int, now_s: float) -> bool:
         """Whether the broker was heard of within a session."""
         session = self._by_broker.get(broker)
-        return session is not None and now_s < session.heard_s + SESSION_TIMEOUT_S
+        return session is not None and now_s < session.heard_s + self._timeout_s
 
     def forget(self, broker: int) -> None:
         self._by_broker.pop(broker, None)
@@ -116,7 +130,7 @@ class Sessions:
     def next_deadline_s(self, image: Image) -> float | None:
         """When the next broker that is not fenced has been silent for too long; None without such a broker."""
         waiting = [s.heard_s for number, s in self._by_broker.items() if _is_unfenced(image, number)]
-        return min(waiting) + SESSION_TIMEOUT_S if waiting else None
+        return min(waiting) + self._timeout_s if waiting else None
 
     def stale(self, image: Image, now_s: float) -> list[int]:
         """The brokers that are to be fenced, by id."""
@@ -135,18 +149,22 @@ class Sessions:
 def register(image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float) -> list[Record]:
     """The records of a registration.  next_offset: the offset of the first of them, which is the broker's epoch.
 
-    Raises Refused if another incarnation of the broker is alive.
+    Raises Refused if another incarnation of the broker is alive, if a directory is another broker's, or if the broker
+    does not support a feature at the level that the cluster uses.
     """
     known = image.brokers.get(request.broker)
     if known is not None and known.incarnation_id != request.incarnation and sessions.live(request.broker, now_s):
         words = f"Another broker is registered with id {request.broker}, and its session has not expired."
         raise Refused(ErrorCode.duplicate_broker_registration, words)
+    _require_own_directories(image, request)
+    _require_features(image, request)
     again = known is not None and known.incarnation_id == request.incarnation
+    epoch = epoch_of_registration(next_offset, None if known is None else known.broker_epoch, sessions.bugs)
     record = RegisterBrokerRecord(
         request.broker,
         incarnation_id=request.incarnation,
         # A repeated request of the same incarnation keeps its epoch: the answer to the first was lost (KAFKA-16952).
-        broker_epoch=known.broker_epoch if again and known is not None else next_offset,
+        broker_epoch=known.broker_epoch if again and known is not None else epoch,
         endpoints=request.endpoints,
         features=request.features,
         rack=request.rack,
@@ -157,9 +175,23 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
     records: list[Record] = [record]
     unclean = known is not None and not again and request.previous_epoch != known.broker_epoch
     if known is not None and not again:
-        records += _leave(image, request.broker, lost_data=unclean)
+        records += _leave(image, request.broker, sessions.bugs, lost_data=unclean)
     sessions.forget(request.broker)
     return records
+
+
+def epoch_in(records: Iterable[Record]) -> int:
+    """The broker epoch in the records of a registration."""
+    return next(record.broker_epoch for record in records if isinstance(record, RegisterBrokerRecord))
+
+
+def unregister(image: Image, sessions: Sessions, number: int) -> list[Record]:
+    """The records that take a broker out of the cluster.  Raises Refused if it is not registered."""
+    broker = image.brokers.get(number)
+    if broker is None:
+        raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
+    sessions.forget(number)
+    return [*_leave(image, number, sessions.bugs), UnregisterBrokerRecord(number, broker.broker_epoch)]
 
 
 def heartbeat(
@@ -175,7 +207,7 @@ def heartbeat(
     before, after = _next_state(image, sessions, broker, request, session)
     if after is BrokerState.CONTROLLED_SHUTDOWN and before is not after:
         session.shutdown_offset = end_offset
-    return list(_transition(image, broker, before, after)), after
+    return list(_transition(image, broker, before, after, sessions.bugs)), after
 
 
 def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
@@ -184,8 +216,27 @@ def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
     for number in sessions.stale(image, now_s):
         sessions.forget(number)
         broker = image.brokers[number]
-        return list(_transition(image, broker, BrokerState.UNFENCED, BrokerState.FENCED))
+        records = list(_transition(image, broker, BrokerState.UNFENCED, BrokerState.FENCED, sessions.bugs))
+        return records if fences_by_record(sessions.bugs) else records[1:]
     return []
+
+
+def _require_own_directories(image: Image, request: Registration) -> None:
+    if len(set(request.log_dirs)) != len(request.log_dirs):
+        raise Refused(ErrorCode.invalid_registration, "A directory is named twice.")
+    for other in image.brokers.values():
+        if other.broker_id != request.broker and (shared := set(other.log_dirs) & set(request.log_dirs)):
+            words = f"Directory {min(shared)} belongs to broker {other.broker_id}."
+            raise Refused(ErrorCode.invalid_registration, words)
+
+
+def _require_features(image: Image, request: Registration) -> None:
+    """A feature that a broker does not name is one that it supports at level 0 alone, which is: not in use."""
+    supported = {each.name: range(each.level_min, each.level_max + 1) for each in request.features}
+    for name, level in sorted(image.features.items()):
+        if level not in supported.get(name, range(1)):
+            words = f"Broker {request.broker} does not support {name} at level {level}."
+            raise Refused(ErrorCode.unsupported_version, words)
 
 
 def require_broker(image: Image, number: int, epoch: int) -> RegisterBrokerRecord:
@@ -204,7 +255,9 @@ def state_of(broker: RegisterBrokerRecord) -> BrokerState:
     return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
 
 
-def rules_of(image: Image, topic: str, *, but: int | None = None, also: int | None = None) -> Rules:
+def rules_of(
+    image: Image, topic: str, bugs: Collection[str] = (), *, but: int | None = None, also: int | None = None
+) -> Rules:
     """The rules of a topic's partitions.  but, also: a broker that cannot lead, or can, whatever its registration is.
 
     Decisions about a broker's change are taken before its record is applied.
@@ -217,7 +270,12 @@ def rules_of(image: Image, topic: str, *, but: int | None = None, also: int | No
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
     minimum = int(image.configs(topic).get(MIN_INSYNC, "1"))
-    return Rules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1)
+    return Rules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1, bugs)
+
+
+def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:
+    """Whether a partition of the topic gets a leader that is not in sync rather than none."""
+    return may_elect_unclean(image.configs(topic).get(UNCLEAN_ELECTION) == "true", bugs)
 
 
 def leads_anything(image: Image, number: int) -> bool:
@@ -231,8 +289,7 @@ def _next_state(
     if before is BrokerState.FENCED:
         if request.wants_shutdown:
             return before, BrokerState.SHUTDOWN_NOW
-        # On a busy log the broker never reaches the end; its own registration is what it must know (KAFKA-13959).
-        caught_up = request.metadata_offset >= broker.broker_epoch
+        caught_up = knows_its_registration(request.metadata_offset, broker.broker_epoch, sessions.bugs)
         return before, BrokerState.UNFENCED if not request.wants_fence and caught_up else BrokerState.FENCED
     if before is BrokerState.UNFENCED:
         if request.wants_fence:
@@ -247,7 +304,7 @@ def _next_state(
 
 
 def _transition(
-    image: Image, broker: RegisterBrokerRecord, before: BrokerState, after: BrokerState
+    image: Image, broker: RegisterBrokerRecord, before: BrokerState, after: BrokerState, bugs: Collection[str]
 ) -> Iterator[Record]:
     if before is after:
         return
@@ -255,32 +312,32 @@ def _transition(
     match after:
         case BrokerState.UNFENCED:
             yield BrokerRegistrationChangeRecord(number, epoch, fenced=UNFENCE)
-            yield from _join(image, number)
+            yield from _join(image, number, bugs)
         case BrokerState.CONTROLLED_SHUTDOWN:
             yield BrokerRegistrationChangeRecord(number, epoch, in_controlled_shutdown=1)
-            yield from _leave(image, number)
+            yield from _leave(image, number, bugs)
         case BrokerState.FENCED | BrokerState.SHUTDOWN_NOW if before is not BrokerState.FENCED:
             yield BrokerRegistrationChangeRecord(number, epoch, fenced=FENCE)
-            yield from _leave(image, number)
+            yield from _leave(image, number, bugs)
 
 
-def _leave(image: Image, number: int, *, lost_data: bool = False) -> Iterator[Record]:
+def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool = False) -> Iterator[Record]:
     """The changes of all partitions when a broker can neither lead nor be in sync any more."""
     for topic, partition in _partitions(image):
         if number in (*partition.isr, *(partition.elr or ()), partition.leader):
-            rules = rules_of(image, topic, but=number)
-            unclean = image.configs(topic).get(UNCLEAN_ELECTION) == "true"
+            rules = rules_of(image, topic, bugs, but=number)
+            unclean = elects_unclean(image, topic, bugs)
             record = without_broker(partition, number, rules, unclean=unclean, lost_data=lost_data)
             if record is not None:
                 yield record
 
 
-def _join(image: Image, number: int) -> Iterator[Record]:
+def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[Record]:
     """The changes of all partitions when a broker can lead again."""
     for topic, partition in _partitions(image):
         if number in partition.replicas:
-            unclean = image.configs(topic).get(UNCLEAN_ELECTION) == "true"
-            record = with_broker(partition, rules_of(image, topic, also=number), unclean=unclean)
+            unclean = elects_unclean(image, topic, bugs)
+            record = with_broker(partition, rules_of(image, topic, bugs, also=number), unclean=unclean)
             if record is not None:
                 yield record
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.records.metadata import FeatureLevelRecord, encode
+from system_under_test.kraft.records.metadata import FeatureLevelRecord, FeatureRange, encode
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -27,6 +27,11 @@ SUPPORTED: Mapping[str, range] = {
     "transaction.version": range(3),
 }
 """The levels of each feature that this software understands.  Level 0 means that the feature is not in use."""
+
+
+def supported_ranges() -> tuple[FeatureRange, ...]:
+    """SUPPORTED as a broker reports it when it registers."""
+    return tuple(FeatureRange(name, levels[0], levels[-1]) for name, levels in SUPPORTED.items())
 
 
 def why_not_served(image: Image) -> str | None:

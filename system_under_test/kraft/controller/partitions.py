@@ -23,6 +23,12 @@ from enum import Enum
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.decisions import (
+    last_known_may_lead,
+    lost_replicas,
+    proposal_is_old,
+    reassignment_is_done,
+)
 from system_under_test.kraft.controller.image import changed
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
@@ -56,11 +62,13 @@ class Rules:
 
     alive: whether a broker can lead: registered, not fenced, not shutting down.
     min_insync: `min.insync.replicas` of the topic.  elr: whether eligible leader replicas are kept (KIP-966).
+    bugs: planted ones (`decisions.py`).
     """
 
     alive: Callable[[int], bool]
     min_insync: int = 1
     elr: bool = False
+    bugs: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: Rules) -> Partitio
         adding=partition.adding if wanted.adding is None else wanted.adding,
         recovery_state=partition.recovery_state if wanted.recovery_state is None else wanted.recovery_state,
     )
-    target = _finish_reassignment(target)
+    target = _finish_reassignment(target, rules.bugs)
     target = _with_elr(partition, target, wanted.unclean_shutdown, rules)
     target = _elect(target, wanted.election, rules)
     if not target.isr and not rules.elr:
@@ -101,13 +109,13 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: Rules) -> Partitio
     return _difference(partition, target, leader=None if target.leader == partition.leader else target.leader)
 
 
-def _finish_reassignment(target: PartitionRecord) -> PartitionRecord:
+def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> PartitionRecord:
     """End the reassignment once all replicas that shall remain are in sync (KAFKA-15665)."""
     if not target.adding and not target.removing:
         return target
     remaining = tuple(replica for replica in target.replicas if replica not in target.removing)
     in_sync = tuple(replica for replica in target.isr if replica not in target.removing)
-    if not remaining or not set(remaining) <= set(in_sync):
+    if not remaining or not reassignment_is_done(remaining, in_sync, bugs):
         return target
     return replace(target, replicas=remaining, isr=in_sync, removing=(), adding=())
 
@@ -119,7 +127,8 @@ def _with_elr(
         return target
     if len(target.isr) >= min(rules.min_insync, len(target.replicas)):
         return replace(target, elr=None, last_known_elr=None)
-    eligible = _ordered({*(before.elr or ()), *before.isr} - set(target.isr) - set(unclean_shutdown), target.replicas)
+    lost = lost_replicas(unclean_shutdown, rules.bugs)
+    eligible = _ordered({*(before.elr or ()), *before.isr} - set(target.isr) - lost, target.replicas)
     known = _ordered(set(before.last_known_elr or ()) | {*(before.elr or ()), *before.isr}, target.replicas)
     last_known = tuple(replica for replica in known if replica not in eligible and replica not in target.isr)
     return replace(target, elr=eligible or None, last_known_elr=last_known or None)
@@ -142,7 +151,8 @@ def _elect(target: PartitionRecord, election: Election, rules: Rules) -> Partiti
         if can_lead(replica):
             return _led_by(target, replica)
     last_known = target.last_known_elr or ()
-    if rules.elr and not target.isr and not target.elr and len(last_known) == 1 and rules.alive(last_known[0]):
+    nobody_left = rules.elr and not target.isr and not target.elr and len(last_known) == 1
+    if nobody_left and last_known_may_lead(rules.alive(last_known[0]), rules.bugs):
         return _uncleanly_led_by(target, last_known[0])
     if election is Election.UNCLEAN:
         for replica in candidates:
@@ -217,7 +227,10 @@ class AlterPartition:
 
 
 def why_refused(
-    partition: PartitionRecord | None, request: AlterPartition, is_eligible: Callable[[IsrMember], bool]
+    partition: PartitionRecord | None,
+    request: AlterPartition,
+    is_eligible: Callable[[IsrMember], bool],
+    bugs: Collection[str] = (),
 ) -> ErrorCode | None:
     """The error that refuses the proposal, None if it can be taken.  The order of the checks is Kafka's.
 
@@ -234,7 +247,7 @@ def why_refused(
     isr = [member.broker for member in request.isr]
     if request.leader != partition.leader:
         return ErrorCode.invalid_request
-    if request.partition_epoch < partition.partition_epoch:
+    if proposal_is_old(request.partition_epoch, partition.partition_epoch, bugs):
         return ErrorCode.invalid_update_version
     if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or request.leader not in isr:
         return ErrorCode.invalid_request

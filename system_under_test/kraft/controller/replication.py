@@ -10,13 +10,14 @@ allocate_producer_ids(image, ...)    -> (records, the first id of a block)     K
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.brokers import require_broker, rules_of
+from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.image import Image, changed
 from system_under_test.kraft.controller.partitions import (
     ANY_BROKER_EPOCH,
@@ -54,7 +55,11 @@ class PartitionAnswer:
 
 
 def alter_partitions(
-    image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, AlterPartition]]
+    image: Image,
+    broker: int,
+    broker_epoch: int,
+    wanted: Sequence[tuple[UUID, int, AlterPartition]],
+    bugs: Collection[str] = (),
 ) -> tuple[list[bytes], list[PartitionAnswer]]:
     """Take the in-sync sets that a leader proposes, partition by partition.  wanted: (topic id, partition, proposal).
 
@@ -70,27 +75,28 @@ def alter_partitions(
             answers.append(PartitionAnswer(topic_id, number, ErrorCode.unknown_topic_id))
             continue
         partition = topic.partitions.get(number)
-        error = why_refused(partition, proposal, lambda member: _may_be_in_sync(image, member))
+        error = why_refused(partition, proposal, lambda member: _is_eligible(image, member, bugs), bugs)
         if error is not None or partition is None:
             answers.append(PartitionAnswer(topic_id, number, error or ErrorCode.unknown_topic_or_partition))
             continue
         isr = tuple(member.broker for member in proposal.isr)
         aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
-        record = change(partition, aim, rules_of(image, topic.name))
+        record = change(partition, aim, rules_of(image, topic.name, bugs))
         records += _encoded(record)
         answers.append(PartitionAnswer(topic_id, number, now=_after(partition, record)))
     return records, answers
 
 
-def _may_be_in_sync(image: Image, member: IsrMember) -> bool:
+def _is_eligible(image: Image, member: IsrMember, bugs: Collection[str]) -> bool:
     broker = image.brokers.get(member.broker)
-    if broker is None or broker.fenced or broker.in_controlled_shutdown:
+    if broker is None or not may_be_in_sync(broker.fenced, broker.in_controlled_shutdown, bugs):
         return False
-    return member.broker_epoch in (ANY_BROKER_EPOCH, broker.broker_epoch)
+    any_epoch = member.broker_epoch == ANY_BROKER_EPOCH
+    return any_epoch or is_this_incarnation(member.broker_epoch, broker.broker_epoch, bugs)
 
 
 def elect_leaders(
-    image: Image, wanted: Sequence[tuple[str, int]] | None, election: Election
+    image: Image, wanted: Sequence[tuple[str, int]] | None, election: Election, bugs: Collection[str] = ()
 ) -> tuple[list[bytes], list[PartitionAnswer]]:
     """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
 
@@ -112,7 +118,7 @@ def elect_leaders(
             if wanted is not None:
                 answers.append(PartitionAnswer(name, number, ErrorCode.election_not_needed, "It has this leader."))
             continue
-        record = change(partition, Wanted(election=election), rules_of(image, name))
+        record = change(partition, Wanted(election=election), rules_of(image, name, bugs))
         now = _after(partition, record)
         if preferred and now.leader != partition.replicas[0]:
             words = "The preferred replica is not in sync, or its broker is not available."
@@ -127,7 +133,11 @@ def elect_leaders(
 
 
 def reassign_partitions(
-    image: Image, wanted: Sequence[tuple[str, int, Sequence[int] | None]]
+    image: Image,
+    wanted: Sequence[tuple[str, int, Sequence[int] | None]],
+    bugs: Collection[str] = (),
+    *,
+    factor_may_change: bool = True,
 ) -> tuple[list[bytes], list[PartitionAnswer]]:
     """Begin, change or cancel reassignments.  wanted: (topic, partition, replicas); replicas None: cancel.
 
@@ -139,8 +149,8 @@ def reassign_partitions(
     for name, number, replicas in wanted:
         try:
             partition = _existing(image, name, number)
-            _check_target(image, partition, replicas)
-            record = reassign(partition, replicas, rules_of(image, name))
+            _check_target(image, partition, replicas, factor_may_change)
+            record = reassign(partition, replicas, rules_of(image, name, bugs))
         except Refused as refused:
             answers.append(PartitionAnswer(name, number, refused.error, refused.message))
         except NothingInSync as problem:
@@ -176,7 +186,9 @@ def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple
     return [encode(ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK))], first
 
 
-def _check_target(image: Image, partition: PartitionRecord, replicas: Sequence[int] | None) -> None:
+def _check_target(
+    image: Image, partition: PartitionRecord, replicas: Sequence[int] | None, factor_may_change: bool
+) -> None:
     """Raises Refused if the partition cannot get these replicas."""
     if replicas is None:
         if not partition.adding and not partition.removing:
@@ -187,6 +199,10 @@ def _check_target(image: Image, partition: PartitionRecord, replicas: Sequence[i
         raise Refused(ErrorCode.invalid_replica_assignment, words)
     if unknown := [broker for broker in replicas if broker not in image.brokers]:
         raise Refused(ErrorCode.invalid_replica_assignment, f"Broker {unknown[0]} is not registered.")
+    factor = sum(replica not in partition.adding for replica in partition.replicas)
+    if not factor_may_change and len(replicas) != factor:
+        words = f"The partition has {factor} replicas, and {len(replicas)} are wanted."
+        raise Refused(ErrorCode.invalid_replication_factor, words)
 
 
 def _require_each_once(partitions: Iterable[tuple[str | UUID, int]]) -> None:

@@ -5,8 +5,8 @@
     delete_topics(image, wanted)           -> (records, one result per topic)
 
 Every topic is judged by itself, and the records of those accepted form one atomic batch: Topic, its Config records,
-then its Partition records.  Replicas are dealt round robin over the brokers by id, each topic beginning one broker
-further than the one before it, so leaders (the first replica) spread evenly; all replicas start in sync.
+then its Partition records.  `placement.py` deals the replicas, each topic beginning one broker further than the one
+before it.  Replicas on brokers that are alive start in sync, and the first of them leads.
 A deleted topic takes its partitions and configs along; one record says so.
 """
 
@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.placement import Candidate, place
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_UUID,
@@ -72,15 +73,15 @@ class TopicResult:
 def create_topics(
     image: Image,
     wanted: Sequence[NewTopic],
-    brokers: Iterable[int],
+    brokers: Iterable[Candidate],
     new_id: Callable[[], UUID],
     *,
     validate_only: bool = False,
 ) -> tuple[list[bytes], list[TopicResult]]:
-    """brokers: ids that can hold replicas.  new_id: a fresh topic id at each call.
+    """new_id: a fresh topic id at each call.
 
     Results stand in the order of the request."""
-    broker_ids = sorted(brokers)
+    candidates = list(brokers)
     times_wanted = Counter(topic.name for topic in wanted)
     values: list[bytes] = []
     results: list[TopicResult] = []
@@ -92,7 +93,7 @@ def create_topics(
             if topic.repeats is not None:
                 raise Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
             _check_name(image, topic.name)
-            placed = _place(topic, broker_ids, first=len(image.topics) + created)
+            placed = _place(topic, candidates, first=len(image.topics) + created)
             overrides = _check_configs(topic)
             if len(values) + 1 + len(overrides) + len(placed) > RECORDS_MAX:
                 message = f"One request may make {RECORDS_MAX} records at most: topics, partitions and configs."
@@ -102,7 +103,7 @@ def create_topics(
             continue
         created += 1
         topic_id = new_id()
-        values += (encode(record) for record in _records(topic.name, topic_id, overrides, placed))
+        values += (encode(record) for record in _records(topic.name, topic_id, overrides, placed, candidates))
         factor = len(placed[0])
         results.append(TopicResult(topic.name, topic_id=topic_id, partitions=len(placed), replication_factor=factor))
     return ([] if validate_only else values), results
@@ -118,10 +119,10 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[int], *, validate_only: bool = False
+    image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[Candidate], *, validate_only: bool = False
 ) -> tuple[list[bytes], list[TopicResult]]:
     """Add partitions behind the existing ones.  Results stand in the order of the request."""
-    broker_ids = sorted(brokers)
+    candidates = list(brokers)
     times_wanted = Counter(topic.name for topic in wanted)
     values: list[bytes] = []
     results: list[TopicResult] = []
@@ -133,13 +134,13 @@ def create_partitions(
             if known is None:
                 raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
             first = len(known.partitions)
-            placed = _place_more(more, first, len(known.partitions[0].replicas), broker_ids)
+            placed = _place_more(more, first, len(known.partitions[0].replicas), candidates)
             if len(values) + len(placed) > RECORDS_MAX:
                 raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
         except Refused as refusal:
             results.append(TopicResult(more.name, refusal.error, refusal.message))
             continue
-        values += (encode(_partition(first + i, known.id, replicas)) for i, replicas in enumerate(placed))
+        values += (encode(_partition(first + i, known.id, replicas, candidates)) for i, replicas in enumerate(placed))
         results.append(TopicResult(more.name, topic_id=known.id, partitions=more.count))
     return ([] if validate_only else values), results
 
@@ -166,7 +167,7 @@ def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[byte
     return values, results
 
 
-def _place_more(more: MorePartitions, first: int, factor: int, broker_ids: Sequence[int]) -> list[tuple[int, ...]]:
+def _place_more(more: MorePartitions, first: int, factor: int, brokers: Sequence[Candidate]) -> list[tuple[int, ...]]:
     """The replicas of the new partitions.  first: the number of the first of them.  factor: replicas of each."""
     count = more.count - first
     if count < 0:
@@ -175,11 +176,11 @@ def _place_more(more: MorePartitions, first: int, factor: int, broker_ids: Seque
     if count == 0:
         raise Refused(ErrorCode.invalid_partitions, f"The topic already has {first} partitions.")
     if more.assignments is None:
-        return _place(NewTopic(more.name, count, factor), broker_ids, first)
+        return _place(NewTopic(more.name, count, factor), brokers, first)
     if len(more.assignments) != count:
         words = f"{count} partitions are to be added, and {len(more.assignments)} are assigned."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
-    placed = _check_assignments(NewTopic(more.name, assignments=dict(enumerate(more.assignments))), broker_ids)
+    placed = _check_assignments(NewTopic(more.name, assignments=dict(enumerate(more.assignments))), brokers)
     if len(placed[0]) != factor:
         words = f"The partitions of the topic have {factor} replicas, and {len(placed[0])} are assigned."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
@@ -209,26 +210,22 @@ def _check_name(image: Image, name: str) -> None:
             raise Refused(ErrorCode.invalid_topic_exception, message)
 
 
-def _place(topic: NewTopic, broker_ids: Sequence[int], first: int) -> list[tuple[int, ...]]:
+def _place(topic: NewTopic, brokers: Sequence[Candidate], first: int) -> list[tuple[int, ...]]:
     """The replicas of every partition, in the order of partitions."""
     if topic.assignments:
-        return _check_assignments(topic, broker_ids)
+        return _check_assignments(topic, brokers)
     count = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
     factor = DEFAULT_REPLICATION_FACTOR if topic.replication_factor == -1 else topic.replication_factor
     if count < 1:
         raise Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0, or -1.")
     if factor < 1:
         raise Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
-    if factor > len(broker_ids):
-        message = f"Replication factor {factor} is larger than the number of brokers, {len(broker_ids)}."
-        raise Refused(ErrorCode.invalid_replication_factor, message)
     if count > RECORDS_MAX:
         raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
-    around = len(broker_ids)
-    return [tuple(broker_ids[(first + p + r) % around] for r in range(factor)) for p in range(count)]
+    return place(count, factor, brokers, first)
 
 
-def _check_assignments(topic: NewTopic, broker_ids: Sequence[int]) -> list[tuple[int, ...]]:
+def _check_assignments(topic: NewTopic, brokers: Sequence[Candidate]) -> list[tuple[int, ...]]:
     if topic.partitions != -1 or topic.replication_factor != -1:
         message = "With replicas assigned by hand, number of partitions and replication factor must both be -1."
         raise Refused(ErrorCode.invalid_request, message)
@@ -236,12 +233,16 @@ def _check_assignments(topic: NewTopic, broker_ids: Sequence[int]) -> list[tuple
     if not all(placed):
         message = "Assigned partitions must be numbered from 0 without gaps, each with at least one replica."
         raise Refused(ErrorCode.invalid_replica_assignment, message)
+    known, alive = {broker.id for broker in brokers}, {broker.id for broker in brokers if broker.alive}
     for partition, replicas in enumerate(placed):
-        if len(set(replicas)) != len(replicas) or not set(replicas) <= set(broker_ids):
+        if len(set(replicas)) != len(replicas) or not set(replicas) <= known:
             message = f"Partition {partition} names a broker twice, or one that does not exist: {list(replicas)}."
             raise Refused(ErrorCode.invalid_replica_assignment, message)
         if len(replicas) != len(placed[0]):
             message = "All partitions must have the same number of replicas."
+            raise Refused(ErrorCode.invalid_replica_assignment, message)
+        if not alive & set(replicas):
+            message = f"All brokers of partition {partition} are fenced or shutting down: {list(replicas)}."
             raise Refused(ErrorCode.invalid_replica_assignment, message)
     return placed
 
@@ -258,22 +259,28 @@ def _check_configs(topic: NewTopic) -> dict[str, str]:
 
 
 def _records(
-    name: str, topic_id: UUID, overrides: Mapping[str, str], placed: Sequence[tuple[int, ...]]
+    name: str,
+    topic_id: UUID,
+    overrides: Mapping[str, str],
+    placed: Sequence[tuple[int, ...]],
+    brokers: Sequence[Candidate],
 ) -> Iterable[Record]:
     yield TopicRecord(name, topic_id)
     for config, value in overrides.items():
         yield ConfigRecord(TOPIC_RESOURCE, name, config, value)
     for partition, replicas in enumerate(placed):
-        yield _partition(partition, topic_id, replicas)
+        yield _partition(partition, topic_id, replicas, brokers)
 
 
-def _partition(number: int, topic_id: UUID, replicas: tuple[int, ...]) -> PartitionRecord:
+def _partition(number: int, topic_id: UUID, replicas: tuple[int, ...], brokers: Sequence[Candidate]) -> PartitionRecord:
+    fenced = {broker.id for broker in brokers if not broker.alive}
+    isr = tuple(replica for replica in replicas if replica not in fenced)
     return PartitionRecord(
         number,
         topic_id,
         replicas=replicas,
-        isr=replicas,
-        leader=replicas[0],
+        isr=isr,
+        leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
         directories=tuple(NO_UUID for _ in replicas),

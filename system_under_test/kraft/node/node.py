@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+from system_under_test.kraft.controller.brokers import Sessions
+from system_under_test.kraft.controller.duties import NO_DUTIES
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
@@ -35,6 +37,7 @@ from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.fetch_progress import FetchProgress
 from system_under_test.kraft.node.lease import Lease
 from system_under_test.kraft.node.metadata.apply_committed import Replay
+from system_under_test.kraft.node.metadata.controller_duties import ControllerDuties
 from system_under_test.kraft.node.metadata.proposals import Proposals
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
@@ -99,6 +102,9 @@ class QuorumNode:
         self._received = ReceivedBatches(self._report_damage)
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
         self._lease = Lease(parts.identity)
+        self._duties = ControllerDuties(
+            self._machine, parts.clock, parts.duties or NO_DUTIES, parts.identity.bugs, self.write, self._say
+        )
 
     def start(self) -> None:
         """Take up what was found on the disk, and take part in the quorum."""
@@ -195,7 +201,26 @@ class QuorumNode:
     def committed_image(self) -> Image:
         return self._machine.committed
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
+    @property
+    def registers_brokers(self) -> bool:
+        return self._parts.duties is not None
+
+    @property
+    def bugs(self) -> Collection[str]:
+        return self._parts.identity.bugs
+
+    @property
+    def sessions(self) -> Sessions:
+        return self._duties.sessions
+
+    @property
+    def next_offset(self) -> int:
+        return self._log.end_offset + self._machine.pending_records
+
+    def now_s(self) -> float:
+        return self._clock.now()
+
+    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
         """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
@@ -204,7 +229,11 @@ class QuorumNode:
         except CorruptRecord as problem:
             self.collapse(problem)
             raise
-        self._proposals.soon()
+        self._duties.decided(write.records)
+        if at_once:
+            self._proposals.now()
+        else:
+            self._proposals.soon()
         await write.done
         if not write.records and must_confirm_no_op(self._parts.identity.bugs):
             await self.read()  # nothing of its own was committed, which would prove that this node still leads
@@ -330,6 +359,7 @@ class QuorumNode:
         self._trace.row("role", effect.epoch, role=str(effect.role), peer=peer, offset=effect.epoch_start_offset)
         self._progress.forget()
         self._lease.forget()
+        self._duties.end()
         self._machine.renounce()
 
     def _high_watermark(self, effect: fx.HighWatermark) -> None:
@@ -350,6 +380,7 @@ class QuorumNode:
         leads = self._epoch_start_offset is not None
         if leads and not machine.active and machine.applied_offset > (self._epoch_start_offset or 0):
             machine.activate()
+            self._duties.begin()
             self._report_applied(machine.applied_offset, machine.speculative_hash)
         if replay.goes_on != went_on:
             self._core.seek_office(not replay.goes_on)
@@ -415,6 +446,7 @@ class QuorumNode:
         self.ended.set_result(status)
         self._timer.cancel()
         self._proposals.cancel()
+        self._duties.end()
         for task in self._sending:
             task.cancel()
         self._replies.cancel_all()

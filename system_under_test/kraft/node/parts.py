@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.trace import Trace
@@ -20,9 +21,11 @@ def to_stderr(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """names: voter id -> node name; brokers: id -> (host, port); say: takes lines for people.
+    """names: voter id -> node name; brokers: voter id -> (host, port); say: takes lines for people.
 
-    calls: how requests travel in place of the transport, in a simulator."""
+    calls: how requests travel in place of the transport, in a simulator.
+    duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
+    """
 
     identity: Identity
     log: Log
@@ -35,3 +38,4 @@ class NodeParts:
     brokers: Mapping[int, tuple[str, int]]
     say: Callable[[str], None] = to_stderr
     calls: Calls | None = None
+    duties: DutySettings | None = None

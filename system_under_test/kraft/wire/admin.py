@@ -1,18 +1,12 @@
 """Requests that one decision of the active controller answers, one entry each.
 
-    Decision.decide(body, cluster)(image) -> records, results     what `QuorumService.write` runs
-    Decision.refused(body, error, message) -> results             the same refusal for everything that was requested
-    Decision.respond(types, results) -> entity                    in the version of the request
-
-`api.py` states who may be asked, how a request can end and what a client may conclude.  `controller/` decides.
+`decision.py` states what an entry is, and `brokers.py` has those of brokers.  `api.py` states who may be asked, how a
+request can end and what a client may conclude.  `controller/` decides.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +33,6 @@ from system_under_test.kraft.controller.configs import (
     replace_configs,
 )
 from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
-from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.quotas import QuotaAlteration, QuotaResult, alter_quotas
 from system_under_test.kraft.controller.topics import (
     MorePartitions,
@@ -50,8 +43,8 @@ from system_under_test.kraft.controller.topics import (
     delete_topics,
 )
 from system_under_test.kraft.records.metadata import QuotaEntity
-from system_under_test.kraft.wire import answers
-from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire import answers, brokers
+from system_under_test.kraft.wire.decision import Cluster, Decide, Decision
 from system_under_test.kraft.wire.versions import (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
@@ -66,30 +59,10 @@ from system_under_test.kraft.wire.versions import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a decision needs beside the image.  brokers: ids that can hold replicas.  new_uuid: a fresh topic id."""
-
-    brokers: Collection[int]
-    new_uuid: Callable[[], UUID]
-
-
-Decide = Callable[[Image], tuple[list[bytes], Sequence[Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """See the module.  A `body` with a `timeout` says itself how long its client waits."""
-
-    decide: Callable[[Any, Cluster], Decide]
-    refused: Callable[[Any, ErrorCode, str], Sequence[Any]]
-    respond: Callable[[ModuleType, Sequence[Any]], Entity]
-
-
 def _create_topics(body: Any, cluster: Cluster) -> Decide:
     wanted = [_new_topic(topic) for topic in body.topics]
     return lambda image: create_topics(
-        image, wanted, cluster.brokers, cluster.new_uuid, validate_only=body.validate_only
+        image, wanted, cluster.candidates(image), cluster.new_uuid, validate_only=body.validate_only
     )
 
 
@@ -114,7 +87,7 @@ def _create_partitions(body: Any, cluster: Cluster) -> Decide:
         )
         for topic in body.topics
     ]
-    return lambda image: create_partitions(image, wanted, cluster.brokers, validate_only=body.validate_only)
+    return lambda image: create_partitions(image, wanted, cluster.candidates(image), validate_only=body.validate_only)
 
 
 def _topics_refused(body: Any, error: ErrorCode, message: str) -> list[TopicResult]:
@@ -224,6 +197,7 @@ def _alter_credentials(body: Any, cluster: Cluster) -> Decide:
 
 
 DECISIONS: dict[int, Decision] = {
+    **brokers.DECISIONS,
     CREATE_TOPICS: Decision(_create_topics, _topics_refused, answers.create_topics),
     CREATE_PARTITIONS: Decision(_create_partitions, _topics_refused, answers.create_partitions),
     DELETE_TOPICS: Decision(

@@ -6,7 +6,7 @@ Fields a version does not have are left out by `make`; everything that differs b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from types import ModuleType
 from typing import Any
@@ -237,48 +237,106 @@ def describe_configs(
     return types.DescribeConfigsResponse(throttle_time=NO_TIME, results=described)
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where clients reach a broker."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    fenced: bool = False
+
+
+def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> list[Address]:
+    """The brokers of the cluster, by id.  fenced: those, too, that are fenced."""
+    if not quorum.registers_brokers:
+        return [Address(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
+    return [
+        Address(number, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack, broker.fenced)
+        for number, broker in sorted(image.brokers.items())
+        if broker.endpoints and (fenced or not broker.fenced)
+    ]
+
+
+def _controller_for_clients(quorum: QuorumService, brokers: Sequence[Address]) -> int:
+    """The broker to which clients send admin requests: the leader if it is one, else any, which hands them on."""
+    ids = [broker.id for broker in brokers]
+    if quorum.leader_id in ids or not ids:
+        return _or_unknown(quorum.leader_id)
+    return ids[0]
+
+
 def metadata(types: ModuleType, quorum: QuorumService, image: Image, wanted: Sequence[Any] | None) -> Entity:
     """wanted: None = every topic."""
+    alive = brokers_of(quorum, image)
+    ids = frozenset(broker.id for broker in alive)
     if wanted is None:
-        topics = tuple(_topic(types, topic) for topic in image.topics.values())
+        topics = tuple(_topic(types, topic, ids) for topic in image.topics.values())
     else:
-        topics = tuple(_wanted_topic(types, image, which) for which in wanted)
+        topics = tuple(_wanted_topic(types, image, which, ids) for which in wanted)
     brokers = tuple(
-        types.MetadataResponseBroker(node_id=node_id, host=host, port=port)
-        for node_id, (host, port) in sorted(quorum.brokers.items())
+        make(types.MetadataResponseBroker, node_id=each.id, host=each.host, port=each.port, rack=each.rack)
+        for each in alive
     )
     return make(
         types.MetadataResponse,
         throttle_time=NO_TIME,
         brokers=brokers,
         cluster_id=quorum.cluster_id,
-        controller_id=_or_unknown(quorum.leader_id),
+        controller_id=_controller_for_clients(quorum, alive),
         topics=topics,
     )
 
 
-def describe_cluster(types: ModuleType, quorum: QuorumService) -> Entity:
+BROKERS, CONTROLLERS = 1, 2
+"""`endpoint_type` of DescribeCluster (KIP-919)."""
+
+
+def describe_cluster(types: ModuleType, quorum: QuorumService, image: Image, body: Any) -> Entity:
+    kind = getattr(body, "endpoint_type", BROKERS)
+    if kind == CONTROLLERS:
+        found = [Address(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
+        controller = _or_unknown(quorum.leader_id)
+    else:
+        found = brokers_of(quorum, image, fenced=getattr(body, "include_fenced_brokers", False))
+        controller = _controller_for_clients(quorum, [each for each in found if not each.fenced])
+    known = kind in (BROKERS, CONTROLLERS)
     brokers = tuple(
-        types.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
-        for node_id, (host, port) in sorted(quorum.brokers.items())
+        make(
+            types.DescribeClusterBroker,
+            broker_id=each.id,
+            host=each.host,
+            port=each.port,
+            rack=each.rack,
+            is_fenced=each.fenced,
+        )
+        for each in (found if known else ())
     )
     return make(
         types.DescribeClusterResponse,
         throttle_time=NO_TIME,
-        error_code=ErrorCode.none,
-        error_message=None,
+        error_code=ErrorCode.none if known else ErrorCode.unsupported_endpoint_type,
+        error_message=None if known else f"There are no endpoints of type {kind}.",
+        endpoint_type=kind,
         cluster_id=quorum.cluster_id,
-        controller_id=_or_unknown(quorum.leader_id),
+        controller_id=controller,
         brokers=brokers,
     )
 
 
 def describe_topic_partitions(
-    types: ModuleType, image: Image, wanted: Sequence[str], cursor: tuple[str, int] | None, partitions_max: int
+    types: ModuleType,
+    image: Image,
+    wanted: Sequence[str],
+    cursor: tuple[str, int] | None,
+    partitions_max: int,
+    alive: frozenset[int],
 ) -> Entity:
     """Topics by name and their partitions by number, `partitions_max` at most; the cursor names the next (KIP-966).
 
     wanted: none = every topic.  cursor: the first (topic, partition) to answer; None: from the beginning.
+    alive: the brokers that are not fenced.
     """
     begin = cursor or ("", 0)
     topics: list[Entity] = []
@@ -295,7 +353,7 @@ def describe_topic_partitions(
                 name=name,
                 topic_id=None if topic is None else topic.id,
                 is_internal=False,
-                partitions=tuple(_described(types, partition) for partition in partitions[:left]),
+                partitions=tuple(_described(types, partition, alive) for partition in partitions[:left]),
                 topic_authorized_operations=NO_OPERATIONS,
             )
         )
@@ -310,7 +368,7 @@ def _topic_partitions(types: ModuleType, topics: Iterable[Entity], cursor: Entit
     return types.DescribeTopicPartitionsResponse(throttle_time=NO_TIME, topics=tuple(topics), next_cursor=cursor)
 
 
-def _described(types: ModuleType, partition: PartitionRecord) -> Entity:
+def _described(types: ModuleType, partition: PartitionRecord, alive: frozenset[int]) -> Entity:
     return types.DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.none if partition.leader != NO_LEADER else ErrorCode.leader_not_available,
         partition_index=partition.partition,
@@ -320,7 +378,7 @@ def _described(types: ModuleType, partition: PartitionRecord) -> Entity:
         isr_nodes=partition.isr,
         eligible_leader_replicas=partition.elr or (),
         last_known_elr=partition.last_known_elr or (),
-        offline_replicas=(),
+        offline_replicas=tuple(replica for replica in partition.replicas if replica not in alive),
     )
 
 
@@ -397,7 +455,7 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
     )
 
 
-def _wanted_topic(types: ModuleType, image: Image, which: Any) -> Entity:
+def _wanted_topic(types: ModuleType, image: Image, which: Any, alive: frozenset[int]) -> Entity:
     topic_id = getattr(which, "topic_id", None)
     if types.MetadataResponse.__version__ < _TOPIC_IDS_SINCE and (topic_id is not None or which.name is None):
         return make(
@@ -410,7 +468,7 @@ def _wanted_topic(types: ModuleType, image: Image, which: Any) -> Entity:
         )
     topic = image.topics.get(which.name) if topic_id is None else image.topic_of(topic_id)
     if topic is not None:
-        return _topic(types, topic)
+        return _topic(types, topic, alive)
     error = ErrorCode.unknown_topic_or_partition if topic_id is None else ErrorCode.unknown_topic_id
     return make(
         types.MetadataResponseTopic,
@@ -422,18 +480,18 @@ def _wanted_topic(types: ModuleType, image: Image, which: Any) -> Entity:
     )
 
 
-def _topic(types: ModuleType, topic: Topic) -> Entity:
+def _topic(types: ModuleType, topic: Topic, alive: frozenset[int]) -> Entity:
     return make(
         types.MetadataResponseTopic,
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=topic.id,
         is_internal=False,
-        partitions=tuple(_partition(types, topic.partitions[number]) for number in sorted(topic.partitions)),
+        partitions=tuple(_partition(types, topic.partitions[number], alive) for number in sorted(topic.partitions)),
     )
 
 
-def _partition(types: ModuleType, partition: PartitionRecord) -> Entity:
+def _partition(types: ModuleType, partition: PartitionRecord, alive: frozenset[int]) -> Entity:
     return make(
         types.MetadataResponsePartition,
         error_code=ErrorCode.none if partition.leader != NO_LEADER else ErrorCode.leader_not_available,
@@ -442,7 +500,7 @@ def _partition(types: ModuleType, partition: PartitionRecord) -> Entity:
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=(),
+        offline_replicas=tuple(replica for replica in partition.replicas if replica not in alive),
     )
 
 

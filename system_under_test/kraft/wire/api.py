@@ -35,9 +35,12 @@ from system_under_test.kraft.controller.configs import Described, ResourceResult
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.replication import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.wire import answers
-from system_under_test.kraft.wire.admin import DECISIONS, Cluster, acl_filter
+from system_under_test.kraft.wire.admin import DECISIONS, acl_filter
+from system_under_test.kraft.wire.brokers import list_reassignments
+from system_under_test.kraft.wire.decision import Cluster
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
@@ -59,13 +62,21 @@ from system_under_test.kraft.wire.versions import (
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     LIST_OFFSETS,
+    LIST_PARTITION_REASSIGNMENTS,
     METADATA,
 )
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
 CONTROLLER_APIS = frozenset(
-    {*DECISIONS, DESCRIBE_CONFIGS, DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS, DESCRIBE_USER_SCRAM_CREDENTIALS}
+    {
+        *DECISIONS,
+        DESCRIBE_CONFIGS,
+        DESCRIBE_ACLS,
+        DESCRIBE_CLIENT_QUOTAS,
+        DESCRIBE_USER_SCRAM_CREDENTIALS,
+        LIST_PARTITION_REASSIGNMENTS,
+    }
 )
 """What only the active controller can answer."""
 
@@ -138,6 +149,8 @@ class Api:
                 return await work
         except NotQueued as refusal:
             return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {refusal.reason}")
+        except Refused as refused:
+            return Refusal(refused.error, refused.message)
         except TooLarge as refusal:
             return Refusal(ErrorCode.policy_violation, str(refusal))
         except LostLeadership:
@@ -153,8 +166,8 @@ class Api:
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
         outcome: Any = refusal
         if refusal is None:
-            decide = decision.decide(body, Cluster(tuple(self._quorum.brokers), self._new_uuid))
-            outcome = await self._settle(self._quorum.write(decide), timeout_s)
+            decide = decision.decide(body, Cluster(self._quorum, self._new_uuid))
+            outcome = await self._settle(self._quorum.write(decide, at_once=decision.at_once), timeout_s)
         if isinstance(outcome, Refusal):
             outcome = decision.refused(body, outcome.error, outcome.message)
         return decision.respond(types, outcome)
@@ -201,18 +214,26 @@ class Api:
         found = await self._found(refusal, lambda image: describe_credentials(image, users))
         return answers.describe_user_scram_credentials(types, *found)
 
+    async def _list_reassignments(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        named = call.body.topics
+        wanted = None if named is None else {topic.name: topic.partition_indexes for topic in named}
+        found, *why = await self._found(refusal, lambda image: reassignments(image, wanted))
+        return list_reassignments(types, dict(found), *why)
+
     async def _metadata(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body.topics)
 
     async def _describe_cluster(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        return answers.describe_cluster(types, self._quorum)
+        return answers.describe_cluster(types, self._quorum, self._quorum.committed_image(), call.body)
 
     async def _describe_topic_partitions(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         body = call.body
         cursor = None if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
         names = [topic.name for topic in body.topics]
         most = max(1, min(body.response_partition_limit, PARTITIONS_OF_A_RESPONSE_MAX))
-        return answers.describe_topic_partitions(types, self._quorum.committed_image(), names, cursor, most)
+        image = self._quorum.committed_image()
+        alive = frozenset(broker.id for broker in answers.brokers_of(self._quorum, image))
+        return answers.describe_topic_partitions(types, image, names, cursor, most, alive)
 
     async def _list_offsets(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.list_offsets(types, self._quorum.node_id, self._quorum.committed_image(), call.body.topics)
@@ -228,6 +249,7 @@ _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Enti
     DESCRIBE_CONFIGS: Api._describe_configs,
     DESCRIBE_QUORUM: Api._describe_quorum,
     DESCRIBE_CLUSTER: Api._describe_cluster,
+    LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
     DESCRIBE_ACLS: Api._describe_acls,
     DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
     DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,

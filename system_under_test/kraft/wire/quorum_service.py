@@ -13,10 +13,11 @@ Kafka answers both refusals with 41 NOT_CONTROLLER; only `api.py` turns NotQueue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.image import Image
 
 T = TypeVar("T")
@@ -75,21 +76,45 @@ class QuorumService(Protocol):
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
-        """id -> (host, port) of every node, this one included, as clients reach it."""
+        """id -> (host, port) of every voter, this one included, as clients reach it."""
+        ...
+
+    @property
+    def registers_brokers(self) -> bool:
+        """Whether brokers register themselves; if not, every voter is a broker."""
+        ...
+
+    @property
+    def bugs(self) -> Collection[str]:
+        """The planted ones."""
+        ...
+
+    @property
+    def sessions(self) -> Sessions:
+        """The heartbeats of brokers.  Raises NotQueued if this node is not the active controller."""
+        ...
+
+    @property
+    def next_offset(self) -> int:
+        """Inside a decision of a write `at_once`: the offset that its first record will get."""
+        ...
+
+    def now_s(self) -> float:
+        """Seconds, monotonic: what sessions are measured in."""
         ...
 
     def is_active(self) -> bool:
         """This node believes it is the active controller and may take writes."""
         ...
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
+    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
         """Run `decide` once on the speculative image and append its records as one atomic batch; return its result
-        at commit.  `decide` is pure: it may be thrown away.
+        at commit.  `decide` is pure: it may be thrown away.  at_once: wait for no other write to share the append.
 
         With no records, the result is returned once everything that was pending when `decide` ran is committed, and a
         majority has confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write
         that changes nothing in its own past.
-        Raises NotQueued or TooLarge (before anything was appended) or LostLeadership (after).
+        Raises NotQueued, TooLarge or what `decide` raises (before anything was appended), or LostLeadership (after).
         """
         ...
 

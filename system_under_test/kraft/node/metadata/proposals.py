@@ -44,6 +44,11 @@ class Proposals:
         if self._linger is None:
             self._linger = self._clock.call_at(self._clock.now() + LINGER_S, self._propose_pending)
 
+    def now(self) -> None:
+        """Propose what is decided before anything else can be appended."""
+        self.cancel()
+        self._propose_pending()
+
     def _propose_pending(self) -> None:
         """Hand everything decided since the last time to the core: one append, one fsync."""
         self._linger = None

@@ -73,12 +73,18 @@ class StateMachine:
     @property
     def speculative_hash(self) -> int:
         """The hash of the state on which an active controller decides."""
-        assert self._speculative is not None, "only an active controller decides"
-        return self._speculative.state_hash
+        return self.speculative.state_hash
 
     @property
-    def pending(self) -> bool:
-        return bool(self._pending)
+    def speculative(self) -> Image:
+        """The state on which an active controller decides."""
+        assert self._speculative is not None, "only an active controller decides"
+        return self._speculative
+
+    @property
+    def pending_records(self) -> int:
+        """How many records are decided and not handed to the core yet."""
+        return sum(len(write.records) for write in self._pending)
 
     def apply(self, batch: Batch) -> list[UnknownRecord]:
         """Replay a committed batch, the one at `applied_offset`.  Returns the records of it that were only kept."""

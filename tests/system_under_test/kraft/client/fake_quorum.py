@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import uuid4
 
+from system_under_test.kraft.controller.brokers import Sessions
+from system_under_test.kraft.controller.duties import Duties
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
@@ -22,7 +24,7 @@ T = TypeVar("T")
 @dataclass
 class FakeQuorum:
     """refuse, lose: the next writes and reads raise NotQueued(refuse), or LostLeadership after queueing.
-    delay_s: how long a queued write or read takes."""
+    delay_s: how long a queued write or read takes.  duties: of a controller whose brokers register."""
 
     node_id: int = 1
     cluster_id: str = "fake"
@@ -35,11 +37,31 @@ class FakeQuorum:
     delay_s: float = 0.0
     log: list[bytes] = field(default_factory=list)
     queued: int = 0
+    duties: Duties | None = None
+    time_s: float = 1000.0
+    bugs: frozenset[str] = frozenset()
 
     def is_active(self) -> bool:
         return self.leader_id == self.node_id
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
+    @property
+    def registers_brokers(self) -> bool:
+        return self.duties is not None
+
+    @property
+    def sessions(self) -> Sessions:
+        if self.duties is None:
+            raise NotQueued("brokers do not register here")
+        return self.duties.sessions
+
+    @property
+    def next_offset(self) -> int:
+        return len(self.log)
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
         self._admit()
         records, result = decide(self.image)
         self.queued += 1

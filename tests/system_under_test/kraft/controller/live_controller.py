@@ -8,6 +8,7 @@ from uuid import UUID
 
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration, Sessions
+from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
@@ -47,6 +48,7 @@ class Controller:
             broker,
             UUID(int=incarnation),
             (Endpoint("PLAINTEXT", f"n{broker}", 9092),),
+            features=supported_ranges(),
             previous_epoch=previous_epoch,
         )
         self.take(life.register(self.image, self.sessions, request, self.end_offset, self.now_s))

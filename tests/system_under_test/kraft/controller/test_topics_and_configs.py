@@ -23,6 +23,7 @@ from system_under_test.kraft.controller.configs import (
     why_invalid,
 )
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.placement import of_ids
 from system_under_test.kraft.controller.topics import (
     RECORDS_MAX,
     MorePartitions,
@@ -41,7 +42,7 @@ THROTTLED = "follower.replication.throttled.replicas"
 def create(image: Image, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
     numbers = count(1 + 1000 * len(image.topics))
     records, results = create_topics(
-        image, topics, BROKERS, lambda: UUID(int=next(numbers)), validate_only=validate_only
+        image, topics, of_ids(BROKERS), lambda: UUID(int=next(numbers)), validate_only=validate_only
     )
     for record in records:
         image.replay(record)
@@ -228,7 +229,7 @@ def test_every_default_is_itself_allowed(name: str) -> None:
 
 
 def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused() -> None:
-    _, (result,) = create_topics(Image(), [NewTopic("t", repeats="partition 0")], BROKERS, UUID)
+    _, (result,) = create_topics(Image(), [NewTopic("t", repeats="partition 0")], of_ids(BROKERS), UUID)
     assert (result.error, result.message) == (
         ErrorCode.invalid_request,
         "The topic's partition 0 is named more than once.",
@@ -236,7 +237,7 @@ def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused() -> None:
 
 
 def grow(image: Image, *wanted: MorePartitions) -> list[tuple[str, ErrorCode]]:
-    records, results = create_partitions(image, wanted, BROKERS)
+    records, results = create_partitions(image, wanted, of_ids(BROKERS))
     for record in records:
         image.replay(record)
     return [(result.name, result.error) for result in results]

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from simulation.disk import VolatileDisk
+from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
@@ -73,7 +74,14 @@ class SkewedClock(LoopClock):
 
 
 class Cluster:
-    def __init__(self, bugs: frozenset[str] = frozenset(), timing: Timing = QUICK, **log_options: Any) -> None:
+    def __init__(
+        self,
+        bugs: frozenset[str] = frozenset(),
+        timing: Timing = QUICK,
+        duties: DutySettings | None = None,
+        **log_options: Any,
+    ) -> None:
+        self.duties = duties
         self.network = Network()
         self.bugs = bugs
         self.timing = timing
@@ -99,6 +107,7 @@ class Cluster:
             random=Random(f"{voter}/{incarnation}"),
             names={v: f"n{v}" for v in VOTERS},
             brokers={v: (f"n{v}", 9092) for v in VOTERS},
+            duties=self.duties,
         )
         node = self.network.nodes[voter] = QuorumNode(parts)
         node.start()

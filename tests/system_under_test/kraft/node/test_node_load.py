@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 
+from system_under_test.kraft.controller.placement import of_ids
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics
 from system_under_test.kraft.node.metadata import apply_committed
 from system_under_test.kraft.node.metadata.apply_committed import Replay
@@ -86,7 +87,7 @@ async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office()
     epoch = leader.epoch
 
     def many(image):  # type: ignore[no-untyped-def]
-        return create_topics(image, [NewTopic("many", RECORDS_MAX - 1, 3)], VOTERS, lambda: UUID(int=9))
+        return create_topics(image, [NewTopic("many", RECORDS_MAX - 1, 3)], of_ids(VOTERS), lambda: UUID(int=9))
 
     (result,) = await leader.write(many)
     assert result.partitions == RECORDS_MAX - 1

@@ -8,6 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.placement import of_ids
 from system_under_test.kraft.controller.topics import NewTopic, create_topics
 from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.frames import codec
@@ -18,7 +19,7 @@ from system_under_test.kraft.wire.versions import DESCRIBE_TOPIC_PARTITIONS
 def image() -> Image:
     made, numbers = Image(), iter(range(1, 100))
     wanted = [NewTopic("a", 3, 1), NewTopic("b", 1, 1), NewTopic("c", 4, 1)]
-    for record in create_topics(made, wanted, (1, 2, 3), lambda: UUID(int=next(numbers)))[0]:
+    for record in create_topics(made, wanted, of_ids((1, 2, 3)), lambda: UUID(int=next(numbers)))[0]:
         made.replay(record)
     return made
 
@@ -31,7 +32,7 @@ def test_pages_of_partitions_name_each_once(image: Image, wanted: list[str], siz
     unknown: set[str] = set()
     cursor: tuple[str, int] | None = None
     for _ in range(20):
-        page = answers.describe_topic_partitions(types, image, wanted, cursor, size)
+        page = answers.describe_topic_partitions(types, image, wanted, cursor, size, frozenset())
         here = [(topic.name, partition.partition_index) for topic in page.topics for partition in topic.partitions]
         assert len(here) <= size
         found += here

@@ -1,0 +1,93 @@
+"""The decisions on which the safety of brokers and partitions hangs, each a pure function with one planted bug.
+
+A planted bug is a name in `bugs`.  It changes the outcome of one function of this file and nothing else.  JIRA numbers
+name the faults of Apache Kafka that a bug repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+STALE_BROKER_EPOCH = "stale-broker-epoch"
+FENCE_WITHOUT_RECORD = "fence-without-record"
+UNFENCE_EARLY = "unfence-early"
+ISR_IGNORES_PARTITION_EPOCH = "isr-ignores-partition-epoch"
+FENCED_JOINS_ISR = "fenced-joins-isr"
+STALE_EPOCH_JOINS_ISR = "stale-epoch-joins-isr"
+UNCLEAN_BY_DEFAULT = "unclean-by-default"
+LAST_KNOWN_LEADER_UNCHECKED = "last-known-leader-unchecked"
+ELR_KEEPS_UNCLEAN = "elr-keeps-unclean"
+REASSIGNMENT_DONE_EARLY = "reassignment-done-early"
+
+BUGS: dict[str, str] = {
+    STALE_BROKER_EPOCH: "a broker that starts anew is registered with the epoch of its former incarnation",
+    FENCE_WITHOUT_RECORD: "a silent broker loses its partitions, but no record says that it is fenced",
+    UNFENCE_EARLY: "a broker is unfenced although its metadata does not reach its own registration yet",
+    ISR_IGNORES_PARTITION_EPOCH: "a leader's in-sync set is taken although the partition changed since it was made",
+    FENCED_JOINS_ISR: "a broker that is fenced or shuts down is taken into an in-sync set (KAFKA-13916)",
+    STALE_EPOCH_JOINS_ISR: "a replica joins the in-sync set by the epoch of its former incarnation (KAFKA-14617)",
+    UNCLEAN_BY_DEFAULT: "a replica that is not in sync is elected although the topic does not allow it",
+    LAST_KNOWN_LEADER_UNCHECKED: "the last known leader is elected whether or not it is alive (KAFKA-19522)",
+    ELR_KEEPS_UNCLEAN: "a broker that did not shut down cleanly stays an eligible leader (KIP-966)",
+    REASSIGNMENT_DONE_EARLY: "a reassignment ends before its new replicas are in sync (KAFKA-15665)",
+}
+"""Every planted bug of the controller, with what it does."""
+
+
+def epoch_of_registration(record_offset: int, former_epoch: int | None, bugs: Collection[str] = ()) -> int:
+    """The epoch of a new incarnation: the offset of its record, which no other registration ever has.
+
+    former_epoch: of the incarnation before, None if there was none.
+    """
+    if STALE_BROKER_EPOCH in bugs and former_epoch is not None:
+        return former_epoch
+    return record_offset
+
+
+def fences_by_record(bugs: Collection[str] = ()) -> bool:
+    """Whether the end of a session is written into the log: a successor knows of it by nothing else."""
+    return FENCE_WITHOUT_RECORD not in bugs
+
+
+def knows_its_registration(metadata_offset: int, broker_epoch: int, bugs: Collection[str] = ()) -> bool:
+    """Whether a broker has applied the record of its own registration.
+
+    On a busy log the broker never reaches the end, so no more than that is demanded (KAFKA-13959).
+    """
+    return metadata_offset >= broker_epoch or UNFENCE_EARLY in bugs
+
+
+def proposal_is_old(proposed_on: int, partition_epoch: int, bugs: Collection[str] = ()) -> bool:
+    """Whether the partition changed since a leader made its proposal, which saw `proposed_on`."""
+    return proposed_on < partition_epoch and ISR_IGNORES_PARTITION_EPOCH not in bugs
+
+
+def may_be_in_sync(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
+    """Whether a registered broker may be in an in-sync set."""
+    return not (fenced or shutting_down) or FENCED_JOINS_ISR in bugs
+
+
+def is_this_incarnation(proposed_epoch: int, registered_epoch: int, bugs: Collection[str] = ()) -> bool:
+    """Whether a leader means the broker that is registered now: a former one may have had what this one lost."""
+    return proposed_epoch == registered_epoch or STALE_EPOCH_JOINS_ISR in bugs
+
+
+def may_elect_unclean(configured: bool, bugs: Collection[str] = ()) -> bool:
+    """Whether losing acknowledged data is preferred to having no leader: only if the topic's config says so."""
+    return configured or UNCLEAN_BY_DEFAULT in bugs
+
+
+def last_known_may_lead(alive: bool, bugs: Collection[str] = ()) -> bool:
+    return alive or LAST_KNOWN_LEADER_UNCHECKED in bugs
+
+
+def lost_replicas(unclean_shutdown: Collection[int], bugs: Collection[str] = ()) -> frozenset[int]:
+    """Which eligible leaders may have lost data: those that did not shut down cleanly."""
+    return frozenset() if ELR_KEEPS_UNCLEAN in bugs else frozenset(unclean_shutdown)
+
+
+def reassignment_is_done(remaining: Collection[int], in_sync: Collection[int], bugs: Collection[str] = ()) -> bool:
+    """Whether the replicas that shall remain are all in sync, so that the others can go."""
+    if REASSIGNMENT_DONE_EARLY in bugs:
+        return bool(set(remaining) & set(in_sync))
+    return set(remaining) <= set(in_sync)

@@ -1,0 +1,300 @@
+"""The requests of brokers and about partitions, as decisions of the active controller: see `admin.py`.
+
+Kafka refuses some of them as a whole.  So the results of such a request are an `Answer`: one error, and what was
+decided if there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller import brokers as life
+from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partitions import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.replication import (
+    PRODUCER_IDS_OF_A_BLOCK,
+    PartitionAnswer,
+    allocate_producer_ids,
+    alter_partitions,
+    elect_leaders,
+    reassign_partitions,
+)
+from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, encode
+from system_under_test.kraft.wire.decision import Cluster, Decide, Decision
+from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.versions import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    ALTER_PARTITION_REASSIGNMENTS,
+    BROKER_HEARTBEAT,
+    BROKER_REGISTRATION,
+    ELECT_LEADERS,
+    NO_TIME,
+    UNREGISTER_BROKER,
+    make,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """found: what was decided, None if the whole request was refused."""
+
+    error: ErrorCode
+    message: str | None
+    found: Any
+
+
+def _refused(body: Any, error: ErrorCode, message: str) -> Answer:
+    return Answer(error, message, None)
+
+
+def _ok(found: Any) -> Answer:
+    return Answer(ErrorCode.none, None, found)
+
+
+# -- The life of a broker
+
+
+def _register(body: Any, cluster: Cluster) -> Decide:
+    request = Registration(
+        body.broker_id,
+        body.incarnation_id or NO_UUID,
+        tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in body.listeners),
+        tuple(
+            FeatureRange(each.name, each.min_supported_version, each.max_supported_version) for each in body.features
+        ),
+        body.rack,
+        tuple(each or NO_UUID for each in getattr(body, "log_dirs", ())),
+        getattr(body, "previous_broker_epoch", life.UNKNOWN_EPOCH),
+    )
+    quorum = cluster.quorum
+
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        if body.cluster_id != quorum.cluster_id:
+            words = f"This is cluster {quorum.cluster_id}, not {body.cluster_id}."
+            raise Refused(ErrorCode.inconsistent_cluster_id, words)
+        records = life.register(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
+        return [encode(record) for record in records], _ok(life.epoch_in(records))
+
+    return decide
+
+
+def _registered(types: ModuleType, answer: Answer) -> Entity:
+    epoch = life.UNKNOWN_EPOCH if answer.found is None else answer.found
+    return types.BrokerRegistrationResponse(throttle_time=NO_TIME, error_code=answer.error, broker_epoch=epoch)
+
+
+def _heartbeat(body: Any, cluster: Cluster) -> Decide:
+    request = Heartbeat(
+        body.broker_id, body.broker_epoch, body.current_metadata_offset, body.want_fence, body.want_shut_down
+    )
+    quorum = cluster.quorum
+
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
+        caught_up = request.metadata_offset >= request.broker_epoch
+        return [encode(record) for record in records], _ok((state, caught_up))
+
+    return decide
+
+
+def _beaten(types: ModuleType, answer: Answer) -> Entity:
+    state, caught_up = answer.found or (BrokerState.FENCED, False)
+    return types.BrokerHeartbeatResponse(
+        throttle_time=NO_TIME,
+        error_code=answer.error,
+        is_caught_up=caught_up,
+        is_fenced=state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
+        should_shut_down=state is BrokerState.SHUTDOWN_NOW,
+    )
+
+
+def _unregister(body: Any, cluster: Cluster) -> Decide:
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        records = life.unregister(image, cluster.quorum.sessions, body.broker_id)
+        return [encode(record) for record in records], _ok(())
+
+    return decide
+
+
+def _unregistered(types: ModuleType, answer: Answer) -> Entity:
+    return types.UnregisterBrokerResponse(throttle_time=NO_TIME, error_code=answer.error, error_message=answer.message)
+
+
+def _allocate(body: Any, cluster: Cluster) -> Decide:
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
+        return records, _ok(first)
+
+    return decide
+
+
+def _allocated(types: ModuleType, answer: Answer) -> Entity:
+    refused = answer.found is None
+    return types.AllocateProducerIdsResponse(
+        throttle_time=NO_TIME,
+        error_code=answer.error,
+        producer_id_start=-1 if refused else answer.found,
+        producer_id_len=0 if refused else PRODUCER_IDS_OF_A_BLOCK,
+    )
+
+
+# -- Partitions
+
+
+def _alter(body: Any, cluster: Cluster) -> Decide:
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        wanted = [
+            (topic.topic_id or NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
+            for topic in body.topics
+            for partition in topic.partitions
+        ]
+        records, answers = alter_partitions(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
+        return records, _ok(answers)
+
+    return decide
+
+
+def _proposal(leader: int, partition: Any) -> AlterPartition:
+    """Up to version 2 the members of the in-sync set come without their epochs."""
+    if hasattr(partition, "new_isr"):
+        isr = tuple(IsrMember(broker) for broker in partition.new_isr)
+    else:
+        isr = tuple(IsrMember(each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs)
+    return AlterPartition(
+        leader, partition.leader_epoch, partition.partition_epoch, isr, partition.leader_recovery_state
+    )
+
+
+def _altered(types: ModuleType, answer: Answer) -> Entity:
+    by_topic: dict[UUID, list[Entity]] = {}
+    for each in answer.found or ():
+        by_topic.setdefault(each.topic, []).append(_altered_partition(types, each))
+    return types.AlterPartitionResponse(
+        throttle_time=NO_TIME,
+        error_code=answer.error,
+        topics=tuple(types.TopicData(topic_id=key, partitions=tuple(some)) for key, some in by_topic.items()),
+    )
+
+
+def _altered_partition(types: ModuleType, answer: PartitionAnswer) -> Entity:
+    now = answer.now or PartitionRecord(answer.partition, NO_UUID, (), ())
+    return types.PartitionData(
+        partition_index=answer.partition,
+        error_code=answer.error,
+        leader_id=now.leader,
+        leader_epoch=now.leader_epoch,
+        isr=now.isr,
+        leader_recovery_state=now.recovery_state,
+        partition_epoch=now.partition_epoch,
+    )
+
+
+_ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+
+
+def _elect(body: Any, cluster: Cluster) -> Decide:
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        election = _ELECTIONS.get(getattr(body, "election_type", 0))
+        if election is None:
+            raise Refused(ErrorCode.invalid_request, f"There is no election of type {body.election_type}.")
+        wanted = None
+        if body.topic_partitions is not None:
+            wanted = [(topic.topic, number) for topic in body.topic_partitions for number in topic.partitions]
+        records, answers = elect_leaders(image, wanted, election, cluster.quorum.bugs)
+        return records, _ok(answers)
+
+    return decide
+
+
+def _elected(types: ModuleType, answer: Answer) -> Entity:
+    by_topic: dict[str, list[Entity]] = {}
+    for each in answer.found or ():
+        result = types.PartitionResult(partition_id=each.partition, error_code=each.error, error_message=each.message)
+        by_topic.setdefault(each.topic, []).append(result)
+    return make(
+        types.ElectLeadersResponse,
+        throttle_time=NO_TIME,
+        error_code=answer.error,
+        replica_election_results=tuple(
+            types.ReplicaElectionResult(topic=name, partition_result=tuple(some)) for name, some in by_topic.items()
+        ),
+    )
+
+
+def _reassign(body: Any, cluster: Cluster) -> Decide:
+    wanted = [
+        (topic.name, partition.partition_index, partition.replicas)
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+    factor_may_change = getattr(body, "allow_replication_factor_change", True)
+
+    def decide(image: Image) -> tuple[list[bytes], Answer]:
+        records, answers = reassign_partitions(image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change)
+        return records, _ok(answers)
+
+    return decide
+
+
+def _reassigned(types: ModuleType, answer: Answer) -> Entity:
+    by_topic: dict[str, list[Entity]] = {}
+    for each in answer.found or ():
+        response = types.ReassignablePartitionResponse(
+            partition_index=each.partition, error_code=each.error, error_message=each.message
+        )
+        by_topic.setdefault(each.topic, []).append(response)
+    return make(
+        types.AlterPartitionReassignmentsResponse,
+        throttle_time=NO_TIME,
+        allow_replication_factor_change=True,
+        error_code=answer.error,
+        error_message=answer.message,
+        responses=tuple(
+            types.ReassignableTopicResponse(name=name, partitions=tuple(some)) for name, some in by_topic.items()
+        ),
+    )
+
+
+def list_reassignments(
+    types: ModuleType, found: dict[str, Sequence[PartitionRecord]], error: ErrorCode, message: str | None
+) -> Entity:
+    """The answer of ListPartitionReassignments."""
+    topics = tuple(
+        types.OngoingTopicReassignment(
+            name=name,
+            partitions=tuple(
+                types.OngoingPartitionReassignment(
+                    partition_index=each.partition,
+                    replicas=each.replicas,
+                    adding_replicas=each.adding,
+                    removing_replicas=each.removing,
+                )
+                for each in partitions
+            ),
+        )
+        for name, partitions in found.items()
+    )
+    return types.ListPartitionReassignmentsResponse(
+        throttle_time=NO_TIME, error_code=error, error_message=message, topics=topics
+    )
+
+
+DECISIONS: dict[int, Decision] = {
+    BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
+    BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
+    UNREGISTER_BROKER: Decision(_unregister, _refused, _unregistered),
+    ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
+    ALTER_PARTITION: Decision(_alter, _refused, _altered),
+    ELECT_LEADERS: Decision(_elect, _refused, _elected),
+    ALTER_PARTITION_REASSIGNMENTS: Decision(_reassign, _refused, _reassigned),
+}
+"""API key -> how it is decided."""

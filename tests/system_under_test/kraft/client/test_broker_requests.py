@@ -1,0 +1,263 @@
+"""Brokers over the wire: they register, send heartbeats, report their in-sync sets and leave; the rest are errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fake_quorum import FakeNode, FakeQuorum
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.duties import NO_DUTIES, Duties
+from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
+from system_under_test.kraft.wire import versions as api
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import codec
+
+PATIENCE = timedelta(seconds=30)
+
+
+class Wire:
+    """A controller whose brokers register, and a connection to it."""
+
+    def __init__(self, node: FakeNode, port: int) -> None:
+        self.quorum = node.quorum
+        self._connection = Connection("127.0.0.1", port, "krucible-test")
+
+    async def ask(self, key: int, version: int, **values: Any) -> Any:
+        kind = codec(key, version).request_type
+        return await self._connection.ask(kind(**values))
+
+    async def register(self, broker: int, incarnation: int = 1, **changes: Any) -> Any:
+        types = codec(api.BROKER_REGISTRATION, 3).requests
+        values = {
+            "broker_id": broker,
+            "cluster_id": "fake",
+            "incarnation_id": UUID(int=incarnation),
+            "listeners": (types.Listener(name="PLAINTEXT", host=f"n{broker}", port=9092, security_protocol=0),),
+            "features": (),
+            "rack": f"r{broker}",
+            "is_migrating_zk_broker": False,
+            "log_dirs": (UUID(int=100 + broker),),
+            "previous_broker_epoch": -1,
+        }
+        return await self.ask(api.BROKER_REGISTRATION, 3, **(values | changes))
+
+    async def beat(self, broker: int, *, epoch: int | None = None, offset: int = 1 << 30, **wants: bool) -> Any:
+        known = self.quorum.image.brokers[broker].broker_epoch if epoch is None else epoch
+        flags = {"want_fence": False, "want_shut_down": False} | wants
+        return await self.ask(
+            api.BROKER_HEARTBEAT,
+            0,
+            broker_id=broker,
+            broker_epoch=known,
+            current_metadata_offset=offset,
+            **flags,
+        )
+
+    async def create(self, name: str, factor: int = 3) -> Any:
+        types = codec(api.CREATE_TOPICS, 7).requests
+        topic = types.CreatableTopic(name=name, num_partitions=1, replication_factor=factor, assignments=(), configs=())
+        answer = await self.ask(api.CREATE_TOPICS, 7, topics=(topic,), timeout=PATIENCE, validate_only=False)
+        return answer.topics[0]
+
+    def partition(self, topic: str = "orders") -> PartitionRecord:
+        return self.quorum.image.topics[topic].partitions[0]
+
+    async def alter(self, *isr: tuple[int, int], **changes: int) -> Any:
+        """What the leader of the partition proposes: members and their epochs."""
+        types, held = codec(api.ALTER_PARTITION, 3).requests, self.partition()
+        values = {"leader_epoch": held.leader_epoch, "partition_epoch": held.partition_epoch} | changes
+        data = types.PartitionData(
+            partition_index=0,
+            new_isr_with_epochs=tuple(types.BrokerState(broker_id=b, broker_epoch=e) for b, e in isr),
+            leader_recovery_state=0,
+            **values,
+        )
+        leader = self.quorum.image.brokers[held.leader]
+        answer = await self.ask(
+            api.ALTER_PARTITION,
+            3,
+            broker_id=leader.broker_id,
+            broker_epoch=leader.broker_epoch,
+            topics=(types.TopicData(topic_id=held.topic_id, partitions=(data,)),),
+        )
+        return answer.topics[0].partitions[0]
+
+    def member(self, broker: int) -> tuple[int, int]:
+        return broker, self.quorum.image.brokers[broker].broker_epoch
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    quorum = FakeQuorum()
+    quorum.duties = Duties(quorum.image, quorum.time_s, NO_DUTIES)
+    node = FakeNode(quorum)
+    port = await node.start()
+    quorum.brokers = {1: ("127.0.0.1", port)}
+    yield Wire(node, port)
+    await node.stop()
+
+
+async def three(wire: Wire) -> Wire:
+    for broker in (1, 2, 3):
+        await wire.register(broker)
+        assert not (await wire.beat(broker)).is_fenced
+    assert (await wire.create("orders")).error_code == ErrorCode.none
+    return wire
+
+
+async def test_the_epoch_of_a_broker_is_the_offset_of_its_record(wire: Wire) -> None:
+    await wire.register(1)
+    answer = await wire.register(2)
+    assert (answer.error_code, answer.broker_epoch) == (ErrorCode.none, 1)
+    assert len(wire.quorum.log) == 2
+    assert wire.quorum.image.brokers[2].rack == "r2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.inconsistent_cluster_id),
+        ({"incarnation": 2}, ErrorCode.duplicate_broker_registration),
+        ({"broker": 2, "log_dirs": (UUID(int=101),)}, ErrorCode.invalid_registration),
+    ],
+)
+async def test_registrations_that_cannot_be(wire: Wire, changes: dict[str, Any], error: ErrorCode) -> None:
+    await wire.register(1)
+    await wire.beat(1)
+    answer = await wire.register(**({"broker": 1} | changes))
+    assert (answer.error_code, answer.broker_epoch) == (error, -1)
+    assert len(wire.quorum.log) == 2
+
+
+async def test_heartbeats_unfence_refuse_and_stop(wire: Wire) -> None:
+    await wire.register(1)
+    early = await wire.beat(1, offset=-1)
+    assert (early.is_caught_up, early.is_fenced) == (False, True)
+    on_time = await wire.beat(1, offset=0)
+    assert (on_time.is_caught_up, on_time.is_fenced) == (True, False)
+    assert (await wire.beat(1, epoch=7)).error_code == ErrorCode.stale_broker_epoch
+    assert (await wire.beat(9, epoch=7)).error_code == ErrorCode.broker_id_not_registered
+    assert (await wire.beat(1, want_shut_down=True)).should_shut_down
+
+
+async def test_topics_need_brokers_that_are_alive(wire: Wire) -> None:
+    assert (await wire.create("orders", 1)).error_code == ErrorCode.invalid_replication_factor
+    await wire.register(1)
+    assert (await wire.create("orders", 1)).error_code == ErrorCode.invalid_replication_factor, "it is fenced"
+    await wire.beat(1)
+    await wire.register(2)
+    assert (await wire.create("orders", 2)).error_code == ErrorCode.none
+    assert (wire.partition().replicas, wire.partition().isr) == ((1, 2), (1,))
+
+
+async def test_clients_see_the_brokers_that_are_not_fenced(wire: Wire) -> None:
+    await three(wire)
+    await wire.beat(2, want_fence=True)
+    metadata = await wire.ask(
+        api.METADATA,
+        9,
+        topics=None,
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    assert [(broker.node_id, broker.host) for broker in metadata.brokers] == [(1, "n1"), (3, "n3")]
+    assert metadata.topics[0].partitions[0].offline_replicas == (2,)
+    for kind, fenced, expected in ((1, False, [1, 3]), (1, True, [1, 2, 3]), (2, False, [1])):
+        cluster = await wire.ask(
+            api.DESCRIBE_CLUSTER,
+            2,
+            include_cluster_authorized_operations=False,
+            endpoint_type=kind,
+            include_fenced_brokers=fenced,
+        )
+        assert [broker.broker_id for broker in cluster.brokers] == expected
+    unknown = await wire.ask(api.DESCRIBE_CLUSTER, 1, include_cluster_authorized_operations=False, endpoint_type=3)
+    assert unknown.error_code == ErrorCode.unsupported_endpoint_type
+
+
+async def test_an_in_sync_set_is_a_compare_and_set(wire: Wire) -> None:
+    await three(wire)
+    members = [wire.member(broker) for broker in (1, 2, 3)]
+    first = await wire.alter(*members[:2])
+    assert (first.error_code, first.isr, first.partition_epoch) == (ErrorCode.none, (1, 2), 1)
+    again = await wire.alter(*members[:2], partition_epoch=0)
+    assert again.error_code == ErrorCode.invalid_update_version
+    stale = await wire.alter(*members[:2], (3, members[2][1] - 1))
+    assert stale.error_code == ErrorCode.ineligible_replica
+    ahead = await wire.alter(*members, leader_epoch=9)
+    assert ahead.error_code == ErrorCode.not_controller
+    assert (await wire.alter(*members)).isr == (1, 2, 3)
+
+
+async def test_the_preferred_leader_is_elected_again(wire: Wire) -> None:
+    await three(wire)
+    leader = wire.partition().leader
+    await wire.beat(leader, want_fence=True)
+    assert wire.partition().leader not in (leader, NO_LEADER)
+    await wire.beat(leader)
+    await wire.alter(*(wire.member(broker) for broker in (1, 2, 3)))
+    types = codec(api.ELECT_LEADERS, 2).requests
+    wanted = (types.TopicPartitions(topic="orders", partitions=(0,)),)
+    for expected in (ErrorCode.none, ErrorCode.election_not_needed):
+        answer = await wire.ask(api.ELECT_LEADERS, 2, election_type=0, topic_partitions=wanted, timeout=PATIENCE)
+        assert answer.replica_election_results[0].partition_result[0].error_code == expected
+    assert wire.partition().leader == leader
+    answer = await wire.ask(api.ELECT_LEADERS, 2, election_type=7, topic_partitions=wanted, timeout=PATIENCE)
+    assert answer.error_code == ErrorCode.invalid_request
+
+
+async def test_a_reassignment_goes_on_until_its_replicas_are_in_sync(wire: Wire) -> None:
+    await three(wire)
+    await wire.register(4)
+    await wire.beat(4)
+    leader = wire.partition().leader
+    kept = sorted({1, 2, 3} - {leader})
+    types = codec(api.ALTER_PARTITION_REASSIGNMENTS, 0).requests
+
+    async def reassign(replicas: tuple[int, ...] | None, name: str = "orders") -> int:
+        partition = types.ReassignablePartition(partition_index=0, replicas=replicas)
+        topic = types.ReassignableTopic(name=name, partitions=(partition,))
+        answer = await wire.ask(api.ALTER_PARTITION_REASSIGNMENTS, 0, timeout=PATIENCE, topics=(topic,))
+        return int(answer.responses[0].partitions[0].error_code)
+
+    async def under_way() -> list[tuple[int, ...]]:
+        answer = await wire.ask(api.LIST_PARTITION_REASSIGNMENTS, 0, timeout=PATIENCE, topics=None)
+        return [partition.adding_replicas for topic in answer.topics for partition in topic.partitions]
+
+    assert await reassign((9,)) == ErrorCode.invalid_replica_assignment
+    assert await reassign((1,), "none") == ErrorCode.unknown_topic_or_partition
+    assert await reassign(None) == ErrorCode.no_reassignment_in_progress
+    assert await reassign((leader, kept[0], 4)) == ErrorCode.none
+    assert await under_way() == [(4,)]
+    await wire.alter(*(wire.member(broker) for broker in (1, 2, 3, 4)))
+    assert await under_way() == []
+    assert wire.partition().replicas == (leader, kept[0], 4)
+
+
+async def test_producer_ids_come_in_blocks_that_nobody_had(wire: Wire) -> None:
+    await three(wire)
+    firsts = []
+    for broker in (1, 2, 1):
+        epoch = wire.quorum.image.brokers[broker].broker_epoch
+        answer = await wire.ask(api.ALLOCATE_PRODUCER_IDS, 0, broker_id=broker, broker_epoch=epoch)
+        assert answer.error_code == ErrorCode.none
+        firsts.append(range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len))
+    assert len(set().union(*firsts)) == 3000
+    stale = await wire.ask(api.ALLOCATE_PRODUCER_IDS, 0, broker_id=1, broker_epoch=99)
+    assert (stale.error_code, stale.producer_id_len) == (ErrorCode.stale_broker_epoch, 0)
+
+
+async def test_a_broker_that_is_unregistered_leads_nothing(wire: Wire) -> None:
+    await three(wire)
+    leader = wire.partition().leader
+    answer = await wire.ask(api.UNREGISTER_BROKER, 0, broker_id=leader)
+    assert answer.error_code == ErrorCode.none
+    assert leader not in wire.quorum.image.brokers
+    assert wire.partition().leader not in (leader, NO_LEADER)
+    assert (await wire.ask(api.UNREGISTER_BROKER, 0, broker_id=leader)).error_code == ErrorCode.broker_id_not_registered

@@ -1,0 +1,94 @@
+"""Real nodes as controllers of brokers: epochs are offsets, sessions end by a timer and begin anew at a successor."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from node_cluster import Cluster
+from waiting import eventually
+
+from system_under_test.kraft.controller import brokers as life
+from system_under_test.kraft.controller.brokers import Heartbeat, Registration
+from system_under_test.kraft.controller.duties import DutySettings
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.records.metadata import Endpoint, NoOpRecord, RegisterBrokerRecord, decode, encode
+
+SESSION_S = 0.6
+
+
+async def register(node: QuorumNode, broker: int, incarnation: int = 1) -> int:
+    request = Registration(broker, UUID(int=incarnation), (Endpoint("PLAINTEXT", f"n{broker}", 9092),))
+
+    def decide(image):  # type: ignore[no-untyped-def]
+        records = life.register(image, node.sessions, request, node.next_offset, node.now_s())
+        return [encode(record) for record in records], life.epoch_in(records)
+
+    return await node.write(decide, at_once=True)
+
+
+async def unfence(node: QuorumNode, broker: int, epoch: int) -> None:
+    def decide(image):  # type: ignore[no-untyped-def]
+        beat = Heartbeat(broker, epoch, metadata_offset=epoch)
+        records, state = life.heartbeat(image, node.sessions, beat, node.next_offset, node.now_s())
+        return [encode(record) for record in records], state
+
+    await node.write(decide)
+
+
+def records_of(node: QuorumNode) -> dict[int, object]:
+    """offset -> record, of everything that is committed."""
+    found: dict[int, object] = {}
+    log = node._parts.log
+    for batch in log.batches(log.start_offset, node.high_watermark or 0):
+        if not codec.is_control(batch.body):
+            found.update(enumerate(map(decode, codec.values(batch.body)), batch.base_offset))
+    return found
+
+
+@pytest.mark.virtual_time
+async def test_epochs_are_the_offsets_of_registrations_also_when_many_come_at_once() -> None:
+    cluster = Cluster(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
+    for voter in (1, 2, 3):
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    epochs = await asyncio.gather(*(register(leader, broker) for broker in range(10)))
+    found = {
+        offset: record.broker_id
+        for offset, record in records_of(leader).items()
+        if isinstance(record, RegisterBrokerRecord)
+    }
+    assert found == {epoch: broker for broker, epoch in enumerate(epochs)}
+    await cluster.close()
+
+
+@pytest.mark.virtual_time
+async def test_a_session_ends_by_itself_and_a_successor_grants_a_whole_one() -> None:
+    cluster = Cluster(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
+    for voter in (1, 2, 3):
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    epoch = await register(leader, 7)
+    await unfence(leader, 7, epoch)
+    assert not leader.committed_image().brokers[7].fenced
+
+    cluster.network.isolate(leader.node_id)
+    successor = await cluster.leader(but=leader.node_id)
+    began_s = successor.now_s()
+    assert not successor.committed_image().brokers[7].fenced
+    await eventually(lambda: successor.committed_image().brokers[7].fenced)
+    assert successor.now_s() - began_s >= SESSION_S - 0.1
+    assert epoch == successor.committed_image().brokers[7].broker_epoch
+    await cluster.close()
+
+
+@pytest.mark.virtual_time
+async def test_an_idle_controller_writes_a_record_now_and_then() -> None:
+    cluster = Cluster(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=0.2))
+    for voter in (1, 2, 3):
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    await eventually(lambda: sum(isinstance(record, NoOpRecord) for record in records_of(leader).values()) >= 3)
+    await cluster.close()
