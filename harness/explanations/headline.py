@@ -1,6 +1,7 @@
 """The verdict of a run in one or two sentences, for the terminal, results.json and the head of the page.
 
-The sentence of an invalid run is the summary of its first violation in the order of causes (`violations_by_cause.py`).
+The sentence of an invalid run is the summary of its first violation in the order of causes; of wrong answers it is the
+one that explains most (`violations_by_cause.py`).
 If that is a violation of a set that lost elements, the sentence says how many.
 A planted bug that was not found makes the first sentence of the run, because then the run has not shown what it was
 made for.  A valid run in which a kind of fault was never in force says so, too.
@@ -17,8 +18,8 @@ from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_
 from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import (
     ReportedViolation,
+    counted_by_checker,
     title_of,
-    violation_count,
     violations_by_cause,
 )
 from harness.plain_words import LONGEST, listed, lower_first, plural, sentence, shorten
@@ -49,11 +50,15 @@ def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
 
 
 def in_all(results: Mapping[str, Any]) -> str:
-    """How many violations there are, if more than one: a sentence, or ""."""
-    by, count = len({f.checker for f in violations_by_cause(results)}), violation_count(results)
-    if count < 2:
+    """How many violations each checker found, if there are more than one: a sentence, or "".  They are not added up,
+    because several checkers may blame one operation."""
+    by = counted_by_checker(results)
+    if sum(by.values()) < 2:
         return ""
-    return f"{'One checker' if by == 1 else f'{by} checkers'} found {count:,} violations in all."
+    if len(by) == 1:
+        return f"One checker found {sum(by.values()):,} violations in all."
+    counts = listed([f"{lower_first(title)} {count:,}" for title, count in by.items()])
+    return f"{len(by)} checkers found violations, often in the same operations{f': {counts}' if len(by) < 4 else ''}."
 
 
 def of_the_lost(results: Mapping[str, Any]) -> str:

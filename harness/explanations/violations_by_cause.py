@@ -6,6 +6,10 @@ the earliest moment first, and of equal moments the earliest stage (`kinds/kind.
 
 Some evidence has no moment.  A copy of a log shows that an entry is wrong or missing, and not since when.  It is
 sorted by the first violation that it can have caused: the next one of a later stage.
+
+Wrong answers to clients are effects, and often many of one cause.  Of them the one comes first that explains most
+(`explains`): it names the other operation, its node and its time.  Several checkers may blame one operation; this is
+one `Finding`, with a witness of each.
 """
 
 from __future__ import annotations
@@ -56,6 +60,19 @@ class ReportedViolation:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that went wrong.  lead: the witness that explains most.  also: what other checkers show of the same
+    operation."""
+
+    lead: ReportedViolation
+    also: tuple[ReportedViolation, ...] = ()
+
+    @property
+    def witnesses(self) -> tuple[ReportedViolation, ...]:
+        return (self.lead, *self.also)
+
+
+@dataclass(frozen=True, slots=True)
 class KindCount:
     """How many violations of one kind were found.  exact: False if a checker gave only the sum of several kinds."""
 
@@ -67,10 +84,11 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The violations of one mechanism.  findings: those with a witness, in order.  found: how many there are in all."""
+    """What went wrong in one mechanism.  findings: those with a witness, in order.  found: how many violations all
+    checkers counted; one operation that three of them blame is counted three times."""
 
     mechanism: str
-    findings: tuple[ReportedViolation, ...]
+    findings: tuple[Finding, ...]
     kinds: tuple[KindCount, ...]
     found: int
 
@@ -87,19 +105,29 @@ def violations_by_cause(results: Mapping[str, Any]) -> list[ReportedViolation]:
     return _by_cause(found)
 
 
+def findings(results: Mapping[str, Any]) -> list[Finding]:
+    """The same violations, those that blame one operation together; in the order of `violations_by_cause`."""
+    return _together(violations_by_cause(results))
+
+
 def groups(results: Mapping[str, Any]) -> list[Group]:
-    """The same violations by mechanism, in the order of their first violations."""
-    found = violations_by_cause(results)
+    """The findings by mechanism, in the order of their first violations."""
+    found = findings(results)
     counted = _counts(results)
     out = []
-    for mechanism in dict.fromkeys(f.mechanism for f in found):
-        mine = tuple(f for f in found if f.mechanism == mechanism)
+    for mechanism in dict.fromkeys(f.lead.mechanism for f in found):
+        mine = tuple(f for f in found if f.lead.mechanism == mechanism)
         kinds = tuple(
             KindCount(kind, name_in_words(kind), *counted[kind])
-            for kind in dict.fromkeys([f.kind for f in mine] + [k for k in counted if _mechanism(k) == mechanism])
+            for kind in dict.fromkeys([f.lead.kind for f in mine] + [k for k in counted if _mechanism(k) == mechanism])
         )
         out.append(Group(mechanism, mine, kinds, sum(k.found for k in kinds)))
     return out
+
+
+def counted_by_checker(results: Mapping[str, Any]) -> dict[str, int]:
+    """Title of a checker -> how many violations it found, with or without a witness."""
+    return {title_of(name, checker): _total(checker) for name, checker in _invalid(results).items()}
 
 
 def violation_count(results: Mapping[str, Any]) -> int:
@@ -119,6 +147,44 @@ def moment_ns(witness: Mapping[str, Any]) -> int:
     answer = _culprits_answer(events, facts)
     timed = [answer] if answer else [*events, *map(mapping, sequence(witness.get("rows"))), facts]
     return max((number(row.get("time_ns"), -1) for row in timed), default=-1)
+
+
+def blamed_call(witness: Mapping[str, Any]) -> int | None:
+    """History index of the invoke of the answer that a witness blames, None if it blames none: the culprit that it
+    names, else the answer that came last."""
+    facts = mapping(witness.get("facts"))
+    named = {str(letter): number(index, -1) for index, letter in _indices(facts).items()}
+    if (call := named.get(str(facts.get("culprit") or ""))) is not None:
+        return call
+    if facts.get("transactions") or facts.get("cycle"):
+        return None
+    open_calls: dict[Any, int] = {}
+    last = None
+    for event in sorted(map(mapping, sequence(witness.get("events"))), key=lambda e: number(e.get("index"), -1)):
+        if event.get("type") in (Type.INVOKE, "invoke"):
+            open_calls[event.get("process")] = number(event.get("index"), -1)
+        elif event.get("type") in (Type.OK, "ok") and event.get("process") in open_calls:
+            last = open_calls.pop(event.get("process"))
+    return last
+
+
+def explains(violation: ReportedViolation) -> int:
+    """How much a witness explains, 0 to 4.  An answer that contradicts another operation is explained by that
+    operation, its node and its time.  Less is explained where either of the two may be the wrong one; most where the
+    answers to clients suffice, and a reader needs to know nothing of logs."""
+    if not kind_of(violation.kind).of_two:
+        return 4
+    facts, blamed = mapping(violation.witness.get("facts")), blamed_call(violation.witness)
+    others = [e for e in map(mapping, sequence(violation.witness.get("events"))) if e.get("type") in (Type.OK, "ok")]
+    calls = {e.get("process"): e.get("index") for e in map(mapping, sequence(violation.witness.get("events")))
+             if e.get("type") in (Type.INVOKE, "invoke")}  # fmt: skip
+    named = [e for e in others if calls.get(e.get("process")) != blamed]
+    logged = any(r.get("table") == "log" for r in map(mapping, sequence(violation.witness.get("rows"))))
+    if not named:
+        return 1 if logged else 0
+    if len(sequence(facts.get("suspects"))) > 1 or not any(e.get("node") for e in named):
+        return 2
+    return 3 if logged else 4
 
 
 def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -146,8 +212,35 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
         effects = [e.moment_ns for e in timed if e.stage > f.stage and e.moment_ns >= f.moment_ns]
         return min(effects, default=f.moment_ns if f.moment_ns >= 0 else NEVER_NS)
 
-    ordered = [dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found]
-    return sorted(ordered, key=lambda f: (f.cause_ns, f.stage))
+    ordered = sorted((dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found), key=lambda f: (f.cause_ns, f.stage))
+    answers = [f for f in ordered if f.stage is Stage.ANSWER]
+    first_ns = min((f.cause_ns for f in answers), default=NEVER_NS)
+    best = [w for finding in sorted(_together(answers), key=lambda g: -explains(g.lead)) for w in finding.witnesses]
+    rank = {id(f): place for place, f in enumerate(best)}
+    return sorted(
+        ordered,
+        key=lambda f: (first_ns, f.stage, rank[id(f)]) if id(f) in rank else (f.cause_ns, f.stage, 0),
+    )
+
+
+def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
+    """Answers to clients that blame one operation; every other violation by itself."""
+    by_operation: dict[Any, list[ReportedViolation]] = {}
+    for place, violation in enumerate(found):
+        call = blamed_call(violation.witness) if violation.stage is Stage.ANSWER else None
+        by_operation.setdefault(("alone", place) if call is None else call, []).append(violation)
+    out = []
+    for mine in by_operation.values():
+        lead = max(mine, key=explains)  # of equal ones the first
+        seen = {lead.checker}
+        also = []
+        for other in mine:
+            if other is not lead and other.checker not in seen:
+                seen.add(other.checker)
+                also.append(other)
+        out.append(Finding(lead, tuple(also)))
+        out += [Finding(o) for o in mine if o is not lead and o not in also]
+    return out
 
 
 def _seen_in_a_copy(f: ReportedViolation) -> bool:

@@ -34,6 +34,7 @@ from checkers.base.run_evidence import (
     conclude,
     gaps,
     log_groups,
+    log_rows,
     not_judged,
     numbers,
     present,
@@ -123,14 +124,65 @@ def _judge(part: Part, budget: Budget) -> StaleFinding:
     log = _entries(part.params["logs"][copy["node"]], copy["copy"], end, keys)
     marks = _joined(list(tables.values()))
     judged, stale = stale_answers(answers, marks, log, end)
-    shown = np.flatnonzero(stale)[:WITNESSES_PER_PART]
-    pairs = np.stack([answers.invoke_row[shown], answers.row[shown]], axis=1).reshape(-1).tolist()
-    events = read_rows(Path(history), pairs, _SHOWN) if pairs else []
-    witnesses = [
-        _witness(events[2 * i], events[2 * i + 1], int(marks.by(answers.invoked[[at]])[0]))
-        for i, at in enumerate(shown.tolist())
-    ]
+    shown = np.flatnonzero(stale)[:WITNESSES_PER_PART].tolist()
+    held = [_held(answers, at, marks, log, end, tables) for at in shown]
+    writers = _writers(history, keys, {(h.key, h.value) for h in held if h.value is not None}) if shown else {}
+    witnesses = []
+    for at, overwriting in zip(shown, held, strict=True):
+        answer = [int(answers.invoke_row[at]), int(answers.row[at])]
+        writer = writers.get((overwriting.key, overwriting.value), [])
+        rows = read_rows(Path(history), [*writer, *answer], _SHOWN)
+        entry = log_rows(part.params["logs"][copy["node"]], copy["copy"], [overwriting.offset])
+        witnesses.append(_witness(rows[-2], rows[-1], rows[:-2], entry, overwriting))
     return StaleFinding(tuple(witnesses), len(answers.row), int(judged.sum()), int(stale.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a key held for certain when a stale answer's operation was invoked.
+
+    key: its code.  value: None if it was removed.  offset: of the entry, -1 if no entry is known to be committed.
+    mark: everything below it was committed.  node, known_ns: who had first reported that this entry is committed.
+    """
+
+    key: int
+    value: int | None
+    offset: int
+    mark: int
+    node: str
+    known_ns: int
+
+
+def _held(answers: Answers, at: int, marks: Marks, log: Entries, end: int, tables: dict[str, pa.Table]) -> Held:
+    key, mark = int(answers.key[at]), min(int(marks.by(answers.invoked[[at]])[0]), end)
+    below = np.flatnonzero((log.key == key) & (log.offset < mark))
+    if not len(below):
+        return Held(key, None, -1, mark, "", -1)
+    last = int(below[np.argmax(log.offset[below])])
+    offset = int(log.offset[last])
+    knew = []
+    for node, table in tables.items():
+        times = numbers(table, "time_ns")[numbers(table, "offset") > offset]
+        if len(times):
+            knew.append((int(times.min()), node))
+    known_ns, node = min(knew, default=(-1, ""))
+    return Held(key, int(log.value[last]) if log.has_value[last] else None, offset, mark, node, known_ns)
+
+
+def _writers(history: str, keys: Words, wanted: set[tuple[int, int | None]]) -> dict[tuple[int, int | None], list[int]]:
+    """(key, value) -> rows of the one write of it, its invoke and its answer; left out where several wrote it."""
+    with pq.ParquetFile(history, read_dictionary=["key"]) as file:
+        rows = file.read(list(_COLUMNS), use_threads=False)
+    key = np.asarray(keys.codes(rows["key"]), np.int64)
+    value, process, kind = (numbers(rows, name) for name in ("value", "process", "type"))
+    invoked = np.flatnonzero(np.asarray(function_is(rows, "write")) & (kind == Type.INVOKE) & present(rows, "value"))
+    out = {}
+    for name in wanted:
+        mine = invoked[(key[invoked] == name[0]) & (value[invoked] == name[1])]
+        if len(mine) == 1:
+            later = np.flatnonzero(process[mine[0] + 1 :] == process[mine[0]])
+            out[name] = [int(mine[0]), *(int(mine[0]) + 1 + later[:1]).tolist()]
+    return out
 
 
 def stale_answers(answers: Answers, marks: Marks, log: Entries, end: int) -> tuple[Bools, Bools]:
@@ -212,27 +264,53 @@ def _entries(log: str, copy: int, end: int, keys: Words) -> Entries:
     return Entries.of(read_entries(log, copy, 0, ("offset", "key", "value"), end), keys)
 
 
-def _witness(invoke: dict[str, Any], answer: dict[str, Any], mark: int) -> Witness:
+def _witness(
+    invoke: dict[str, Any],
+    answer: dict[str, Any],
+    writer: Sequence[dict[str, Any]],
+    entry: Sequence[dict[str, Any]],
+    held: Held,
+) -> Witness:
     node, key, value = answer["node"], answer["key"], answer["value"]
     what = f"answered a read of {key} with {value}" if answer["f"] == "read" else f"acknowledged {value} for {key}"
-    summary = f"{node} {what}. A later write was already committed when the operation was invoked."
+    new = "no value" if held.value is None else f"{held.value}"
+    if held.offset < 0:
+        clause = f"although no write of {value} was committed by then"
+        why = f"No entry below offset {held.mark} writes to {key}, and none that was committed before the answer does."
+    else:
+        clause = (
+            f"although {held.node} had reported {_lasting(invoke['time_ns'] - held.known_ns)} before it was invoked "
+            f"that {new} is committed"
+        )
+        why = (
+            f"The log holds {new} for {key} at offset {held.offset}. {held.node} reported at "
+            f"{held.known_ns / 1e9:.3f} s that this entry is committed, and the operation was invoked at "
+            f"{invoke['time_ns'] / 1e9:.3f} s."
+        )
+    letters = {str(row["index"]): letter for row, letter in zip([*writer[:1], invoke], "AB"[not writer :], strict=True)}
     return Witness(
         kind="answer from the past",
-        summary=summary,
-        events=tuple({"table": "history", **event} for event in (invoke, answer)),
+        summary=f"At {answer['time_ns'] / 1e9:.3f} s {node} {what}, {clause}.",
+        events=tuple({"table": "history", **event} for event in (*writer, invoke, answer)),
+        rows=tuple(entry),
         facts={
             "nodes": [node],
             "epoch": None,
-            "offset": mark - 1,
+            "offset": held.offset if held.offset >= 0 else held.mark - 1,
             "key": key,
             "value": value,
-            "why": [
-                f"Before the operation was invoked a node knew that everything below offset {mark} is committed.",
-                f"There {key} holds another value, and no entry that was committed before the answer writes {value}.",
-            ],
-            "expected": "a leader that still leads answers from all that was committed before the invocation",
+            "letters": letters,
+            "culprit": "B",
+            "why": [why, f"No entry from there to the answer writes {value} to {key} again."],
+            "expected": f"an answer of {new}, or of a later write"
+            if held.offset >= 0 and answer["f"] == "read"
+            else "a leader that still leads answers from all that was committed before the invocation",
         },
     )
+
+
+def _lasting(ns: int) -> str:
+    return f"{ns / 1e9:.2f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.0f} ms" if ns >= 1_000_000 else "just"
 
 
 def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:

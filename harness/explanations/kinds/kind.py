@@ -5,8 +5,9 @@ was committed disappears, and in the end a client reads an old value.  `Stage` n
 the deepest violation first names the cause, or what lies nearest to it.
 
 `means` explains a kind in two sentences: what the system promises, and what happened here.  `known_as` is the name that
-users of databases know, where a checker uses the name of a theory (Adya 1999; Cerone & Gotsman 2016).  The
-kinds stand in one file for each subject; `catalog.py` joins them.
+users of databases know, where a checker uses the name of a theory (Adya 1999; Cerone & Gotsman 2016).  `of_two` marks
+an answer that contradicts another operation, so that a good witness names that one too.  The kinds stand in one file
+for each subject; `catalog.py` joins them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class ViolationKind:
     stage: Stage
     means: str = ""
     known_as: str = ""
+    of_two: bool = False
 
     @property
     def mechanism(self) -> str:

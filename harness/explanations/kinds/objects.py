@@ -11,16 +11,19 @@ OBJECTS: Mapping[str, ViolationKind] = {
         Stage.ANSWER,
         "A read must return the latest value whose write was acknowledged before the read began. This read returned an "
         "older value that had already been replaced.",
+        of_two=True,
     ),
     "lost write": ViolationKind(
         Stage.ANSWER,
         "A write that was acknowledged must be visible until another write replaces it. No client ever saw this one, "
         "and the older value came back.",
+        of_two=True,
     ),
     "read against acknowledgement": ViolationKind(
         Stage.ANSWER,
         "A read must return the latest value whose write was acknowledged before the read began. Here one node "
         "acknowledged a write and another node then answered with an older value: one of the two answers was wrong.",
+        of_two=True,
     ),
     "value from nowhere": ViolationKind(
         Stage.ANSWER,

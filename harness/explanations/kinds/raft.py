@@ -112,9 +112,10 @@ RAFT: Mapping[str, ViolationKind] = {
         "before it was committed.",
     ),
     "answer from the past": ViolationKind(
-        Stage.COMMIT,
+        Stage.ANSWER,
         "A leader must answer from everything that was committed before the operation was invoked. Here some node knew "
         "of a later committed value at that time, so the server that answered no longer led, or had forgotten.",
+        of_two=True,
     ),
     "high watermark went back": ViolationKind(
         Stage.COMMIT,
@@ -165,6 +166,7 @@ RAFT: Mapping[str, ViolationKind] = {
         Stage.ANSWER,
         "The log holds the writes in the order in which they took effect, and every answer must fit that order. This "
         "answer is older than one that a client had before this operation began.",
+        of_two=True,
     ),
     "applied states differ": ViolationKind(
         Stage.STATE,

@@ -11,7 +11,14 @@ from typing import Any
 from harness.explanations.headline import headline, in_all
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.kinds.kind import Stage
-from harness.explanations.violations_by_cause import groups, moment_ns, violation_count, violations_by_cause
+from harness.explanations.violations_by_cause import (
+    explains,
+    findings,
+    groups,
+    moment_ns,
+    violation_count,
+    violations_by_cause,
+)
 from harness.judge.judge_run import judge
 
 DATA = Path(__file__).parents[2] / "data"
@@ -103,3 +110,46 @@ def test_the_moment_is_the_answer_that_no_order_explains() -> None:
     facts = {"letters": {"1": "A", "2": "B"}, "culprit": "A"}
     assert moment_ns({"kind": "stale read", "events": events, "facts": facts}) == 3
     assert moment_ns({"kind": "stale read", "events": events}) == 99
+
+
+def answer(kind: str, call: int, time_s: float, *, missed: str | None = None, **facts: Any) -> dict[str, Any]:
+    """A read of process 1 that a witness blames.  missed: the node of the write that it names, None if it names none."""
+    rows = [] if missed is None else [
+        {"index": call - 2, "process": 2, "type": 0, "time_ns": round((time_s - 0.2) * S), "node": ""},
+        {"index": call - 1, "process": 2, "type": 1, "time_ns": round((time_s - 0.1) * S), "node": missed},
+    ]  # fmt: skip
+    own = [
+        {"index": call, "process": 1, "type": 0, "time_ns": round((time_s - 0.01) * S), "node": ""},
+        {"index": call + 1, "process": 1, "type": 1, "time_ns": round(time_s * S), "node": "n1"},
+    ]
+    return {"kind": kind, "summary": f"{kind} at {time_s}", "events": rows + own, "facts": facts}
+
+
+def test_one_operation_that_three_checkers_blame_is_one_finding() -> None:
+    past = invalid(answer("answer from the past", 20, 5.0), answer("answer from the past", 60, 6.0))
+    order = invalid(answer("answer against the order of the log", 60, 6.0, missed="n3") | {"rows": [{"table": "log"}]})
+    read = invalid(answer("stale read", 60, 6.0, missed="n3"))
+    found = findings({"checkers": {"past": past, "order": order, "read": read}})
+    assert [(f.lead.kind, [a.kind for a in f.also]) for f in found] == [
+        ("stale read", ["answer from the past", "answer against the order of the log"]),
+        ("answer from the past", []),
+    ]
+
+
+def test_the_witness_that_names_the_write_it_missed_leads() -> None:
+    results = {
+        "verdict": "invalid",
+        "checkers": {
+            "past": invalid(answer("answer from the past", 20, 5.0)),
+            "doubt": invalid(answer("stale read", 30, 5.5, missed="n3", suspects=[{"node": "n1"}, {"node": "n3"}])),
+            "read": invalid(answer("stale read", 60, 6.0, missed="n3")),
+        },
+    }
+    assert [explains(f) for f in violations_by_cause(results)] == [4, 2, 0]
+    assert headline(results, {}).startswith("Invalid: stale read at 6.0.")
+
+
+def test_what_broke_before_the_answers_stands_before_them() -> None:
+    votes = invalid(witness("two leaders in one epoch", 3.0))
+    reads = invalid(answer("answer from the past", 20, 4.0), answer("stale read", 60, 6.0, missed="n3"))
+    assert kinds(reads=reads, votes=votes) == ["two leaders in one epoch", "stale read", "answer from the past"]

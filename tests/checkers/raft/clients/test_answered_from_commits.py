@@ -60,7 +60,11 @@ def test_a_read_of_an_overwritten_value(evidence: Evidence, tmp_path: Path) -> N
     after = new["time_ns"] + 1
     verdict = judged(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path / "stale")
     assert [w.kind for w in verdict.witnesses] == ["answer from the past"]
-    assert [event["type"] for event in verdict.witnesses[0].events] == [0, 1]
+    witness = verdict.witnesses[0]
+    assert [event["type"] for event in witness.events] == [0, 1, 0, 1]
+    assert [event["value"] for event in witness.events[:2]] == [new["value"]] * 2, "the write that was missed is named"
+    assert f"that {new['value']} is committed" in witness.summary and witness.facts["culprit"] == "B"
+    assert [row["value"] for row in witness.rows] == [new["value"]]
     early = with_read(evidence, old["value"], old["key"], old["time_ns"] + 1, after + 1)
     assert judged(early, tmp_path / "early").validity is Validity.VALID
 
