@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
+from harness.explanations.next_steps import YES_OR_NO, figure
 from harness.plain_words import amount, looked_at, shorten
 from harness.report.evidence.report_data import ReportData
-
-_YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +87,14 @@ def _figure(criterion: Mapping[str, Any]) -> RunFigure:
     name = shorten(str(criterion.get("name") or "?"), 80)
     value, least = criterion.get("value"), criterion.get("least")
     demanded, met = bool(criterion.get("demanded", True)), bool(criterion.get("met"))
-    yes_or_no = name in _YES_OR_NO
-    plain = ("yes" if value else "no") if yes_or_no else _amount(name, value)
-    wanted = "" if yes_or_no or not least else f"at least {_amount(name, least)}"
+    yes_or_no = name in YES_OR_NO
+    plain = ("yes" if value else "no") if yes_or_no else figure(name, value)
+    wanted = "" if yes_or_no or not least else f"at least {figure(name, least)}"
     if not demanded:
         wanted = f"should be {wanted}" if wanted else ""
     return RunFigure(
         plain, name, wanted, shorten(str(criterion.get("words") or "")), met if demanded or not met else None
     )
-
-
-def _amount(name: str, value: Any) -> str:
-    if name.startswith("share") and isinstance(value, int | float):
-        return f"{100 * value:.0f} %"
-    return amount(int(value) if isinstance(value, float) and value == int(value) else value)
 
 
 def _latency(at: Mapping[str, Any]) -> str:

@@ -23,9 +23,10 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import was_ordered
 from harness import plain_words as words
 from harness.explanations.headline import headline, in_all, of_the_lost
+from harness.explanations.next_steps import next_steps, shortfalls
 from harness.explanations.notes import notes
 from harness.explanations.planted_bug_words import planted
-from harness.explanations.violations_by_cause import title_of, violation_count
+from harness.explanations.violations_by_cause import title_of
 from harness.report import exercise, junit
 from harness.report.elements import plot as element_plot
 from harness.report.elements.fates import NAMES, ElementFates, fates_of, lost_in_words
@@ -77,6 +78,9 @@ def prewarm() -> None:
         environment().get_template(name)
 
 
+AT_THE_END = "stopped by the harness at the end of the run"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckerRow:
     name: str
@@ -100,6 +104,7 @@ class DeathView:
     status: str
     reason: str
     excerpt: str
+    at_the_end: bool
 
 
 def _page(data: ReportData, with_plots: bool) -> str:
@@ -117,7 +122,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
     fates = fates_of(data)
     elements = element_plot.render(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
     verdict = str(data.results.get("verdict") or "unknown")
-    script = "(() => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
+    script = "(async () => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(
         data=data,
         verdict=verdict,
@@ -134,25 +139,31 @@ def _page(data: ReportData, with_plots: bool) -> str:
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
         findings=found,
         groups=groups,
-        violation_count=violation_count(data.results),
         has_timeline=True,
+        next_steps=next_steps(data.results, data.test, _here(data.folder), logs=bool(data.copies)),
+        shortfalls=shortfalls(data.results, data.test, _here(data.folder)),
         plots={name: Markup(svg) for name, svg in drawn.items()},
         elements={name: Markup(svg) for name, svg in elements.items()},
         elements_words=_elements(fates, fault_views),
         faults=fault_views,
+        shown_faults=_in_force(fault_views, found[0].moment_ns if found else -1),
         faults_words=faults.summary(fault_views),
         coverage=coverage_table.view(data),
         deposed=deposed,
-        deaths=_deaths(data, fault_views),
+        deaths=(deaths := _deaths(data, fault_views)),
+        stopped=sum(d.at_the_end for d in deaths),
         recovery=_recovery(data),
-        rerun=words.shorten(str(data.test.get("rerun") or ""), 600),
         raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
-        here=_here(data.folder),
         where=f"{data.folder.parent.name}/{data.folder.name}",
         style=Markup("\n".join(template_text(name) for name in STYLES)),
         script=Markup(script),
         script_hash=script_hash(script),
     )  # fmt: skip
+
+
+def _in_force(faulty: Sequence[faults.FaultView], time_ns: int) -> list[int]:
+    """Numbers of the faults at the moment of the first violation: their measurements are shown unfolded."""
+    return [f.number for f in faulty if f.happened and f.start_ns <= time_ns <= f.end_ns]
 
 
 @cache
@@ -172,6 +183,7 @@ def environment() -> Environment:
         "plain": lambda value: words.amount(value) if value is not None else "",
         "plural": words.plural,
         "capitalise": lambda text: text[:1].upper() + text[1:],
+        "first_lower": words.lower_first,
     }
     return env
 
@@ -213,24 +225,27 @@ def _story(data: ReportData) -> dict[str, str] | None:
 
 
 def _head(
-    data: ReportData, verdict: str, groups: Sequence[witness.GroupView], faulty: Sequence[faults.FaultView]
+    data: ReportData,
+    verdict: str,
+    groups: Sequence[witness.GroupView],
+    faulty: Sequence[faults.FaultView],
 ) -> dict[str, Any]:
-    """The heading and the sentences below it.  A run that missed its planted bug, or in which the harness
-    failed, is never green."""
+    """What the run showed, where and why, and the sentences below.  A run that missed its planted bug, or in which the
+    harness failed, is never green."""
     found, bug = witness.in_order(groups), planted(data.results, data.test)
     missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.get("failure")))
-    verdict, means = "unknown" if missed else verdict, groups[0].kinds[0].means if groups else ""
+    verdict = "unknown" if missed else verdict
     title = headline(data.results, data.test)
     below: list[str] = []
+    where = why = ""
     if found:
         first = found[0]
         more, lost = in_all(data.results), of_the_lost(data.results)
         title = title.removesuffix(more).strip().removesuffix(lost).strip()
         if len(title) > 150:
             title, below = f"Invalid: {first.kind}.", [first.summary[:1].upper() + first.summary[1:]]
-        letters = bool(first.steps)  # then the reasons speak of operations by letters explained further down
-        below += [means] if means else []
-        below += [first.background] if first.background else [] if letters else first.why[:2]
+        where = _where(first)
+        why = first.background or groups[0].kinds[0].means or " ".join(first.why[:2])
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > 150:
@@ -241,7 +256,19 @@ def _head(
     if verdict == "unknown" and data.results:
         below.append("No checker found a violation, but the run does not show enough to count as a pass.")
     below = [words for words in below if words not in title]
-    return {"title": title, "below": below, "mark": verdict if verdict in ("valid", "invalid") else "unknown"}
+    mark = verdict if verdict in ("valid", "invalid") else "unknown"
+    return {"title": title, "below": below, "mark": mark, "where": where, "why": why}
+
+
+def _where(first: witness.FindingView) -> str:
+    """When, on which nodes and under which fault the first violation showed."""
+    nodes = list(dict.fromkeys(node for node, _ in first.violation.wrong))
+    at = [f"{words.seconds(first.moment_ns)} into the test"] if first.moment_ns >= 0 else []
+    at += [f"on {words.listed(nodes)}"] if nodes else []
+    at += [f"key {first.violation.key}"] if first.violation.key else []
+    place = words.sentence(", ".join(at)[:1].upper() + ", ".join(at)[1:]) if at else ""
+    around = words.sentence(first.circumstances[:1].upper() + first.circumstances[1:]) if first.circumstances else ""
+    return f"{place} {around}".strip()
 
 
 def _here(folder: Path) -> str:
@@ -320,6 +347,7 @@ def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[DeathV
             status=words.shorten(str(d.get("status", "")), 60),
             reason=words.shorten(str(d.get("reason") or "")),
             excerpt=str(d.get("excerpt") or "")[:4000],
+            at_the_end=_ended_by(data, d, faulty) == AT_THE_END,
         )
         for d in map(mapping, sequence(data.outcome.get("deaths")))
     ]
@@ -334,7 +362,7 @@ def _ended_by(data: ReportData, death: Mapping[str, Any], faulty: Sequence[fault
     if fault:
         return f"ended by fault {fault.number} ({fault.name})"
     last = max((number(p.get("end_ns"), 0) for p in data.phases if p.get("name") == "main"), default=0)
-    return "stopped by the harness at the end of the run" if time_ns >= last else "stopped by the harness"
+    return AT_THE_END if time_ns >= last else "stopped by the harness"
 
 
 def _recovery(data: ReportData) -> str:

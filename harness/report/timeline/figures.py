@@ -92,6 +92,7 @@ def for_page(svg: str, prefix: str) -> str:
     body = re.sub(r'\bid="', f'id="{prefix}-', body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", body)
     body = re.sub(r"font(-family)?: (\d[\w.]*)? ?'[^;\"]*", r"font\1: \2 var(--sans)", body)
+    body = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), body)  # a tenth of a point
     for colour, name in COLOURS.items():
         body = body.replace(colour, f"var(--{name})")
     return body
@@ -125,7 +126,7 @@ def _svg(
         )
         paint(list(axes), size)
         out = StringIO()
-        figure.savefig(out, format="svg", dpi=140, transparent=True, metadata={"Date": None})
+        figure.savefig(out, format="svg", dpi=110, transparent=True, metadata={"Date": None})
     return out.getvalue()
 
 

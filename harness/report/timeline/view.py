@@ -1,12 +1,14 @@
 """The data behind the timeline: faults, roles, commits and operations on one axis, small enough for one page.
 
-Operations travel as packed little-endian arrays (base64).  Rates are counted here over *all* operations, so that
-they stay true when a very long run has to leave single operations out.  The page says what it leaves out.
+Operations travel as little-endian arrays, deflated (base64); times and rows as differences, which deflate well.  Rates
+are counted here over *all* operations, so that they stay true when a very long run has to leave single operations out.
+The page says what it leaves out.
 """
 
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +26,7 @@ from harness.report.faults.fault_views import FaultView
 from harness.report.witness.violation_views import FindingView
 
 MAX_OPERATIONS = 120_000
-"""Operations drawn one by one; about 30 bytes of page each."""
+"""Operations drawn one by one; about 15 bytes of page each."""
 MAX_TABLE_ROWS = 400
 _KEEP_AROUND_NS = 1_000_000_000
 
@@ -126,7 +128,7 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
     packed = {
         "n": int(keep.sum()),
         "unit": unit_ns / 1e9,
-        "t": _b64(start // unit_ns, "<u4"),
+        "t": _b64(np.diff(start // unit_ns, prepend=0), "<u4"),
         "d": _b64(np.maximum(latency, 0) // unit_ns, "<u4"),
         "type": _b64(ops.type[keep], "u1"),
         "f": _b64(ops.f[keep], "u1"),
@@ -134,7 +136,7 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
         "node": _b64(ops.node[keep], "<u2"),
         "error": _b64(ops.error[keep] + 1, "<u2"),
         "process": _b64(ops.process[keep], "<u4"),
-        "row": _b64(ops.invoke_row[keep], "<u4"),
+        "row": _b64(np.diff(ops.invoke_row[keep], prepend=0), "<i4"),
         "value": value,
         "value2": value2,
         "miss": _b64(ops.matched()[keep] & (ops.type[keep] == Type.FAIL), "u1"),
@@ -174,7 +176,7 @@ def _values(ops: OperationColumns, keep: np.ndarray) -> tuple[dict[str, Any], di
 
 
 def _b64(values: np.ndarray, dtype: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(values).astype(dtype).tobytes()).decode("ascii")
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).astype(dtype).tobytes(), 9)).decode("ascii")
 
 
 def _deltas(values: np.ndarray) -> list[int]:

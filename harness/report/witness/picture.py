@@ -23,6 +23,9 @@ from harness.story.operations import FOREVER, Order, WindowOp, say, value
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""
 
+ONE_WIDTH = (("any", 748),)
+"""The one drawing of a witness that is folded away: a page may hold dozens of them."""
+
 _NARROW = 500
 _CHAR = 7.3  # width of a character of the labels' font
 _LANE = 50

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from checkers.base.json_file import mapping
@@ -29,11 +29,21 @@ from harness.report.witness.tables import RowTable, as_trace_row, message_tables
 from harness.report.witness.transaction_cycle import Cycle, cycle_of
 from harness.story.story import Story, story_of
 
-MOST_OPEN = 2
+MOST_OPEN = 1
 """Mechanisms whose first violation is shown with its evidence open; one witness takes up to two thousand pixels."""
 
 MOST_DRAWN = 60
 """Operations of one witness that are drawn; a minimised window holds a handful."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWitness:
+    """What another checker shows of the same operation."""
+
+    checker_title: str
+    kind: str
+    summary: str
+    why: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class FindingView:
     circumstances: str
     left_out: str
     folded: bool
+    also: list[OtherWitness] = field(default_factory=list)
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -121,13 +132,16 @@ def view(
     folded: bool,
     faults: Sequence[FaultView] = (),
     roles: Sequence[RoleSegment] = (),
+    also: Sequence[ReportedViolation] = (),
 ) -> FindingView:
-    """One violation.  number: its place on the page, from 1."""
+    """One violation.  number: its place on the page, from 1.  also: what other checkers show of the same operation."""
     told = story_of(finding.witness)
+    others = [story_of(other.witness) for other in also]
     bars = told.bars[:MOST_DRAWN]
     whole = len(bars) == len(told.operations)
     order, bad = told.order if whole else None, told.bad if told.bad is not None and told.bad < len(bars) else None
     log_rows, trace_rows = told.rows_of("log"), told.rows_of("trace")
+    log_rows = log_rows or [row for other in others for row in other.rows_of("log")]
     copies = [as_trace_row(row) for row in told.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
     context = picture.context(bars, faults, roles)
@@ -144,7 +158,7 @@ def view(
         moment_ns=finding.moment_ns,
         pictures=[
             picture.draw(bars, order, bad, told.letters, told.before, *size, context=context)
-            for size in (picture.WIDTHS if bars else ())
+            for size in ((picture.WIDTHS if number == 1 or not folded else picture.ONE_WIDTH) if bars else ())
         ],
         steps=steps(bars, order, bad, told.before),
         story=story(bars, order, bad, told.letters, held_before, faults, roles),
@@ -161,6 +175,10 @@ def view(
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,
+        also=[
+            OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in told.reasons))
+            for v, other in zip(also, others, strict=True)
+        ],
     )
 
 
@@ -174,18 +192,21 @@ def _group(
 ) -> GroupView:
     kinds: list[KindView] = []
     for count in group.kinds:
-        mine = [f for f in group.findings if f.kind == count.kind]
+        mine = [f for f in group.findings if f.lead.kind == count.kind]
+        shown = sum(w.kind == count.kind for f in group.findings for w in f.witnesses)
+        if not mine and shown:
+            continue  # each of them stands with a finding of another kind
         views = [
-            view(data, f, next(numbers), not (opened and not kinds and place == 0), faults, roles)
+            view(data, f.lead, next(numbers), not (opened and not kinds and place == 0), faults, roles, f.also)
             for place, f in enumerate(mine)
         ]
         about = "" if count.exact else "about "
         counted = f"{about}{count.found:,} found" if count.found > 1 else ""
-        if count.found > len(mine):
-            counted = f"showing {len(mine)} of {about}{count.found:,}"
+        if count.found > shown:
+            counted = f"showing {shown} of {about}{count.found:,}"
         kinds.append(KindView(count.name, kind_of(count.kind).means, counted, views))
-    shown = len(group.findings)
-    of = f"showing {shown} of {group.found:,}" if group.found > shown else plural(group.found, "violation")
+    shown = sum(len(f.witnesses) for f in group.findings)
+    of = f"showing {shown} of {group.found:,}" if group.found > shown else plural(len(group.findings), "finding")
     return GroupView(group.mechanism, of, kinds)
 
 

@@ -113,7 +113,7 @@ def test_the_moment_is_the_answer_that_no_order_explains() -> None:
 
 
 def answer(kind: str, call: int, time_s: float, *, missed: str | None = None, **facts: Any) -> dict[str, Any]:
-    """A read of process 1 that a witness blames.  missed: the node of the write that it names, None if it names none."""
+    """A read of process 1 that is blamed.  missed: the node of the write that is named, None if none is."""
     rows = [] if missed is None else [
         {"index": call - 2, "process": 2, "type": 0, "time_ns": round((time_s - 0.2) * S), "node": ""},
         {"index": call - 1, "process": 2, "type": 1, "time_ns": round((time_s - 0.1) * S), "node": missed},

@@ -2,21 +2,24 @@
 const END = DATA.end;
 const TYPES = ['', 'ok', 'fail', 'info'];
 
-function unpack(text, Kind) {
-  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
-  return new Kind(bytes.buffer);   // little endian, as every browser's machine is
+// Columns are deflated; little endian, as every browser's machine is.
+async function inflated(text) {
+  const packed = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'))).arrayBuffer();
 }
 
 // Operations as columns; t: call, d: latency (seconds), sorted by t.
-const OPS = (() => {
+const OPS = await (async () => {
   const o = DATA.ops;
-  const scaled = text => Float64Array.from(unpack(text, Uint32Array), x => x * o.unit);
-  const values = v => v && { v: unpack(v.v, v.wide ? Float64Array : Int32Array), has: unpack(v.has, Uint8Array) };
+  const column = async (text, Kind) => new Kind(await inflated(text));
+  const summed = deltas => { let x = 0; return Float64Array.from(deltas, d => x += d); };
+  const values = async v => v && { v: await column(v.v, v.wide ? Float64Array : Int32Array), has: await column(v.has, Uint8Array) };
   const ops = {
-    n: o.n, t: scaled(o.t), d: scaled(o.d), type: unpack(o.type, Uint8Array), f: unpack(o.f, Uint8Array),
-    key: unpack(o.key, Uint16Array), node: unpack(o.node, Uint16Array), error: unpack(o.error, Uint16Array),
-    process: unpack(o.process, Uint32Array), row: unpack(o.row, Uint32Array), miss: unpack(o.miss, Uint8Array),
-    value: values(o.value), value2: values(o.value2), fs: o.fs, keys: o.keys, nodes: o.nodes, errors: o.errors,
+    n: o.n, t: summed(await column(o.t, Uint32Array)).map(x => x * o.unit), d: Float64Array.from(await column(o.d, Uint32Array), x => x * o.unit),
+    type: await column(o.type, Uint8Array), f: await column(o.f, Uint8Array), key: await column(o.key, Uint16Array),
+    node: await column(o.node, Uint16Array), error: await column(o.error, Uint16Array), process: await column(o.process, Uint32Array),
+    row: summed(await column(o.row, Int32Array)), miss: await column(o.miss, Uint8Array),
+    value: await values(o.value), value2: await values(o.value2), fs: o.fs, keys: o.keys, nodes: o.nodes, errors: o.errors,
   };
   ops.longest = ops.d.reduce((a, b) => Math.max(a, b), 0);
   return ops;

@@ -55,11 +55,11 @@ function paint() {
   const from = LANES.get('fault') || LANES.get('axis');
   clipped(g, 0, HEIGHT, () => bands(g, from.y, HEIGHT - from.y - 6, X));
   axis(g);
-  if (LANES.has('fault')) faultNames(g);
   DATA.servers.forEach((_, n) => LANES.has('node' + n) && nodeLane(g, n));
   if (LANES.has('mark')) { markLane(g); lagLane(g); }
   if (OPS.n) { rateLane(g); latencyLane(g); keyLane(g); }
   violations(g);
+  if (LANES.has('fault')) faultNames(g);
   crosshair(g);
   $('range').textContent = `${VIEW.a.toFixed(VIEW.b - VIEW.a < 5 ? 3 : 1)} – ${VIEW.b.toFixed(VIEW.b - VIEW.a < 5 ? 3 : 1)} s`;
 }
@@ -101,7 +101,10 @@ function faultNames(g) {
     const from = Math.max(a + 5, free), room = b - from - 3;
     const lines = wrap(g, `${f.n} ${f.name}`, room, 2) || (room > g.measureText(String(f.n)).width ? [String(f.n)] : []);
     g.textAlign = 'left'; g.fillStyle = COLOUR.ink;
-    lines.forEach((line, k) => g.fillText(line, from, y + 9 + 13 * k));
+    lines.forEach((line, k) => {   // on a ground of its own, so that no line runs through it
+      g.fillStyle = COLOUR.band; g.fillRect(from - 2, y + 3 + 13 * k, g.measureText(line).width + 4, 13);
+      g.fillStyle = COLOUR.ink; g.fillText(line, from, y + 9 + 13 * k);
+    });
     if (lines.length) free = from + Math.max(...lines.map(line => g.measureText(line).width)) + 8;
   }
 }
@@ -115,27 +118,28 @@ function wrap(g, text, room, most) {
   return lines.length <= most && lines.every(l => g.measureText(l.trimEnd()).width <= room) ? lines : null;
 }
 
-// A flag on every violation in view; the ones that fall on one pixel share it.
+// A line for every violation in view, then the flags: no line runs through the words of another one.  Flags that would
+// fall on each other share one.
 function violations(g) {
   if (!LANES.has('flag')) return;
-  const { y, h } = LANES.get('flag');
+  const { y, h } = LANES.get('flag'), seen = DATA.violations.map((v, i) => [X(v.t), v, i]).filter(([x]) => x >= LEFT - 1 && x <= RIGHT + 1);
+  for (const [x, , i] of seen) {
+    g.fillStyle = COLOUR.bad; g.globalAlpha = VIEW.sel === 'violation.' + i || !VIEW.sel.startsWith('violation.') ? 1 : .45;
+    g.fillRect(Math.round(x) - 1, y + h - 3, 2, HEIGHT - y - h - 3); g.globalAlpha = 1;
+    HITS.push({ x0: x - 3, x1: x + 3, y0: y, y1: y + h, sel: 'violation.' + i });
+  }
+  g.font = font(650, 11.5);
   let free = -1;
-  DATA.violations.forEach((v, i) => {
-    const x = X(v.t);
-    if (x < LEFT - 1 || x > RIGHT + 1) return;
-    g.fillStyle = COLOUR.bad; g.fillRect(Math.round(x) - 1, y, 2, HEIGHT - y - 6);
-    g.font = font(650, 11.5);
+  for (const [x, v, i] of seen) {
     const text = NARROW() ? v.text.split(',')[0] : `${v.text}, ${secs(v.t)}`, w = g.measureText(text).width + 14;
     const left = clamp(x - 1, LEFT, RIGHT - w);
-    if (left > free) {
-      g.fillStyle = COLOUR.bad; g.fillRect(left, y, w, h - 3);
-      g.fillStyle = COLOUR.panel; g.textAlign = 'left'; g.fillText(text, left + 7, y + (h - 3) / 2 + .5);
-      free = left + w + 4;
-      HITS.push({ x0: left, x1: left + w, y0: y, y1: y + h, sel: 'violation.' + i });
-    }
-    HITS.push({ x0: x - 3, x1: x + 3, y0: y, y1: y + h, sel: 'violation.' + i });
-    g.font = font();
-  });
+    if (left <= free) continue;
+    g.fillStyle = COLOUR.bad; g.fillRect(left, y, w, h - 3);
+    g.fillStyle = COLOUR.panel; g.textAlign = 'left'; g.fillText(text, left + 7, y + (h - 3) / 2 + .5);
+    free = left + w + 4;
+    HITS.push({ x0: left, x1: left + w, y0: y, y1: y + h, sel: 'violation.' + i });
+  }
+  g.font = font();
 }
 
 function crosshair(g) {

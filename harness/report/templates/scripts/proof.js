@@ -33,7 +33,7 @@ function unfold(id) {
 }
 
 function proofs() {
-  const arrived = () => { const id = location.hash.slice(1); if (/^finding-\d+$/.test(id)) { unfold(id); $(id).scrollIntoView(); } };
+  const arrived = () => { const id = location.hash.slice(1); if (/^[\w-]+$/.test(id) && $(id) && $(id).closest('details, .finding')) { unfold(id); $(id).scrollIntoView(); } };
   addEventListener('hashchange', arrived);
   arrived();
   for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', () => copy(button));

@@ -1,0 +1,178 @@
+"""What to do after a run, as commands to copy: after a violation, after an unknown verdict, after a pass.
+
+    results.json + test.json ──next_steps──> what to try, most useful first
+                             ──shortfalls──> of an unknown run: wanted, got, and the run that would make up for it
+
+Commands are in the caller's own words: `make` for whoever called make, `krucible` where the project is installed, and
+`python -m harness` else.  The command that ran the test tells which (`test.json`: "rerun").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+from harness.explanations.violations_by_cause import findings, title_of
+from harness.plain_words import amount, sentence, shorten
+from harness.spec import LIMITS, Spec, WrongSpec
+
+_LENGTH_MOST = 600
+
+Change = Callable[[Spec], Spec]
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """words: what it is good for.  command: to copy."""
+
+    words: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """One thing that a run lacked.  wanted, got: in words, "" where a checker states no figure."""
+
+    what: str
+    wanted: str
+    got: str
+    words: str
+    command: str
+
+
+def next_steps(results: Mapping[str, Any], test: Mapping[str, Any], folder: str, *, logs: bool) -> list[NextStep]:
+    """folder: of the run, as its reader types it.  logs: whether the run kept logs in Kafka's format."""
+    rerun = shorten(str(test.get("rerun") or ""), _LENGTH_MOST)
+    with_run = f"{_program(rerun)} {{}} {shlex.quote(folder)}"
+    out = []
+    if findings(results):
+        out.append(NextStep(
+            "Play the same faults on the same roles (the leader of that moment, a follower), five times. This says how "
+            "often the violation comes back.", f"{with_run.format('replay')} --times 5"))  # fmt: skip
+        out.append(NextStep("Look for the smallest schedule of faults that still fails.", with_run.format("shrink")))
+        if logs:
+            out.append(NextStep("Compare the logs that the nodes left, without any client.",
+                                with_run.format("check-logs")))  # fmt: skip
+    if rerun:
+        out.append(NextStep("Run the same seed again: the same operations and faults, at other moments.", rerun))
+        if (other := _another_seed(test)) and results.get("verdict") == "valid":
+            out.append(NextStep("Run the next seed: other operations and other faults.", other))
+    out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze")))
+    return out
+
+
+def shortfalls(results: Mapping[str, Any], test: Mapping[str, Any], folder: str) -> list[Shortfall]:
+    """What an unknown run lacked, one by one; [] for a run with another verdict."""
+    if results.get("verdict") != "unknown":
+        return []
+    out = []
+    for name, checker in mapping(results.get("checkers")).items():
+        entry = mapping(checker)
+        if entry.get("verdict") != "unknown":
+            continue
+        criteria = [mapping(c) for c in sequence(mapping(entry.get("details")).get("criteria"))]
+        missed = [c for c in criteria if c.get("demanded", True) and not c.get("met")]
+        out += [_of_criterion(criterion, test) for criterion in missed]
+        if not missed:
+            again = f"{_program(str(test.get('rerun') or ''))} analyze {shlex.quote(folder)}"
+            reasons = [part.strip() for part in str(entry.get("reason") or "it could not decide").split("; ")]
+            out += [
+                Shortfall(title_of(str(name), entry), "", "", sentence(shorten(reason, _LENGTH_MOST)), again)
+                for reason in reasons
+            ]
+    bug = mapping(results.get("planted"))
+    if bug and not bug.get("found"):
+        command = _another_seed(test)
+        what = f"planted bug {shorten(str(bug.get('bug')), 40)}"
+        out.append(Shortfall(what, "found", "not found", "Another seed deals other faults.", command))
+    return out
+
+
+def _of_criterion(criterion: Mapping[str, Any], test: Mapping[str, Any]) -> Shortfall:
+    name, value, least = shorten(str(criterion.get("name") or "?"), 80), criterion.get("value"), criterion.get("least")
+    words = sentence(shorten(str(criterion.get("advice") or criterion.get("words") or name)))
+    command = _changed(test, _REMEDIES.get(name, _longer))
+    if isinstance(value, int) and number(least, 0) == 1 and value in (0, 1) and name in YES_OR_NO:
+        return Shortfall(name, "yes", "yes" if value else "no", words, command)
+    return Shortfall(name, f"at least {figure(name, least)}", figure(name, value), words, command)
+
+
+YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
+
+
+def figure(name: str, value: Any) -> str:
+    """The figure of a criterion for people."""
+    if name.startswith("share") and isinstance(value, int | float):
+        return f"{100 * value:.0f} %"
+    return amount(int(value) if isinstance(value, float) and value == int(value) else value)
+
+
+def _longer(spec: Spec) -> Spec:
+    return _with(spec, time_limit_s=2 * spec.time_limit_s)
+
+
+def _longer_faults(spec: Spec) -> Spec:
+    return _with(spec, holds=2 * (spec.holds or 1.0), time_limit_s=2 * spec.time_limit_s)
+
+
+def _slower(spec: Spec) -> Spec:
+    return _with(spec, rate_hz=max(1.0, spec.rate_hz / 2))
+
+
+def _fewer_keys(spec: Spec) -> Spec:
+    return _with(spec, keys=max(1, spec.keys // 2))
+
+
+def _more_recovery(spec: Spec) -> Spec:
+    return _with(spec, recovery_limit_s=2 * spec.recovery_limit_s)
+
+
+def _same(spec: Spec) -> Spec:
+    return spec
+
+
+_REMEDIES: Mapping[str, Change] = {
+    "ran to its end": _same,
+    "elections won under a fault": _longer_faults,
+    "keys with concurrency": _fewer_keys,
+    "keys with enough ok writes": _fewer_keys,
+    "keys read at the end": _more_recovery,
+    "share of the scheduled rate": _slower,
+    "harness kept up": _slower,
+    "nodes had their CPU": _slower,
+    "nodes with a final log": _same,
+    "nodes with a trace": _same,
+}
+"""Criterion -> the change of the test that would meet it; for all others a run of twice the length."""
+
+
+def _with(spec: Spec, **changes: Any) -> Spec:
+    """A spec with changes, as far as the limits of a spec allow."""
+    for name, value in changes.items():
+        most = LIMITS[name][1] if name in LIMITS else value
+        changes[name] = min(value, most)
+    return dataclasses.replace(spec, **changes)
+
+
+def _changed(test: Mapping[str, Any], change: Change) -> str:
+    """The command that runs a test with a change, "" if the run does not state its spec."""
+    try:
+        spec = change(Spec.from_json(dict(mapping(test.get("spec")))))
+    except (WrongSpec, TypeError):
+        return ""
+    rerun = str(test.get("rerun") or "")
+    if not test.get("spec") or rerun.startswith("make "):
+        return shorten(spec.rerun(), _LENGTH_MOST) if test.get("spec") else rerun
+    return shorten(shlex.join([*_program(rerun).split(), *spec.words()]), _LENGTH_MOST)
+
+
+def _another_seed(test: Mapping[str, Any]) -> str:
+    return _changed(test, lambda spec: dataclasses.replace(spec, seed=spec.seed + 1))
+
+
+def _program(rerun: str) -> str:
+    return "krucible" if rerun.startswith("krucible ") else "python -m harness"

@@ -1,0 +1,94 @@
+"""What to do after a run: commands in the words of whoever started it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.explanations.next_steps import next_steps, shortfalls
+from harness.spec import Spec
+
+RUN = "results/test-partition/a-run"
+
+
+def test_of(rerun: str, **spec: Any) -> dict[str, Any]:
+    return {"rerun": rerun, "spec": Spec(**({"seed": 7} | spec)).to_json()}
+
+
+test_of.__test__ = False  # type: ignore[attr-defined]
+
+
+def unknown(*criteria: dict[str, Any], **checkers: str) -> dict[str, Any]:
+    vacuity = {"verdict": "unknown", "details": {"criteria": list(criteria)}}
+    others = {name: {"verdict": "unknown", "reason": reason} for name, reason in checkers.items()}
+    return {"verdict": "unknown", "checkers": ({"vacuity": vacuity} if criteria else {}) | others}
+
+
+def criterion(name: str, value: float, least: float, **more: Any) -> dict[str, Any]:
+    return {"name": name, "value": value, "least": least, "met": value >= least, "demanded": True, "words": name} | more
+
+
+def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
+    results = {"verdict": "invalid", "checkers": {"registers": {"verdict": "invalid", "witness": [{"kind": "stale"}]}}}
+    made = test_of("make test-partition SEED=7")
+    commands = [step.command for step in next_steps(results, made, RUN, logs=True)]
+    program = "python -m harness"
+    assert commands == [
+        f"{program} replay {RUN} --times 5",
+        f"{program} shrink {RUN}",
+        f"{program} check-logs {RUN}",
+        "make test-partition SEED=7",
+        f"{program} analyze {RUN}",
+    ]
+    installed = test_of("krucible run --nemesis partition --seed 7")
+    commands = [step.command for step in next_steps(results, installed, "a b", logs=False)]
+    assert commands[:2] == ["krucible replay 'a b' --times 5", "krucible shrink 'a b'"]
+    assert not any("check-logs" in command for command in commands)
+
+
+def test_a_valid_run_leads_to_the_next_seed() -> None:
+    commands = [
+        s.command for s in next_steps({"verdict": "valid"}, test_of("make test-partition SEED=7"), RUN, logs=True)
+    ]
+    assert "make test-partition SEED=8" in commands and not any("shrink" in command for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least", "wanted", "got", "command"),
+    [
+        ("share of ok operations in faults", 0.04, 0.1, "at least 10 %", "4 %", "TIME_LIMIT=120"),
+        ("elections won under a fault", 0, 1, "at least 1", "0", "TIME_LIMIT=120 RECOVERY_LIMIT=60 HOLDS=2"),
+        ("share of the scheduled rate", 0.5, 0.8, "at least 80 %", "50 %", "RATE=100"),
+        ("keys with concurrency", 2, 5.0, "at least 5", "2", "KEYS=5"),
+        ("ran to its end", 0, 1, "yes", "no", ""),
+    ],
+)
+def test_each_shortfall_is_a_line_with_a_run_that_makes_up_for_it(
+    name: str, value: float, least: float, wanted: str, got: str, command: str
+) -> None:
+    results = unknown(criterion(name, value, least), criterion("ok operations", 9, 1))
+    (found,) = shortfalls(results, test_of("make test-partition SEED=7"), RUN)
+    assert (found.what, found.wanted, found.got) == (name, wanted, got)
+    assert found.command == f"make test-partition SEED=7 {command}".strip()
+    (found,) = shortfalls(results, test_of("krucible run --nemesis partition --seed 7"), RUN)
+    assert found.command.startswith("krucible run --nemesis partition --seed 7")
+
+
+def test_every_reason_is_told_in_full() -> None:
+    reasons = [f"link n{i} to n{i + 1}: not proven for 3.2 s" for i in range(30)]
+    found = shortfalls(unknown(evidence="; ".join(reasons)), test_of("make test-partition SEED=7"), RUN)
+    assert [each.words for each in found] == [f"{reason}." for reason in reasons]
+    assert {each.command for each in found} == {f"python -m harness analyze {RUN}"}
+
+
+def test_what_was_not_demanded_is_no_shortfall_and_other_verdicts_have_none() -> None:
+    results = unknown(criterion("harness kept up", 0, 1, demanded=False), criterion("ok operations", 0, 9))
+    assert [each.what for each in shortfalls(results, test_of("make test-partition SEED=7"), RUN)] == ["ok operations"]
+    assert shortfalls(results | {"verdict": "valid"}, test_of("make test-partition SEED=7"), RUN) == []
+
+
+def test_a_planted_bug_that_was_missed_asks_for_another_seed() -> None:
+    results = {"verdict": "unknown", "checkers": {}, "planted": {"bug": "stale-read", "found": False}}
+    (found,) = shortfalls(results, test_of("make test-partition SEED=7 BUG=stale-read", bug="stale-read"), RUN)
+    assert "SEED=8" in found.command and "BUG=stale-read" in found.command
