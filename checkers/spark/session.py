@@ -131,6 +131,16 @@ class SparkJudge:
         if self._failure:
             raise SparkUnavailable(self._failure)
 
+    def sql_session(self) -> Any:
+        """A session of Spark SQL on this Spark (`pyspark.sql.SparkSession`); waits until it is up.
+
+        Raises SparkUnavailable, with the reason, if Spark did not start.
+        """
+        from pyspark.sql import SparkSession
+
+        self.wait_until_started()
+        return SparkSession(self._context)
+
     def judge(self, tasks: Sequence[Task], progress: Progress | None = None) -> list[Judged]:
         """Judge every task, in one job; the answers stand in the order of the tasks.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.parameters import Name, nemeses, results_in, subjects, workloads
-from harness.spec import WrongSpec
+from harness.cli.parameters import Name, nemeses, results_in, spark_master, subjects, workloads
+from harness.spec import WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.lake.lake import Lake
@@ -103,3 +103,77 @@ def compare(a: str, b: str, folder: Path | None, results: Path) -> None:
     except LookupError as problem:
         raise WrongSpec(str(problem.args[0])) from None
     click.echo("\n".join(comparing.compare(one[0], other[0], one[1], other[1]).lines()))
+
+
+def _questions(_: click.Context) -> Iterable[str]:
+    from harness.lake.questions import QUESTIONS
+
+    return QUESTIONS
+
+
+@click.command(short_help="Ask all runs a question, by name or in Spark SQL.")
+@click.argument("question", type=Name(_questions), required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
+@click.option("--show", is_flag=True, help="Print the SQL of a question instead of asking it.")
+@in_lake
+@results_in("results")
+@spark_master
+def query(
+    question: str | None, as_json: bool, show: bool, folder: Path | None, results: Path, spark_master: str | None
+) -> None:
+    """Ask all runs of the lake a question in Spark SQL: a ready one by its name, or a statement of your own.
+
+    Without a question this lists the ready ones and the tables.  On a cluster its nodes must see the lake's folder.
+    """
+    from harness.lake.questions import QUESTIONS
+
+    if question is None:
+        click.echo("\n".join(_what_there_is()))
+        return
+    statement = QUESTIONS[question].sql if question in QUESTIONS else question
+    if " " not in statement.strip():
+        raise WrongSpec(f"{unknown_name('question', question, QUESTIONS)}; or give a statement: SELECT …")
+    if show:
+        click.echo(statement.strip())
+        return
+    from checkers.spark.session import SparkJudge, SparkUnavailable
+    from harness.lake.sql import WrongQuery, ask
+
+    spark = SparkJudge(spark_master)
+    try:
+        columns, rows = ask(lake_at(folder, results), statement, spark)
+    except (LookupError, SparkUnavailable, WrongQuery) as problem:
+        raise WrongSpec(str(problem.args[0])) from None
+    finally:
+        spark.stop()
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row, default=str))
+        return
+    click.echo("\n".join(_in_columns(columns, rows)))
+
+
+def _what_there_is() -> list[str]:
+    from harness.lake.questions import QUESTIONS
+    from harness.lake.tables import TABLES
+
+    lines = ["questions:", *(f"  {name:<12} {one.words}" for name, one in QUESTIONS.items())]
+    lines += ["", "tables (each also has the columns date and system):"]
+    return lines + [f"  {name:<12} {', '.join(schema.names)}" for name, schema in TABLES.items()]
+
+
+def _in_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    texts = [list(columns), *([_cell(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in texts) for place in range(len(columns))]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in texts]
+    return [*lines, f"({len(rows)} rows)"]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, datetime):
+        return (
+            f"{value:%Y-%m-%d}" if (value.hour, value.minute, value.second) == (0, 0, 0) else f"{value:%Y-%m-%d %H:%M}"
+        )
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "-" if value is None else str(value)

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "check-logs": "harness.cli.checking:check_logs",
     "runs": "harness.cli.lake:runs",
     "compare": "harness.cli.lake:compare",
+    "query": "harness.cli.lake:query",
     "list": "harness.cli.names:list_names",
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",

@@ -1,0 +1,92 @@
+"""What the lake costs: small listings without a JVM, and every ready question on Spark, over synthetic runs.
+
+    python -m bench.lake [--runs 10000] [--days 70]
+
+Listings are timed as a user waits for them, as processes of their own; the least of five.  Questions are timed in one
+warm Spark; what its start costs stands apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from facts_of_runs import many  # noqa: E402
+
+from checkers.spark.session import SparkJudge  # noqa: E402
+from harness.lake.lake import Lake  # noqa: E402
+from harness.lake.questions import QUESTIONS  # noqa: E402
+from harness.lake.sql import ask  # noqa: E402
+from harness.lake.tables import DATE, RUNS, SYSTEM, TABLES  # noqa: E402
+
+TIMES = 5
+
+
+def fill(lake: Lake, runs: int, days: int) -> None:
+    """A lake that has been merged: one file for each table, day and system."""
+    cells: dict[tuple[str, str, str], list[pa.Table]] = defaultdict(list)
+    for facts in many(runs, days):
+        for name, rows in facts.rows.items():
+            cells[name, facts.date, facts.system].append(rows)
+    for (name, date, system), tables in cells.items():
+        partition = lake.folder / name / f"{DATE}={date}" / f"{SYSTEM}={system}"
+        partition.mkdir(parents=True)
+        pq.write_table(pa.concat_tables(tables).cast(TABLES[name]), partition / "merged.parquet", compression="zstd")
+    (lake.folder / "_lock").touch()
+
+
+def least_s(work: Callable[[], object], times: int = TIMES) -> float:
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
+def command_s(folder: Path, *words: str) -> float:
+    command = [sys.executable, "-m", "harness", *words, "--lake", str(folder)]
+    return least_s(lambda: subprocess.run(command, cwd=ROOT, check=True, capture_output=True))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--runs", type=int, default=10_000)
+    options.add_argument("--days", type=int, default=70)
+    wanted = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="krucible-bench-lake-") as scratch:
+        lake = Lake(Path(scratch) / "lake")
+        fill(lake, wanted.runs, wanted.days)
+        size = sum(path.stat().st_size for path in lake.folder.rglob("*.parquet")) / 1e6
+        print(f"{wanted.runs} runs over {wanted.days} days: {len(lake.files(RUNS))} files a table, {size:.0f} MB")
+        names = lake.read(RUNS, ["run"])["run"].to_pylist()
+        print(f"krucible runs                  {command_s(lake.folder, 'runs'):6.2f} s")
+        print(f"krucible runs --verdict …      {command_s(lake.folder, 'runs', '--verdict', 'invalid'):6.2f} s")
+        print(f"krucible compare A B           {command_s(lake.folder, 'compare', names[0], names[-1]):6.2f} s")
+        spark = SparkJudge()
+        try:
+            began = time.perf_counter()
+            spark.wait_until_started()
+            print(f"start of Spark                 {time.perf_counter() - began:6.2f} s")
+            for name, question in QUESTIONS.items():
+                first = least_s(lambda sql=question.sql: ask(lake, sql, spark), 1)  # type: ignore[misc]
+                again = least_s(lambda sql=question.sql: ask(lake, sql, spark), 2)  # type: ignore[misc]
+                print(f"krucible query {name:<15} {first:6.2f} s, again {again:.2f} s")
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Questions over all runs that have a name, each as one statement of Spark SQL over the tables of `tables.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """words: what it asks, in one line.  sql: the statement."""
+
+    words: str
+    sql: str
+
+
+UNPROVOKED = """
+SELECT r.started, r.system, r.workload, v.kind, v.checker, v.signature, v.moment_ns / 1e9 AS at_s, r.path
+FROM violations v JOIN runs r ON v.run = r.run
+WHERE v.moment_ns >= 0 AND NOT EXISTS (
+  SELECT 1 FROM faults f WHERE f.run = v.run AND f.injected_ns >= 0 AND f.injected_ns <= v.moment_ns)
+ORDER BY r.started DESC, at_s
+"""
+
+SIGNATURES = """
+WITH seen AS (
+  SELECT v.signature, min(v.words) AS words, v.system, r.run, min(r.started) AS started
+  FROM violations v JOIN runs r ON v.run = r.run WHERE v.place = 0 GROUP BY v.signature, v.system, r.run),
+newest AS (SELECT max(started) AS at FROM runs)
+SELECT signature, system, count(*) AS runs, min(started) AS first_seen, max(started) AS last_seen,
+  count_if(started > at - INTERVAL 7 DAYS) AS last_7_days,
+  count_if(started <= at - INTERVAL 7 DAYS AND started > at - INTERVAL 14 DAYS) AS the_7_before,
+  min(words) AS words
+FROM seen CROSS JOIN newest GROUP BY signature, system ORDER BY last_seen DESC, runs DESC
+"""
+
+LATENCY = """
+SELECT date_trunc('WEEK', o.date) AS week, o.system, o.faults, o.f, sum(o.count) AS operations,
+  round(percentile(o.p50_ms, 0.5, o.count), 2) AS p50_ms,
+  round(percentile(o.p99_ms, 0.5, o.count), 2) AS p99_ms,
+  round(max(o.max_ms), 1) AS max_ms
+FROM operations o WHERE o.outcome = 'ok' AND o.p50_ms IS NOT NULL
+GROUP BY week, o.system, o.faults, o.f ORDER BY week, o.system, o.faults, o.f
+"""
+
+BEFORE = """
+SELECT v.kind, v.system, v.preceding, count(*) AS violations, count(DISTINCT v.run) AS runs
+FROM violations v GROUP BY v.kind, v.system, v.preceding ORDER BY v.kind, v.system, violations DESC
+"""
+
+VACUITY = """
+WITH missed AS (
+  SELECT date_trunc('WEEK', c.date) AS week, c.system, c.name, count(DISTINCT c.run) AS runs
+  FROM criteria c WHERE c.demanded AND NOT c.met GROUP BY week, c.system, c.name),
+most AS (
+  SELECT week, system, max_by(name, runs) AS missed_most, max(runs) AS missed_in FROM missed GROUP BY week, system),
+judged AS (
+  SELECT date_trunc('WEEK', r.date) AS week, r.system, count(*) AS runs, count_if(r.vacuous) AS vacuous
+  FROM runs r WHERE r.vacuous IS NOT NULL GROUP BY week, r.system)
+SELECT j.week, j.system, j.runs, j.vacuous, round(100 * j.vacuous / j.runs, 1) AS percent, m.missed_most, m.missed_in
+FROM judged j LEFT JOIN most m ON j.week = m.week AND j.system = m.system ORDER BY j.week, j.system
+"""
+
+FIXED = """
+WITH tests AS (
+  SELECT r.run, r.system, r.workload, array_join(r.kinds, '+') AS kinds, coalesce(r.bug, '') AS bug, r.revision,
+    r.started
+  FROM runs r WHERE r.revision <> '' AND r.verdict IN ('valid', 'invalid')),
+shown AS (
+  SELECT DISTINCT t.system, t.workload, t.kinds, t.bug, v.signature FROM tests t JOIN violations v ON v.run = t.run),
+held AS (
+  SELECT s.signature, t.*, EXISTS (SELECT 1 FROM violations v WHERE v.run = t.run AND v.signature = s.signature) AS bad
+  FROM tests t JOIN shown s
+    ON t.system = s.system AND t.workload = s.workload AND t.kinds = s.kinds AND t.bug = s.bug),
+by_revision AS (
+  SELECT signature, system, workload, kinds, bug, revision, min(started) AS began, count(*) AS runs,
+    count_if(bad) AS bad
+  FROM held GROUP BY signature, system, workload, kinds, bug, revision),
+last_bad AS (
+  SELECT *, max(CASE WHEN bad > 0 THEN began END) OVER (PARTITION BY signature, system, workload, kinds, bug) AS bad_at
+  FROM by_revision)
+SELECT signature, system, workload, kinds, bug, sum(bad) AS seen_in, sum(runs) AS of_runs,
+  substr(max_by(revision, CASE WHEN bad > 0 THEN began END), 1, 12) AS last_bad_revision,
+  substr(min_by(revision, CASE WHEN began > bad_at THEN began END), 1, 12) AS good_since_revision,
+  coalesce(sum(CASE WHEN began > bad_at THEN runs END), 0) AS runs_since,
+  CASE WHEN max(began) > max(bad_at) THEN 'fixed, perhaps'
+       WHEN sum(CASE WHEN bad > 0 THEN runs - bad ELSE 0 END) > 0 THEN 'flaky' ELSE 'fails' END AS state
+FROM last_bad GROUP BY signature, system, workload, kinds, bug ORDER BY state, signature, system
+"""
+
+UNMET = """
+SELECT c.system, c.what, c.name, count(DISTINCT c.run) AS runs
+FROM coverage c GROUP BY c.system, c.what, c.name HAVING sum(c.looks) = 0 ORDER BY c.system, c.what, c.name
+"""
+
+COSTS = """
+SELECT c.system, c.checker, count(*) AS runs, round(percentile(c.seconds, 0.5), 3) AS median_s,
+  round(max(c.seconds), 3) AS slowest_s
+FROM costs c GROUP BY c.system, c.checker ORDER BY slowest_s DESC
+"""
+
+QUESTIONS: Mapping[str, Question] = {
+    "unprovoked": Question("Which violations were not preceded by any fault?", UNPROVOKED),
+    "signatures": Question("When was each signature first and last seen, and is it seen more often?", SIGNATURES),
+    "latency": Question("What are the latencies by week, system and kinds of fault in force?", LATENCY),
+    "before": Question("What happened last before each kind of violation?", BEFORE),
+    "vacuity": Question("How many runs of each week proved nothing, and what did they lack most often?", VACUITY),
+    "fixed": Question("Which signatures are flaky, and which are not seen since which revision?", FIXED),
+    "unmet": Question("Which situations and roles did no fault ever meet?", UNMET),
+    "costs": Question("What does each checker cost?", COSTS),
+}
+"""Name -> question.  In `latency` a percentile is the median over seconds of the second's own percentile, weighted by
+operations: the lake keeps no single latencies."""

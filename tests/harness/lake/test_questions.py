@@ -1,0 +1,137 @@
+"""Questions over all runs, on a real Spark: each says what a loop over the same rows says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facts_of_runs import BEGIN, facts, violation, with_rows
+
+from checkers.spark.session import SparkJudge
+from harness.lake.facts import Facts
+from harness.lake.lake import Lake
+from harness.lake.questions import QUESTIONS
+from harness.lake.sql import WrongQuery, ask
+from harness.lake.tables import RUNS
+
+pytestmark = pytest.mark.spark
+
+
+def run(number: int, day: int, rows: Mapping[str, Sequence[Mapping[str, Any]]], **columns: Any) -> Facts:
+    """A run with rows in other tables."""
+    one = facts(number, day, **columns)
+    started = one.rows[RUNS]["started"][0].as_py()
+    return Facts(
+        one.run, one.date, one.system, {**with_rows(one.run, started, one.system, rows).rows, RUNS: one.rows[RUNS]}
+    )
+
+
+def fault(number: int, injected_s: int) -> dict[str, Any]:
+    return {"number": number, "kind": "partition", "name": "leader", "injected_ns": injected_s * 10**9}
+
+
+def second(number: int, count: int, p50_ms: float, faults: str) -> dict[str, Any]:
+    return {
+        "second": number, "f": "read", "outcome": "ok", "count": count, "p50_ms": p50_ms, "p99_ms": 9.0, "max_ms": 50.0,
+        "faults": faults,
+    }  # fmt: skip
+
+
+A, B, C = "a" * 40, "b" * 40, "c" * 40
+OLD, UNDER_NONE = "0000000a", "0000000b"
+CRITERION = {"name": "ok operations", "value": 1.0, "least": 9.0, "met": False, "demanded": True}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(tmp_path_factory.mktemp("results") / "lake")
+    seen = {"violations": [violation(OLD)], "faults": [fault(1, 4)]}
+    early = {"violations": [violation(UNDER_NONE, moment_ns=10**9, preceding="election")], "faults": [fault(1, 4)]}
+    seconds = [second(0, 100, 1.0, "none"), second(1, 300, 3.0, "none"), second(2, 10, 40.0, "partition")]
+    for one in (
+        run(1, 0, seen, verdict="invalid", revision=A),
+        run(2, 0, {}, revision=A),
+        run(3, 8, {"operations": seconds, "costs": [{"checker": "linearizability", "seconds": 1.5}]}, revision=B),
+        run(4, 9, {}, revision=C),
+        run(5, 9, early, system="etcd", verdict="invalid", revision=C),
+        run(6, 9, {"criteria": [CRITERION]}, system="etcd", vacuous=True, verdict="unknown", revision=C),
+        run(7, 9, {"coverage": [{"what": "situation", "name": n, "looks": k} for n, k in (("torn", 0), ("split", 2))]}),
+    ):
+        lake.append(one)
+    return lake
+
+
+def asked(lake: Lake, name: str, spark: SparkJudge) -> list[Mapping[str, Any]]:
+    return ask(lake, QUESTIONS[name].sql, spark)[1]
+
+
+def test_a_violation_before_every_fault_is_unprovoked(lake: Lake, spark: SparkJudge) -> None:
+    [row] = asked(lake, "unprovoked", spark)
+    assert (row["system"], row["signature"], row["at_s"]) == ("etcd", UNDER_NONE, 1.0)
+
+
+def test_a_signature_has_a_first_and_a_last_time_and_a_trend(lake: Lake, spark: SparkJudge) -> None:
+    old, new = sorted(asked(lake, "signatures", spark), key=lambda row: row["signature"])
+    assert (old["signature"], old["runs"], old["last_7_days"], old["the_7_before"]) == (OLD, 1, 0, 1)
+    assert (new["signature"], new["runs"], new["last_7_days"], new["the_7_before"]) == (UNDER_NONE, 1, 1, 0)
+    assert old["first_seen"] == (BEGIN + timedelta(minutes=1)).replace(tzinfo=None) == old["last_seen"]
+
+
+def test_latencies_are_weighted_by_operations(lake: Lake, spark: SparkJudge) -> None:
+    calm, cut = asked(lake, "latency", spark)
+    assert (calm["faults"], calm["operations"], calm["p50_ms"]) == ("none", 400, 3.0)
+    assert (cut["faults"], cut["operations"], cut["p50_ms"], cut["max_ms"]) == ("partition", 10, 40.0, 50.0)
+    assert cut["week"] == datetime(2026, 1, 5)
+
+
+def test_what_preceded_a_symptom_is_counted(lake: Lake, spark: SparkJudge) -> None:
+    rows = {(row["system"], row["preceding"]): row["runs"] for row in asked(lake, "before", spark)}
+    assert rows == {("kraft", "partition injected"): 1, ("etcd", "election"): 1}
+
+
+def test_a_vacuous_run_counts_with_what_it_lacked(lake: Lake, spark: SparkJudge) -> None:
+    rows = {(row["system"], row["runs"]): row for row in asked(lake, "vacuity", spark)}
+    assert rows["etcd", 2]["percent"] == 50.0 and rows["etcd", 2]["missed_most"] == "ok operations"
+    assert sum(row["vacuous"] for row in rows.values()) == 1
+
+
+def test_a_signature_that_later_revisions_do_not_show_is_perhaps_fixed(lake: Lake, spark: SparkJudge) -> None:
+    fails, fixed = sorted(asked(lake, "fixed", spark), key=lambda row: str(row["state"]))
+    assert (fixed["signature"], fixed["state"], fixed["runs_since"]) == (OLD, "fixed, perhaps", 2)
+    assert (fixed["last_bad_revision"], fixed["good_since_revision"]) == (A[:12], B[:12])
+    assert (fixed["seen_in"], fixed["of_runs"]) == (1, 5)
+    assert (fails["signature"], fails["system"], fails["state"]) == (UNDER_NONE, "etcd", "fails")
+
+
+def test_what_no_fault_met_is_named(lake: Lake, spark: SparkJudge) -> None:
+    assert [(row["what"], row["name"]) for row in asked(lake, "unmet", spark)] == [("situation", "torn")]
+    assert [row["checker"] for row in asked(lake, "costs", spark)] == ["linearizability"]
+
+
+def test_a_statement_of_ones_own_is_answered_and_a_wrong_one_refused(lake: Lake, spark: SparkJudge) -> None:
+    columns, rows = ask(lake, "SELECT system, count(*) AS runs FROM runs GROUP BY system ORDER BY system", spark)
+    assert (list(columns), rows) == (
+        ["system", "runs"],
+        [{"system": "etcd", "runs": 2}, {"system": "kraft", "runs": 5}],
+    )
+    with pytest.raises(WrongQuery, match="nope"):
+        ask(lake, "SELECT nope FROM runs", spark)
+
+
+def test_a_column_that_an_older_lake_lacks_is_null(lake: Lake, spark: SparkJudge, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    old = Lake(tmp_path / "lake")
+    old.append(facts(1))
+    [file] = old.files(RUNS)
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["loop_late_p99_ms"]), file)
+    assert ask(old, "SELECT loop_late_p99_ms AS late FROM runs", spark)[1] == [{"late": None}]
+    assert old.read(RUNS)["loop_late_p99_ms"].to_pylist() == [None]
+
+
+def test_an_empty_lake_is_refused(spark: SparkJudge, tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="there is no run in the lake"):
+        ask(Lake(tmp_path / "lake"), "SELECT 1 FROM runs", spark)
