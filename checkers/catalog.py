@@ -26,6 +26,7 @@ from checkers.raft.model.trace_validation import TRACE_VALIDATION
 from checkers.raft.nodes.monotonicity import MONOTONICITY
 from checkers.raft.nodes.state_machine_safety import STATE_MACHINE_SAFETY
 from checkers.registers.checker import LINEARIZABILITY
+from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
 from checkers.run_quality.leadership import LEADERSHIP
@@ -55,6 +56,7 @@ _IN_ORDER = (
     TRACE_VALIDATION,
     LEADERSHIP,
     NODES_STAY_UP,
+    AVAILABILITY,
     RECOVERY,
     STATISTICS,
     VACUITY,

@@ -210,6 +210,8 @@ class Declares:
     """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
     failover_s: float = FAILOVER_S
     """Within so long another server answers after a leader is lost.  A slower system gets longer faults."""
+    unavailable_s: float = 0.0
+    """For at most so long no operation succeeds while a majority lives and can talk; 0: nothing is promised."""
     kraft_steps: bool = False
     """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
 

@@ -38,6 +38,8 @@ class Demands:
     an acquire fails while another client holds the lock.
     op_timeout_s: a client waits at most so long for an answer; 0: not known.
     time_limit_s: length of the main phase.  recovery_limit_s: the system must recover within this time.
+    unavailable_s: what the system states: for at most so long no operation succeeds while a majority is whole; 0: it
+    states nothing.
     concurrency: number of threads.
     ends_early: the run may end as soon as an online check finds a violation.
     dealt: thread -> the operations that the seed deals to it in the main phase, in order.  None if answers or times
@@ -70,6 +72,7 @@ class Demands:
     time_limit_s: float = 0.0
     recovery_limit_s: float = 0.0
     holds: float = 1.0
+    unavailable_s: float = 0.0
     concurrency: int = 0
     ends_early: bool = False
     dealt: Callable[[int], Iterator[Dealt]] | None = None

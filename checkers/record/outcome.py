@@ -97,6 +97,19 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorSums:
+    """What a node measured of processors until time_ns; each is a sum, of which only the growth counts.
+
+    pressure_s: seconds in which some process of the machine waited for a processor.  waited_s, ran_s: seconds that the
+    threads of the node's server waited for one, and ran.  None: not measured there."""
+
+    time_ns: int
+    pressure_s: float | None = field(default=None, metadata=AT_TIMES)
+    waited_s: float | None = field(default=None, metadata=AT_TIMES)
+    ran_s: float | None = field(default=None, metadata=AT_TIMES)
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The violation that ended the main phase early."""
 
@@ -153,7 +166,7 @@ class Outcome:
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
     loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
     longest_copy_stop_s: for how long a copy stopped a node, at most.
-    steal_s: node -> seconds of CPU that its host took.
+    steal_s: node -> seconds of CPU that its host took.  processor: node -> what it measured, every few seconds.
     final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
     reports: each change of what a node reported of itself, a bounded number of them.
     set_up_failure: why the subject never became ready, "" if it did.  interrupted: the user ended the run.
@@ -169,6 +182,7 @@ class Outcome:
     loop_late_ms: Mapping[str, float] = field(default_factory=dict)
     longest_copy_stop_s: float = 0.0
     steal_s: Mapping[str, float] = field(default_factory=dict)
+    processor: Mapping[str, tuple[ProcessorSums, ...]] = field(default_factory=dict, metadata=AT_TIMES)
     recovery: Recovery | None = None
     deaths: tuple[Death, ...] = ()
     final_reads: Mapping[str, str] = field(default_factory=dict)

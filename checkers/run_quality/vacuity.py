@@ -65,7 +65,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     if demands.nodes:
         criteria += about_nodes(run, figures)
     criteria += about_the_rate(run, figures) if len(figures.keys) else []
-    criteria += about_the_harness(facts, demands)
+    criteria += about_the_harness(facts, demands, next(iter(main_phase(run)), None))
     if demands.ends_early and facts.get("stopped"):
         return _of_a_stopped_run(mapping(facts["stopped"]), criteria, figures)
     short = [c.shortfall() for c in criteria if c.demanded and not c.met]

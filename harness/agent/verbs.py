@@ -23,7 +23,7 @@ from harness.agent.frames import PIECE_BYTES
 from harness.agent.links.beacons import BeaconSender
 from harness.agent.links.rules import FirewallTables
 from harness.agent.links.trials import Trials
-from harness.agent.programs import commands
+from harness.agent.programs import commands, processor
 from harness.agent.programs.children import Children
 from harness.agent.programs.named_processes import ProcessNames
 from harness.agent.programs.server import ServerProcess
@@ -104,7 +104,7 @@ class Verbs:
             "disk.probe": self._disk_probe,
             "disk.damage": self._disk_damage,
             "disk.damaged": self._disk_damaged,
-            "steal": self._steal,
+            "processor": self._processor,
             "switch.start": self._switch_start,
             "switch.order": self._switch_order,
         }
@@ -304,8 +304,10 @@ class Verbs:
         assert self.loop is not None
         asyncio.run_coroutine_threadsafe(kill(), self.loop).result()
 
-    async def _steal(self, request: AgentRequest) -> Answer:
-        return {"steal_s": commands.steal_s()}, b""
+    async def _processor(self, request: AgentRequest) -> Answer:
+        waited_s, ran_s = processor.of_processes(self._server.processes())
+        sums = {"steal_s": processor.steal_s(), "pressure_s": processor.pressure_s()}
+        return {**sums, "waited_s": waited_s, "ran_s": ran_s}, b""
 
     def _beating(self) -> BeaconSender:
         if self._beacons is None:

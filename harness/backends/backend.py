@@ -61,9 +61,13 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class HostHealth:
-    """What the agents measured of the machines they live on, since the backend was created."""
+    """What the agents measured of the machines they live on.
+
+    steal_s: node -> seconds of CPU that its host took since the backend was created.
+    processor: node -> the sums of `checkers.record.outcome.ProcessorSums`, of those that are measured there."""
 
     steal_s: Mapping[str, float] = field(default_factory=dict)
+    processor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

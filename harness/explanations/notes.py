@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
+from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.plain_words import listed, seconds, sentence, shorten
 
@@ -56,4 +57,8 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     if steal:
         lost = listed([f"{n} {s:.1f} s" for n, s in sorted(steal.items())])
         out.append(f"The machine took CPU time away from nodes: {lost}.")
+    main = next((p for p in map(mapping, sequence(outcome.get("phases"))) if p.get("name") == "main"), {})
+    begin_ns, end_ns = (number(main.get(name), -1) for name in ("start_ns", "end_ns"))
+    if end_ns > begin_ns and (busy := busy_in_words(shares_between(outcome, begin_ns, end_ns))):
+        out.append(f"The machine was busy: {'; '.join(busy)}.")
     return out

@@ -40,6 +40,7 @@ def demands_of(spec: Spec) -> Demands:
         time_limit_s=spec.time_limit_s,
         recovery_limit_s=spec.recovery_limit_s,
         holds=spec.lengthened(declares.failover_s),
+        unavailable_s=declares.unavailable_s,
         concurrency=spec.concurrency,
         ends_early=spec.stop_on_violation,
         each_server_serves=declares.nodes and declares.each_server_serves,

@@ -65,6 +65,7 @@ class Conductor:
                 stack.push_async_callback(self._destroy)
                 await self._create()
                 duties = [watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()]
+                duties += [watch.mind_the_machine(run.backend.health)]
                 duties += [run.online.watch()] if run.online is not None else []
                 await beside(self._phases(), duties)
                 run.outcome.health = await run.backend.health()

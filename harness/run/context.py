@@ -93,7 +93,12 @@ def prepare(spec: Spec, backend_name: str, folder: RunFolder, progress: Progress
     hosts = {name: backend.client_host(name) for name in CLIENT_NODES}
     watch = Watch(subject, nodes, recorder, clock)
     outcome = RunOutcome(
-        subject.declares, spec.rate_hz, leaders=watch.leaders, reports=watch.reports, loop_stalls=watch.stalls
+        subject.declares,
+        spec.rate_hz,
+        leaders=watch.leaders,
+        reports=watch.reports,
+        loop_stalls=watch.stalls,
+        processor=watch.processor,
     )
     run = RunContext(
         spec,

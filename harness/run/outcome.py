@@ -22,6 +22,7 @@ class RunOutcome:
     loop_late_ms: dict[str, float] = field(default_factory=dict)
     longest_copy_stop_s: float = 0.0
     health: HostHealth = field(default_factory=HostHealth)
+    processor: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     recovery: dict[str, Any] = field(default_factory=dict)
     deaths: list[dict[str, Any]] = field(default_factory=list)
     final_reads: dict[str, str] = field(default_factory=dict)

@@ -109,6 +109,9 @@ def _wrong_values(system: System) -> Iterator[str]:
     failover_s = system.failover_s
     if not isinstance(failover_s, int | float) or isinstance(failover_s, bool) or not 0 < failover_s <= FAILOVER_S_MAX:
         yield f"failover_s must be a number of seconds up to {FAILOVER_S_MAX:g}, not {failover_s!r:.60}"
+    promised_s = system.unavailable_s
+    if not isinstance(promised_s, int | float) or isinstance(promised_s, bool) or not 0 <= promised_s <= 86_400:
+        yield f"unavailable_s must be a number of seconds, 0 where nothing is promised, not {promised_s!r:.60}"
     if system.elections not in (None, True, False):
         yield f"elections must be True or False, not {system.elections!r:.60}"
     yield from _wrong_processes(system.processes)

@@ -88,6 +88,7 @@ class OwnSubject(Subject):
             elections=leads if elections is None else elections,
             leaders=leads,
             failover_s=float(self.system.failover_s),
+            unavailable_s=float(self.system.unavailable_s),
             each_server_serves=self._client.leader is Client.leader,
         )
         self._nodes: dict[str, OwnNode] = {}

@@ -138,6 +138,8 @@ class System:
         where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.
     failover_s: within so many seconds another server answers after a leader is lost.  Faults of a system that needs
         longer than a few seconds hold longer, with the pauses between them, the run and the limit of recovery.
+    unavailable_s: for at most so many seconds no operation succeeds while a majority of the servers lives and can talk.
+        More is a violation.  0: nothing is promised, and more than usual makes a run unknown.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
     client: the class of its clients; None where the file defines only one.
@@ -148,6 +150,7 @@ class System:
     notices_damage: ClassVar[Mapping[str, str]] = {}
     processes: ClassVar[Mapping[str, str] | Sequence[str]] = ()
     failover_s: ClassVar[float] = FAILOVER_S
+    unavailable_s: ClassVar[float] = 0.0
     elections: ClassVar[bool | None] = None
     complaints: ClassVar[str] = ""
     client: ClassVar[type[Client] | None] = None

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from checkers.base.demands import READS_OF_A_SERVER, Demands
 from checkers.base.stored_run import StoredRun
+from checkers.run_quality import processor_time
 from checkers.run_quality.criteria import minimums
 from checkers.run_quality.criteria import stretches as calm_stretches
 from checkers.run_quality.criteria.criterion import Criterion
@@ -13,7 +14,7 @@ from checkers.run_quality.criteria.history_figures import HistoryFigures
 from checkers.run_quality.criteria.spans import calm_spans, main_phase, stretches_of
 
 SHARE_OF_KEYS = 0.5
-RATE_ADVICE = "the system and this machine are slower: give a lower --rate, or more --concurrency"
+LOWER_RATE = "give a lower --rate, or more --concurrency"
 
 
 def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
@@ -109,9 +110,26 @@ def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         share = round(max(calm_hz, main_hz) / demands.rate_hz, 3)
         long_enough = calm_s >= minimums.CALM_S_LEAST
         criteria.append(
-            Criterion("share of the scheduled rate", share, minimums.SHARE_OF_RATE, words, long_enough, RATE_ADVICE)
+            Criterion("share of the scheduled rate", share, minimums.SHARE_OF_RATE, words, long_enough, _advice(run))
         )
     return criteria + (_about_servers(run, figures) if demands.servers else [])
+
+
+def _advice(run: StoredRun) -> str:
+    """What to do where clients invoked less than was scheduled, from what was measured under normal conditions.
+
+    In the seconds after a heal a system recovers, so they say nothing of its rate."""
+    (main, *_) = main_phase(run)
+    if busy := processor_time.busy_in_words(processor_time.shares_between(run.outcome, *main)):
+        return f"this machine was busy, {'; '.join(busy)}: {LOWER_RATE}"
+    grace_ns = int(calm_stretches.GRACE_NS * max(1.0, run.demands.holds))
+    normal_s = sum(end - begin for begin, end in minimums.calm(main, run.faults, grace_ns)) / 1e9
+    if normal_s < minimums.CALM_S_LEAST:
+        return (
+            f"the figures are of faults and of recovery: only {normal_s:.0f} s were far from any fault; give a longer "
+            "--time-limit"
+        )
+    return f"the system answers more slowly than that: {LOWER_RATE}"
 
 
 def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.run_quality import processor_time
 from checkers.run_quality.criteria.criterion import Criterion
 from checkers.run_quality.criteria.history_figures import HistoryFigures
 
@@ -41,8 +42,12 @@ def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     return criteria
 
 
-def about_the_harness(facts: Mapping[str, Any], demands: Demands) -> list[Criterion]:
-    """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded."""
+def about_the_harness(
+    facts: Mapping[str, Any], demands: Demands, span: tuple[int, int] | None = None
+) -> list[Criterion]:
+    """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded.
+
+    span: of the main phase, in ns."""
     criteria = []
     stalls = facts.get("loop_stalls") or []
     longest = max((s["stall_ms"] for s in stalls), default=0)
@@ -52,8 +57,10 @@ def about_the_harness(facts: Mapping[str, Any], demands: Demands) -> list[Criter
     if demands.nodes:
         steal: Mapping[str, float] = facts.get("steal_s") or {}
         robbed = [f"{node} lost {s:g} s" for node, s in sorted(steal.items()) if s > STEAL_LIMIT_S]
-        words = f"no node lost more than {STEAL_LIMIT_S:g} s of CPU to its host" + (
-            f"; not so: {', '.join(robbed)}" if robbed else ""
-        )
-        criteria.append(Criterion("nodes had their CPU", int(not robbed), 1, words, False))
+        shares = {} if span is None else processor_time.shares_between(facts, *span)
+        not_so = [*robbed, *processor_time.busy_in_words(shares)]
+        words = f"no node lost more than {STEAL_LIMIT_S:g} s of CPU to its host"
+        words += ", and none waited for a processor for long" if shares else "; who waited for one was not measured"
+        words += f"; not so: {', '.join(not_so)}" if not_so else ""
+        criteria.append(Criterion("nodes had their CPU", int(not not_so), 1, words, False))
     return criteria

@@ -54,12 +54,6 @@ async def run(
     return status, out, err
 
 
-def steal_s() -> float:
-    """CPU seconds since boot, over all CPUs, that a hypervisor gave to others (field 8 of /proc/stat)."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
-
-
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
     """How many processes the kernel killed since boot for want of memory, of the machine or of a container on it.
 

@@ -84,7 +84,7 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets, AgentPro
         await self.install_clock(link, node)
         if CLIENT_PROCESSES in self.spec.wanted and link.name in self.clients:
             await link.call("apart.start")
-        result, _ = await link.call("steal")
+        result, _ = await link.call("processor")
         self._steal_at_start_s[link.name] = result["steal_s"]
 
     def heard(self, node: str, event: Mapping[str, Any]) -> None:
@@ -265,8 +265,11 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets, AgentPro
 
     async def health(self) -> HostHealth:
         """Nodes whose agents do not answer are left out."""
-        answers = await self._ask_all("steal")
-        return HostHealth({n: a["steal_s"] - self._steal_at_start_s[n] for n, a in answers.items()})
+        answers = await self._ask_all("processor")
+        return HostHealth(
+            {n: a["steal_s"] - self._steal_at_start_s[n] for n, a in answers.items()},
+            {n: {name: a[name] for name in _SUMS if a[name] >= 0} for n, a in answers.items()},
+        )
 
     def clocks(self) -> Mapping[str, ClockOffset]:
         """See Backend.clocks.  A backend whose nodes are other machines overrides this."""
@@ -291,6 +294,10 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets, AgentPro
         calls = [answered(self._links[name].call(verb, args)) for name, (verb, args) in questions.items()]
         answers = await asyncio.gather(*calls)
         return {name: answer[0] for name, answer in zip(questions, answers, strict=True) if answer is not None}
+
+
+_SUMS = ("pressure_s", "waited_s", "ran_s")
+"""What an agent reports of processors; below 0 where its kernel does not measure it."""
 
 
 async def answered(call: Coroutine[Any, Any, T]) -> T | None:

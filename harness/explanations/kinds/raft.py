@@ -187,6 +187,11 @@ RAFT: Mapping[str, ViolationKind] = {
         "A node's process must run until the harness stops it, in spite of every fault. This process ended by itself; "
         "often it noticed that an earlier promise was broken and refused to go on.",
     ),
+    "no operation succeeded": ViolationKind(
+        Stage.PROCESS,
+        "A majority of the servers that runs and can talk must serve its clients, after a short time for an election. "
+        "Here it served none of them for longer than the system states.",
+    ),
     "not recovered": ViolationKind(
         Stage.PROCESS,
         "When every fault is over the system must come back by itself. Here it still did not serve its clients after "

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.backends.backend import HostHealth
 from harness.run.clock import Clock
 from harness.run.recorder import Recorder
 from system_under_test.subject import Node, NodeStatus, Subject
 
 STATUS_EVERY_S = 0.25
+PROCESSOR_EVERY_S = 2.0
+SAMPLES_MAX = 5_000
 REPORTS_MAX = 20_000
 """A system whose status changes with every look does not fill the memory."""
 STALL_MS = 500.0
@@ -22,6 +25,7 @@ subject's."""
 @dataclass
 class Watch:
     """statuses: the latest status that each node reported.  leaders: every leader seen, in order, as in outcome.json.
+    processor: node -> what it measured of its processors (`checkers.record.outcome.ProcessorSums`).
     reports: each change of what a node reported (`checkers.record.outcome.Report`).
     late_ms: how late this event loop woke up, ten times a second.  seen: called with every answer of all nodes."""
 
@@ -33,6 +37,7 @@ class Watch:
     leaders: list[dict[str, object]] = field(default_factory=list)
     reports: list[dict[str, Any]] = field(default_factory=list)
     stalls: list[dict[str, float]] = field(default_factory=list)
+    processor: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     late_ms: list[float] = field(default_factory=list)
     _last_report: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: Callable[[Sequence[NodeStatus]], None] = lambda statuses: None
@@ -96,6 +101,16 @@ class Watch:
         in_order = sorted(self.late_ms)
         places = {"p50": 0.5, "p99": 0.99, "most": 1.0}
         return {name: round(in_order[int(share * (len(in_order) - 1))], 1) for name, share in places.items()}
+
+    async def mind_the_machine(self, health: Callable[[], Awaitable[HostHealth]]) -> None:
+        """Note every few seconds, for ever, for how long processes waited for a processor on each node."""
+        while True:
+            time_ns = self.recorder.now_ns()
+            for node, sums in (await health()).processor.items():
+                rows = self.processor.setdefault(node, [])
+                if sums and len(rows) < SAMPLES_MAX:
+                    rows.append({"time_ns": time_ns, **{name: round(value, 3) for name, value in sums.items()}})
+            await self.clock.sleep(PROCESSOR_EVERY_S)
 
     async def flush(self) -> None:
         """Bring the history to disk once a second, for ever."""

@@ -15,6 +15,7 @@ from waiting import PATIENCE_S, eventually, is_alive, until
 
 from harness.agent.programs.children import COMMAND_MARK, Children
 from harness.agent.programs.commands import oom_kills
+from harness.agent.programs.processor import NOT_KNOWN_S
 from harness.agent.programs.server import ServerProcess
 
 SLEEPER = ("sleep", "60")
@@ -252,9 +253,11 @@ async def test_an_unknown_verb_is_refused(agent: LocalAgent) -> None:
         await agent.link.call("dance")
 
 
-async def test_steal_is_a_number_of_seconds(agent: LocalAgent) -> None:
-    answer, _ = await agent.link.call("steal")
+async def test_what_was_measured_of_processors_is_a_number_of_seconds(agent: LocalAgent) -> None:
+    answer, _ = await agent.link.call("processor")
     assert answer["steal_s"] >= 0
+    assert answer.keys() == {"steal_s", "pressure_s", "waited_s", "ran_s"}
+    assert answer["waited_s"] == NOT_KNOWN_S  # no server runs
 
 
 async def test_ctrl_c_at_the_terminal_does_not_end_the_agent(agent: LocalAgent) -> None:

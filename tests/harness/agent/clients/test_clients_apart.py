@@ -47,7 +47,7 @@ async def test_stopped_clients_answer_when_they_go_on_and_the_agent_answers_mean
     await order(agent, "STOP")
     assert await state(agent) == "stopped"
     waiting = asyncio.ensure_future(host.invoke(0, Request("read", value=5), PATIENCE_S))
-    await agent.link.call("steal", timeout_s=PATIENCE_S)
+    await agent.link.call("processor", timeout_s=PATIENCE_S)
     assert not waiting.done()
     await order(agent, "CONT")
     assert await state(agent) == "running"

@@ -41,7 +41,7 @@ async def test_an_agent_answers_while_it_loads_clients(tmp_path: Path, monkeypat
     monkeypatch.setenv("KRUCIBLE_TEST_GO", str(tmp_path / "go"))
     async with local_agent(tmp_path) as agent:
         loading = asyncio.ensure_future(agent.client_host().load("slow_to_import_for_agent_tests"))
-        await agent.link.call("steal")
+        await agent.link.call("processor")
         assert not loading.done()
         (tmp_path / "go").touch()
         await loading

@@ -135,12 +135,12 @@ async def test_an_agent_that_goes_on_sending_is_given_time(far: Played) -> None:
 @pytest.mark.virtual_time
 async def test_an_agent_that_falls_silent_or_never_answers_counts_as_gone(far: Played) -> None:
     began_s = asyncio.get_running_loop().time()
-    silent, endless = (asyncio.create_task(far.link.call(verb)) for verb in ("state", "steal"))
+    silent, endless = (asyncio.create_task(far.link.call(verb)) for verb in ("state", "processor"))
     await asyncio.sleep(SILENT_S - 5.0)
     far.say({"event": "beat"})
     with pytest.raises(NodeGone, match=rf"no answer to state within {2 * SILENT_S - 5.0:g} s"):
         await silent
-    with pytest.raises(NodeGone, match="no answer to steal"):
+    with pytest.raises(NodeGone, match="no answer to processor"):
         await endless
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(2 * SILENT_S - 5.0, abs=0.1)
     call = asyncio.create_task(far.link.call("state"))

@@ -1,0 +1,367 @@
+"""Did operations succeed while a majority of the servers was whole?
+
+A system that elects promises that a majority which lives and can talk serves its clients.  It needs some time: to
+notice that the leader is lost, and to elect another one.  Each fault that begins or ends meanwhile may cost one more
+election.  So the *silence* of the clients is held against
+
+    limit + failover x changes of faults since the last success
+
+where the limit is what the system states (`System.unavailable_s`), and else LIMIT_FAILOVERS times its time to fail over
+and PATIENCE times the operation timeout.  More than a stated limit is a violation.  More than the usual one makes the
+verdict unknown, in these words: nobody promised a limit, and a reader must decide.
+
+`whole_majority.py` says when a majority was whole.  A majority that has just become whole, after a heal, has the whole
+recovery limit up to its first success; how long it takes after the last heal is judged by `recovery`.  Where nothing
+counts elections (`elections = False`), no other server takes over, so all servers must be whole.
+
+A success is an ok, or an answer that could not be one: a compare-and-set that did not match.  Success of any client
+counts.  A silence counts only if enough operations were invoked early enough, by clients that reached the majority.
+Then every function is looked at by itself, with twice the limit: a server may write and not read.
+A lock may lawfully be held all the while, so workloads in which an operation waits for another client are not judged.
+
+Where the machine's own measurements show that the servers or the harness did not get their processor, a silence beyond
+a stated limit is unknown, too.
+
+The history is judged in parts of consecutive rows.  A part keeps the longer silences of each function, and counts
+invocations by second.  Cost: linear in the rows; memory: a million rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.demands import Demands
+from checkers.base.history import CREATE, Type
+from checkers.base.json_file import mapping, sequence
+from checkers.base.run_evidence import conclude, numbers
+from checkers.base.stored_run import StoredRun, by_number
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.run_quality import processor_time
+from checkers.run_quality.criteria.spans import main_phase
+from checkers.run_quality.whole_majority import Whole, changes_of, struck_by, whole_majorities
+from checkers.sealing.codes import dictionary_codes
+from checkers.sealing.history_rows import chunks_of_groups, parts_of_history
+
+UNAVAILABLE = "no operation succeeded"
+REFUSALS = frozenset({"mismatch", "not enough"})
+"""Errors of operations that failed because of what the system answered: it served the client."""
+FAILOVER_S = 4.0
+"""Times `holds` of the demands, another server answers within so long (`system_under_test.subject`)."""
+LIMIT_FAILOVERS = 3
+PATIENCE = 2
+"""An operation that waits for a lost leader ends at its timeout, and the next one must find the new leader."""
+INVOKED_LEAST = 5
+KEPT_NS = 1_000_000_000
+"""Silences that are shorter are not kept."""
+SECOND_NS = 1_000_000_000
+FUNCTION_FACTOR = 2
+
+
+@dataclass(slots=True)
+class Successes:
+    """Of one function, in some consecutive rows: first and last success (ns), and silences in between (from, to)."""
+
+    first_ns: int = -1
+    last_ns: int = -1
+    silences: list[tuple[int, int]] = field(default_factory=list)
+
+    def follow(self, later: Successes) -> None:
+        """Add those of the next part."""
+        if later.first_ns < 0:
+            return
+        if self.last_ns >= 0 and later.first_ns - self.last_ns >= KEPT_NS:
+            self.silences.append((self.last_ns, later.first_ns))
+        self.silences += later.silences
+        self.first_ns = later.first_ns if self.first_ns < 0 else self.first_ns
+        self.last_ns = max(self.last_ns, later.last_ns)
+
+
+@dataclass(slots=True)
+class Found:
+    """of_function: name -> its successes; "" stands for any function.  invoked: (function, group, second) -> how many
+    operations clients of this group (their thread modulo `groups`) invoked in that second."""
+
+    of_function: dict[str, Successes] = field(default_factory=dict)
+    invoked: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Nothing succeeded from begin_ns to end_ns.  function: "" for any.  whole: the majority.  changes: of faults
+    meanwhile.  limit_s: that it exceeds, with what these changes add."""
+
+    begin_ns: int
+    end_ns: int
+    function: str
+    whole: Whole
+    changes: int
+    limit_s: float
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    def words(self) -> str:
+        what = f"no {self.function}" if self.function else "no operation"
+        return (
+            f"{what} succeeded for {self.seconds:.1f} s, from {self.begin_ns / 1e9:.1f} to {self.end_ns / 1e9:.1f} s, "
+            f"although {_listed(self.whole.servers)} ran, reached each other and were reached by {self.whole.client}"
+        )
+
+    def why(self) -> str:
+        changed = f", with {self.changes} changes of faults meanwhile" if self.changes else ""
+        return f"the limit is {self.limit_s:g} s{changed}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    in_order = sorted(names, key=by_number)
+    return " and ".join(filter(None, (", ".join(in_order[:-1]), in_order[-1])))
+
+
+def limit_s(demands: Demands) -> float:
+    """For how long nothing may succeed without a change of faults."""
+    if demands.unavailable_s:
+        return demands.unavailable_s
+    return LIMIT_FAILOVERS * _failover_s(demands) + PATIENCE * demands.op_timeout_s
+
+
+def _failover_s(demands: Demands) -> float:
+    return FAILOVER_S * max(1.0, demands.holds)
+
+
+def _groups(demands: Demands) -> int:
+    """Threads are dealt in turn over client nodes, and over servers where each client keeps to one."""
+    return lcm(max(1, len(demands.client_nodes)), len(demands.servers) if demands.each_server_serves else 1)
+
+
+def _split(run: StoredRun) -> list[Part]:
+    if _not_judged(run) or not run.history.exists():
+        return []
+    return parts_of_history(run.history, {"concurrency": run.demands.concurrency, "groups": _groups(run.demands)})
+
+
+def judge(part: Part, budget: Budget) -> Found:
+    """params: concurrency, groups (see `Found`), and the row groups from `first` up to `end`."""
+    params, found = part.params, Found()
+    columns = ("time_ns", "process", "type", "f", "error")
+    for table in chunks_of_groups(part.paths[0], columns, params["first"], params["end"]):
+        _count(found, table, params["concurrency"], params["groups"])
+    return found
+
+
+def _count(found: Found, table: pa.Table, concurrency: int, groups: int) -> None:
+    process, type_ = numbers(table, "process"), numbers(table, "type")
+    time_ns = numbers(table, "time_ns")
+    functions, names = dictionary_codes(table["f"])
+    errors, texts = dictionary_codes(table["error"])
+    refused = np.isin(errors, [code for code, text in enumerate(texts) if text in REFUSALS])
+    clients = process >= 0
+    success = clients & ((type_ == Type.OK) | ((type_ == Type.FAIL) & refused))
+    _join(found, "", time_ns[success])
+    for code, name in enumerate(names):
+        mine = functions == code
+        if not (mine & clients).any():
+            continue
+        _join(found, name, time_ns[success & mine])
+        invoked = clients & mine & (type_ == Type.INVOKE)
+        seconds, group = time_ns[invoked] // SECOND_NS, process[invoked] % concurrency % groups
+        places, counts = np.unique(seconds * groups + group, return_counts=True)
+        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
+            found.invoked[name, place % groups, place // groups] += count
+
+
+def _join(found: Found, name: str, times: Int64) -> None:
+    known = found.of_function.setdefault(name, Successes())
+    if not len(times):
+        return
+    times = np.sort(times)
+    long: Bools = np.diff(times) >= KEPT_NS
+    silences = list(zip(times[:-1][long].tolist(), times[1:][long].tolist(), strict=True))
+    known.follow(Successes(int(times[0]), int(times[-1]), silences))
+
+
+def joined(findings: Sequence[Found]) -> Found:
+    """What the whole history shows, from its parts in order."""
+    total = Found()
+    for found in findings:
+        total.invoked.update(found.invoked)
+        for name, successes in found.of_function.items():
+            total.of_function.setdefault(name, Successes()).follow(successes)
+    return total
+
+
+def silences(
+    found: Found, spans: Sequence[Whole], changes: Sequence[int], demands: Demands, main: tuple[int, int]
+) -> list[Silence]:
+    """The silences that exceed their limits, the longest of each function, that of any function first."""
+    worst: list[Silence] = []
+    for name in ("", *sorted(found.of_function.keys() - {"", CREATE})):
+        known = found.of_function.get(name, Successes())
+        usual_s = limit_s(demands) * (FUNCTION_FACTOR if name else 1)
+        beyond = [
+            silence
+            for gap in _gaps(known, main)
+            for whole in spans
+            if (silence := _beyond(gap, whole, name, usual_s, changes, demands)) is not None
+            and _invoked(found, silence, demands) >= INVOKED_LEAST
+        ]
+        if beyond:
+            worst.append(max(beyond, key=lambda silence: silence.seconds))
+    if worst and not worst[0].function:  # of a function nothing is said while nothing succeeds at all
+        whole = worst[0]
+        worst[1:] = [s for s in worst[1:] if s.end_ns <= whole.begin_ns or whole.end_ns <= s.begin_ns]
+    return worst
+
+
+def _gaps(known: Successes, main: tuple[int, int]) -> list[tuple[int, int]]:
+    """The silences of the main phase, its edges included.  A success before it begins is one of the set-up."""
+    ends = [*known.silences]
+    if known.first_ns < 0:
+        ends = [main]
+    else:
+        ends += [(main[0], known.first_ns)] if known.first_ns > main[0] else []
+        ends += [(known.last_ns, main[1])] if known.last_ns < main[1] else []
+    return [(max(a, main[0]), min(b, main[1])) for a, b in ends if min(b, main[1]) > max(a, main[0])]
+
+
+def _beyond(
+    gap: tuple[int, int], whole: Whole, name: str, usual_s: float, changes: Sequence[int], demands: Demands
+) -> Silence | None:
+    """What of a silence fell into a whole majority, if it exceeds its limit."""
+    begin, end = max(gap[0], whole.begin_ns), min(gap[1], whole.end_ns)
+    if end <= begin:
+        return None
+    meanwhile = sum(begin <= at_ns < end for at_ns in changes)
+    limit = usual_s + meanwhile * _failover_s(demands)
+    if begin > gap[0] and not whole.from_start:  # it has not served since it became whole
+        limit = max(limit, demands.recovery_limit_s)
+    return Silence(begin, end, name, whole, meanwhile, limit) if end - begin > limit * 1e9 else None
+
+
+def _invoked(found: Found, silence: Silence, demands: Demands) -> int:
+    """How many operations were invoked early enough to end within the silence, by clients that reached the majority."""
+    groups, until_ns = _groups(demands), silence.end_ns - int(demands.op_timeout_s * 1e9)
+    client = demands.client_nodes.index(silence.whole.client)
+    reaching = {
+        group
+        for group in range(groups)
+        if group % len(demands.client_nodes) == client
+        and (not demands.each_server_serves or demands.servers[group % len(demands.servers)] in silence.whole.servers)
+    }
+    return sum(
+        count
+        for (name, group, second), count in found.invoked.items()
+        if group in reaching
+        and (not silence.function or name == silence.function)
+        and silence.begin_ns <= second * SECOND_NS
+        and (second + 1) * SECOND_NS <= until_ns
+    )
+
+
+def _not_judged(run: StoredRun) -> str:
+    """Why no limit holds for this run; "" if one does."""
+    demands = run.demands
+    if not (demands.nodes and demands.servers and demands.client_nodes and demands.concurrency):
+        return "the system under test has no nodes, or it is not known how many clients there were"
+    if demands.ok_share < 1.0 or not demands.op_timeout_s:
+        return "in this workload an operation may wait for another client, so nothing follows from its silence"
+    if not main_phase(run):
+        return "the main phase did not come to its end"
+    return ""
+
+
+def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
+    if why := _not_judged(run):
+        return Verdict(Validity.NOT_APPLICABLE, reason=why)
+    if not findings:
+        return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
+    demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
+    deaths = [mapping(death) for death in sequence(outcome.get("deaths"))]
+    struck = struck_by(run.faults, deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
+    count = len(demands.servers)
+    size = count // 2 + 1 if demands.elections else count
+    spans = whole_majorities(demands.servers, demands.client_nodes, size, struck, main)
+    if not spans:
+        return Verdict(Validity.NOT_APPLICABLE, reason="faults left no majority of the servers whole")
+    found = joined(findings)
+    beyond = silences(found, spans, changes_of(run.faults), demands, main)
+    witnesses, doubts = [], []
+    for silence in beyond:
+        machine = processor_time.starved(outcome, silence.begin_ns, silence.end_ns)
+        if machine:
+            doubts.append(f"{silence.words()}; but {machine}")
+        elif demands.unavailable_s:
+            witnesses.append(_witness(silence))
+        else:
+            doubts.append(f"{silence.words()} ({silence.why()}; state `unavailable_s` to judge this)")
+    looked_at = {
+        "seconds with a whole majority": round(_covered_s(spans), 1),
+        "longest silence in seconds": round(_longest_s(found, spans, main), 1),
+        "limit in seconds": limit_s(demands),
+    }
+    details = {"silences": [_to_json(silence) for silence in beyond]}
+    return conclude(witnesses, looked_at, doubts, details)
+
+
+def _witness(silence: Silence) -> Witness:
+    return Witness(
+        UNAVAILABLE,
+        silence.words(),
+        facts={
+            "nodes": sorted(silence.whole.servers, key=by_number),
+            "epoch": None,
+            "offset": None,
+            "time_ns": silence.begin_ns,
+            "why": [f"{silence.words()}.", f"{silence.why()[0].upper()}{silence.why()[1:]}."],
+            "expected": f"a success within {silence.limit_s:g} s",
+        },
+    )
+
+
+def _to_json(silence: Silence) -> dict[str, Any]:
+    return {
+        "begin_ns": silence.begin_ns,
+        "end_ns": silence.end_ns,
+        "function": silence.function,
+        "servers": sorted(silence.whole.servers, key=by_number),
+        "client": silence.whole.client,
+        "changes": silence.changes,
+        "limit_s": silence.limit_s,
+    }
+
+
+def _covered_s(spans: Sequence[Whole]) -> float:
+    """How long some majority was whole."""
+    covered_ns, until_ns = 0, 0
+    for whole in spans:
+        covered_ns += max(0, whole.end_ns - max(whole.begin_ns, until_ns))
+        until_ns = max(until_ns, whole.end_ns)
+    return covered_ns / 1e9
+
+
+def _longest_s(found: Found, spans: Sequence[Whole], main: tuple[int, int]) -> float:
+    """The longest time without any success while a majority was whole."""
+    gaps = _gaps(found.of_function.get("", Successes()), main)
+    lengths = [min(end, w.end_ns) - max(begin, w.begin_ns) for begin, end in gaps for w in spans]
+    return max([0, *lengths]) / 1e9
+
+
+AVAILABILITY = Checker(
+    name="availability",
+    title="Availability",
+    question="Did operations succeed while a majority of the servers ran and could talk?",
+    split=_split,
+    judge=judge,
+    combine=_combine,
+    needs=frozenset({"history", "nodes"}),
+    about_the_run=True,
+)

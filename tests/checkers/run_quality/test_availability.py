@@ -1,0 +1,319 @@
+"""A majority that lives and can talk, and no operation that succeeds: injected, and what proves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.base.columns import HISTORY
+from checkers.base.demands import Demands
+from checkers.base.history import Type
+from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.availability import AVAILABILITY, REFUSALS, UNAVAILABLE, judge, limit_s
+from checkers.run_quality.whole_majority import Struck, whole_majorities
+from system_under_test.functions import FUNCTIONS
+
+S = 1_000_000_000
+SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1", "c2")
+MAIN_S = 120
+DEMANDS = Demands(
+    servers=SERVERS,
+    client_nodes=CLIENTS,
+    nodes=True,
+    elections=True,
+    faults=True,
+    op_timeout_s=2.0,
+    recovery_limit_s=60.0,
+    concurrency=4,
+)
+LIMIT_S = limit_s(DEMANDS)
+"""Without a change of faults."""
+
+
+def operations(
+    answers: Iterable[tuple[float, Type]], f: str = "read", error: str | None = None
+) -> list[dict[str, Any]]:
+    """Each second every thread invokes `f`; `answers` gives how those invoked at these seconds end at once."""
+    rows = []
+    for second, type_ in answers:
+        for thread in range(4):
+            row = {"process": thread, "f": f, "key": "k0", "node": "n1", "time_ns": int(second * S) + thread}
+            rows += [row | {"type": int(Type.INVOKE), "node": ""}, row | {"type": int(type_), "error": error}]
+    return rows
+
+
+def answering(silent: Sequence[tuple[float, float]] = (), f: str = "read") -> list[dict[str, Any]]:
+    """An operation of every thread each second of the main phase: ok, but info within these spans."""
+    ends = [(second, Type.INFO if any(a < second < b for a, b in silent) else Type.OK) for second in range(MAIN_S)]
+    return operations(ends, f)
+
+
+def cut_off(node: str, from_s: float, to_s: float | None) -> dict[str, Any]:
+    others = [each for each in (*SERVERS, *CLIENTS) if each != node]
+    cut = [[node, other] for other in others] + [[other, node] for other in others]
+    return fault(from_s, to_s, cut=cut)
+
+
+def fault(from_s: float, to_s: float | None, kind: str = "partition", **more: Any) -> dict[str, Any]:
+    healed_ns = -1 if to_s is None else int(to_s * S)
+    return {
+        "card": {"number": 1, "kind": kind, "name": "x", "at_s": from_s, "heal_s": to_s},
+        "achieved": "installed",
+        "injected_ns": int(from_s * S),
+        "heal_ordered_ns": healed_ns,
+        "healed_ns": healed_ns,
+        "apply_ms": 0.0,
+        "nodes": [],
+        "cut": [],
+        "settings": {},
+        "ordered": {"held": {}, "healed": {}},
+    } | more
+
+
+def judged(
+    folder: Path, rows: list[dict[str, Any]], faults: Sequence[dict[str, Any]], demands: Demands = DEMANDS, **more: Any
+) -> Verdict:
+    ordered = sorted(rows, key=lambda row: row["time_ns"])
+    blank = dict.fromkeys(HISTORY.names)
+    table = pa.Table.from_pylist([blank | row | {"index": i} for i, row in enumerate(ordered)], HISTORY)
+    outcome = {"phases": [{"name": "main", "start_ns": 0, "end_ns": MAIN_S * S}], "deaths": [], **more}
+    run = StoredRun(folder, demands)
+    pq.write_table(table, run.history, row_group_size=100)
+    for name, content in ((OUTCOME, outcome), (FAULTS, faults), (TEST, {"spec": {}})):
+        (folder / name).write_text(json.dumps(content))
+    parts = AVAILABILITY.split(run)
+    return AVAILABILITY.combine(run, [judge(part, Budget()) for part in parts])
+
+
+def test_a_run_that_answers_all_the_while_is_valid(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, answering(), [cut_off("n1", 30, 60)])
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert verdict.looked_at["seconds with a whole majority"] == MAIN_S
+    assert verdict.looked_at["longest silence in seconds"] == 1.0
+
+
+SILENCE = [(30.0, 75.0)]
+
+
+def test_a_silence_is_named_and_leaves_the_verdict_unknown_where_no_limit_is_stated(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, answering(SILENCE), [cut_off("n1", 30, 60)])
+    assert verdict.validity is Validity.UNKNOWN
+    assert "no operation succeeded for 45.0 s, from 30.0 to 75.0 s" in verdict.reason
+    assert "n2 and n3 ran, reached each other and were reached by c1" in verdict.reason
+    assert verdict.details["silences"][0]["changes"] == 1  # the heal
+
+
+def test_beyond_a_stated_limit_it_is_a_violation_with_its_majority(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, answering(SILENCE), [cut_off("n1", 30, 60)], replace(DEMANDS, unavailable_s=10.0))
+    assert verdict.validity is Validity.INVALID
+    (witness,) = verdict.witnesses
+    assert (witness.kind, witness.facts["nodes"]) == (UNAVAILABLE, ["n2", "n3"])
+    stated = replace(DEMANDS, unavailable_s=50.0)
+    (tmp_path / "within").mkdir()
+    assert judged(tmp_path / "within", answering(SILENCE), [cut_off("n1", 30, 60)], stated).validity is Validity.VALID
+
+
+def test_a_silence_counts_also_without_any_fault(tmp_path: Path) -> None:
+    assert judged(tmp_path, answering([(50, 51 + LIMIT_S + 2)]), []).validity is Validity.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("silent", "faults"),
+    [
+        pytest.param((30, 30 + LIMIT_S), [cut_off("n1", 30, 90)], id="within the limit"),
+        pytest.param((30, 100), [cut_off("n1", 30, 95), cut_off("n2", 32, 98)], id="no two reach each other"),
+        pytest.param(
+            (30, 95),
+            [
+                fault(
+                    30,
+                    90,
+                    kind,
+                    nodes=["n1", "n2"],
+                    ordered={"held": {"states": dict.fromkeys(["n1", "n2"], state)}, "healed": {}},
+                )
+                for kind, state in [("pause", "stopped")]
+            ],
+            id="a majority is paused",
+        ),
+        pytest.param((30, 95), [fault(30, 90, "disk", nodes=["n1", "n3"])], id="a majority's disks are full"),
+        pytest.param((30, 95), [fault(30, 90, "clock", nodes=["n1", "n3"])], id="a majority's clocks are wrong"),
+        pytest.param((30, 95), [fault(30, 90, "mystery")], id="it is not known what the fault touched"),
+        pytest.param((30, 95), [fault(30, 90, "membership", nodes=["n1"])], id="members change"),
+        pytest.param((30, 95), [fault(30, 40, nodes=["n1"], over_budget=True)], id="a majority lost its data"),
+        pytest.param(
+            (30, 95),
+            [fault(30, 40, "damage", nodes=["n1"], settings={"may_stay_down": True}), fault(50, None, nodes=["n2"])],
+            id="a damaged server may be gone",
+        ),
+        pytest.param(
+            (30, 95),
+            [fault(30, 90, cut=[[c, n] for c in CLIENTS for n in ("n2", "n3")])],
+            id="no client reaches a majority",
+        ),
+        pytest.param((30, 95), [fault(30, 90, cut=[["n1", "n2"]])], id="a server is heard by a part and hears all"),
+        pytest.param(
+            (30, 110),
+            [fault(30, 60, "packets", nodes=["n1"], settings={"links": [["n2", "n3"]]}), fault(60, None, nodes=["n3"])],
+            id="links between the others are impaired",
+        ),
+        pytest.param(
+            (30, 92),
+            [fault(30, 40, "kill", nodes=[*SERVERS], ordered={"held": {"states": dict.fromkeys(SERVERS, "dead")}})],
+            id="all were killed, and have the recovery limit to come back",
+        ),
+    ],
+)
+def test_what_is_no_whole_majority_excuses_the_silence(
+    tmp_path: Path, silent: tuple[float, float], faults: list[dict[str, Any]]
+) -> None:
+    verdict = judged(tmp_path, answering([silent]), faults)
+    assert verdict.validity in (Validity.VALID, Validity.NOT_APPLICABLE), verdict.reason
+
+
+def test_every_change_of_faults_may_cost_one_more_election(tmp_path: Path) -> None:
+    flapping = [cut_off("n1", 30 + 4 * i, 32 + 4 * i) for i in range(8)]
+    silent = [(30.0, 30.0 + LIMIT_S + 30)]
+    assert judged(tmp_path, answering(silent), flapping).validity is Validity.VALID
+    (tmp_path / "steady").mkdir()
+    assert judged(tmp_path / "steady", answering(silent), [cut_off("n1", 30, 110)]).validity is Validity.UNKNOWN
+
+
+def test_a_server_that_ended_by_itself_is_not_alive(tmp_path: Path) -> None:
+    deaths = [{"node": "n2", "time_ns": 31 * S, "status": -11, "ordered": False}]
+    verdict = judged(tmp_path, answering(SILENCE), [cut_off("n1", 30, 90)], deaths=deaths)
+    assert verdict.validity is Validity.VALID, verdict.reason
+
+
+def test_a_system_without_elections_needs_all_its_servers(tmp_path: Path) -> None:
+    alone = replace(DEMANDS, elections=False)
+    assert judged(tmp_path, answering(SILENCE), [cut_off("n1", 30, 74)], alone).validity is Validity.VALID
+    (tmp_path / "whole").mkdir()
+    assert judged(tmp_path / "whole", answering(SILENCE), [], alone).validity is Validity.UNKNOWN
+
+
+def test_where_hardly_anything_was_invoked_a_silence_says_nothing(tmp_path: Path) -> None:
+    rows = operations([(1.0, Type.OK), (50.0, Type.INFO), (119.0, Type.OK)])
+    assert judged(tmp_path, rows, []).validity is Validity.VALID
+
+
+def test_only_clients_that_reach_the_majority_count(tmp_path: Path) -> None:
+    """c2 is cut off with n1, and c1 invokes nothing."""
+    group = {"n1", "c2"}
+    everyone = (*SERVERS, *CLIENTS)
+    cut = [[a, b] for a in everyone for b in everyone if (a in group) != (b in group)]
+    rows = [row for row in answering([(30, 90)]) if row["process"] % 2 == 1 or not 30 < row["time_ns"] / S < 90]
+    assert judged(tmp_path, rows, [fault(30, 88, cut=cut)]).validity is Validity.VALID
+
+
+def test_where_each_client_keeps_to_one_server_those_of_the_majority_count(tmp_path: Path) -> None:
+    """Threads 0 and 3 keep to n1, which is paused, and the others ask nothing: nobody asked n2 or n3."""
+    demands = replace(DEMANDS, each_server_serves=True)
+    rows = [row for row in answering([(30, 90)]) if row["process"] % 3 == 0 or not 30 < row["time_ns"] / S < 90]
+    stopped = {"held": {"states": {"n1": "stopped"}}, "healed": {}}
+    faults = [fault(30, 90, "pause", nodes=["n1"], ordered=stopped)]
+    assert judged(tmp_path, rows, faults, demands).validity is Validity.VALID
+    (tmp_path / "asked").mkdir()
+    assert judged(tmp_path / "asked", answering([(30, 90)]), faults, demands).validity is Validity.UNKNOWN
+
+
+def test_one_function_that_never_succeeds_is_named(tmp_path: Path) -> None:
+    rows = answering([(20, 100)]) + answering(f="write")
+    verdict = judged(tmp_path, rows, [cut_off("n1", 20, 100)])
+    assert verdict.validity is Validity.UNKNOWN
+    assert "no read succeeded for 80.0 s" in verdict.reason
+    assert "no operation" not in verdict.reason
+
+
+def test_an_answer_that_could_not_be_ok_is_a_success(tmp_path: Path) -> None:
+    rows = operations([(s, Type.FAIL) for s in range(MAIN_S)], "cas", "mismatch")
+    assert judged(tmp_path, rows, []).validity is Validity.VALID
+    (tmp_path / "refused").mkdir()
+    rows = operations([(s, Type.FAIL) for s in range(MAIN_S)], "cas", "refused: no leader")
+    assert judged(tmp_path / "refused", rows, []).validity is Validity.UNKNOWN
+    of_locks = {"acquire", "acquire_token", "fenced_write"}
+    assert {f.refusal for name, f in FUNCTIONS.items() if f.refusal and name not in of_locks} == REFUSALS
+
+
+def test_locks_are_not_judged(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, answering(SILENCE), [], replace(DEMANDS, ok_share=0.5))
+    assert verdict.validity is Validity.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("starved", [True, False])
+def test_the_machine_is_blamed_only_by_its_own_measurements(tmp_path: Path, starved: bool) -> None:
+    """A processor that is always in use is no excuse; a server that waited for one half of the time is one."""
+    rows = [
+        {"time_ns": s * S, "pressure_s": s * 0.99, "waited_s": s * (0.8 if starved else 0.05), "ran_s": s * 0.1}
+        for s in range(0, MAIN_S, 2)
+    ]
+    stated = replace(DEMANDS, unavailable_s=10.0)
+    verdict = judged(tmp_path, answering(SILENCE), [], stated, processor={"n2": rows})
+    assert verdict.validity is (Validity.UNKNOWN if starved else Validity.INVALID)
+    assert ("the server of n2 waited for one for 80% of it" in verdict.reason) is starved
+
+
+def test_a_loop_that_stood_still_is_a_measurement_of_the_machine(tmp_path: Path) -> None:
+    stalls = [{"time_ns": 60 * S, "stall_ms": 29_000.0}]
+    stated = replace(DEMANDS, unavailable_s=10.0)
+    verdict = judged(tmp_path, answering(SILENCE), [], stated, loop_stalls=stalls)
+    assert verdict.validity is Validity.UNKNOWN and "stood still" in verdict.reason
+
+
+def test_whole_majorities_equal_a_look_at_every_moment() -> None:
+    """Brute force: which sets are whole is decided anew at each tick, by the definition, without spans or edges."""
+    rng = Random(4)
+    servers, clients, length = ("n1", "n2", "n3", "n4", "n5"), CLIENTS, 40
+    everyone = (*servers, *clients)
+    seen = 0
+    for _ in range(60):
+        struck = []
+        for _ in range(rng.randrange(5)):
+            begin = rng.randrange(length)
+            nodes = frozenset(rng.sample(everyone, rng.randrange(3)))
+            links = frozenset(tuple(rng.sample(everyone, 2)) for _ in range(rng.choice((0, 2, 6))))
+            if links and rng.random() < 0.5:
+                links |= {(b, a) for a, b in links}
+            struck.append(Struck(begin, begin + rng.randrange(1, 20), nodes, links, rng.random() < 0.05))
+        spans = whole_majorities(servers, clients, 3, struck, (0, length))
+        seen += len(spans)
+        for tick in range(length):
+            expected = {
+                (chosen, client)
+                for chosen in combinations(servers, 3)
+                for client in clients
+                if _is_whole(chosen, client, servers, struck, tick)
+            }
+            assert {(w.servers, w.client) for w in spans if w.begin_ns <= tick < w.end_ns} == expected
+    assert seen > 300
+
+
+def _is_whole(chosen: Sequence[str], client: str, servers: Sequence[str], struck: Sequence[Struck], tick: int) -> bool:
+    now = [each for each in struck if each.begin_ns <= tick < each.end_ns]
+    if any(each.everything or each.nodes & {*chosen, client} for each in now):
+        return False
+    cut = {link for each in now for link in each.links}
+    for a in (*chosen, client):
+        for b in chosen:
+            if a != b and ({(a, b), (b, a)} & cut):
+                return False
+    for outside in set(servers) - set(chosen):
+        open_, cut_both = 0, 0
+        for inside in chosen:
+            directions = {(outside, inside), (inside, outside)} & cut
+            open_ += not directions
+            cut_both += len(directions) == 2
+        if open_ != len(chosen) and cut_both != len(chosen):
+            return False
+    return True

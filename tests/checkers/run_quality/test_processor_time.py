@@ -1,0 +1,51 @@
+"""Shares of a span from sums that nodes measured, and what they let a report say of the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkers.base.demands import Demands
+from checkers.run_quality.criteria.of_nodes import about_the_harness
+from checkers.run_quality.processor_time import Shares, busy_in_words, shares_between
+
+S = 1_000_000_000
+
+
+def sums(*rows: tuple[float, float, float]) -> list[dict[str, Any]]:
+    return [{"time_ns": int(t * S), "pressure_s": p, "waited_s": w, "ran_s": 0.0} for t, p, w in rows]
+
+
+def test_a_span_is_measured_from_the_sample_before_it_to_the_one_after() -> None:
+    outcome = {"processor": {"n1": sums((0, 5, 1), (2, 6, 1), (4, 8, 2), (6, 8, 2))}}
+    assert shares_between(outcome, 2 * S, 4 * S) == {"n1": Shares(1.0, 0.5)}
+    assert shares_between(outcome, 3 * S, 5 * S) == {"n1": Shares(0.5, 0.25)}
+
+
+def test_a_server_that_was_started_again_begins_at_zero() -> None:
+    outcome = {"processor": {"n1": sums((0, 0, 9), (2, 0, 9.5), (4, 0, 0.1), (6, 0, 0.6))}}
+    assert shares_between(outcome, 0, 6 * S)["n1"].waited == 1.0 / 6
+
+
+def test_what_was_not_measured_is_not_known() -> None:
+    only_pressure = [{"time_ns": 0, "pressure_s": 1.0}, {"time_ns": 2 * S, "pressure_s": 2.0}]
+    assert shares_between({"processor": {"c1": only_pressure}}, 0, 2 * S) == {"c1": Shares(0.5, None)}
+    assert shares_between({"processor": {"c1": only_pressure[:1]}}, 0, 2 * S) == {}
+    assert shares_between({}, 0, 2 * S) == {}
+
+
+def test_a_busy_machine_is_named_by_its_measurements() -> None:
+    shares = {"n1": Shares(0.93, 0.02), "n2": Shares(0.93, 0.31)}
+    assert busy_in_words(shares) == [
+        "processes waited for a processor for 93% of the time",
+        "the server of n2 waited for one for 31% of it",
+    ]
+    assert busy_in_words({"n1": Shares(0.4, 0.02), "c1": Shares(0.4)}) == []
+
+
+def test_nodes_that_waited_did_not_have_their_processor_whatever_was_stolen() -> None:
+    facts = {"steal_s": {"n1": 0.0}, "processor": {"n1": sums((0, 0, 0), (10, 9.8, 0.2))}}
+    of_cpu = about_the_harness(facts, Demands(nodes=True), (0, 10 * S))[-1]
+    assert (of_cpu.name, of_cpu.met, of_cpu.demanded) == ("nodes had their CPU", False, False)
+    assert "98% of the time" in of_cpu.words
+    unmeasured = about_the_harness({"steal_s": {"n1": 0.0}}, Demands(nodes=True), (0, 10 * S))[-1]
+    assert unmeasured.met and "was not measured" in unmeasured.words
