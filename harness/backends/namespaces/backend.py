@@ -87,6 +87,7 @@ class NamespacesBackend(AgentCluster):
         self.leftovers += swept.left
         self._wheels = await asyncio.to_thread(provide, self.spec.needs, progress)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{self.spec.run_id}-"))
+        self._folder.chmod(0o711)  # a server that runs as a user of its own must reach its data directory
         (self._folder / "owner").write_text(current_owner())
         try:
             await self._start(argv)

@@ -61,6 +61,16 @@ async def proof_over(cluster, cut, window_s: float) -> str:
     return proof.verdict if proof.verdict == "as ordered" else f"{proof.verdict}: {proof.wrong}"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a server as another user")
+async def test_a_server_that_runs_as_another_user_reaches_its_data_directory(cluster):
+    node = cluster.node("n1")
+    as_nobody = ["setpriv", "--reuid=nobody", "--clear-groups", "touch", f"{node.data_dir}/reached"]
+    made = await node.run(["sh", "-c", f"mkdir -p {node.data_dir} && chown nobody {node.data_dir}"], timeout_s=30)
+    assert made.status == 0
+    reached = await node.run(as_nobody, timeout_s=30)
+    assert (reached.status, reached.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("grudge", ["halves", "leader-with-c1", "leader-deaf", "leader-unheard", "clients-from-leader"])
 async def test_a_grudge_is_cut_on_exactly_its_links_both_ways_and_one_way(cluster, grudge):
     cut = make_grudge(grudge, SERVERS, CLIENTS, "n2", Random(1)).cut
