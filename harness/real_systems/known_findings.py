@@ -306,6 +306,22 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 1, "time_limit_s": 40.0, "rate_hz": 100.0, "keys": 1},
         clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34", options={"time_limit_s": 50.0, "rate_hz": 0.0}),
     ),
+    "patroni": Finding(
+        system="Patroni 3.0.2 with PostgreSQL 15 and etcd 3.4",
+        configuration="three nodes, etcd3, synchronous_mode and synchronous_mode_strict, ttl 10",
+        file="patroni.py",
+        workload="set",
+        nemesis="pause",
+        schedule="schedules/leader_paused_thrice.json",
+        checker="leadership",
+        kinds=("two leaders of one epoch",),
+        summary="a returning leader takes the place of its successor",
+        words="two nodes led under one leader key: a leader that had been paused overwrote the key of its successor, "
+        "which then gave way; what the successor had acknowledged can be lost",
+        published="Patroni's pull request 2689 (2023), mended in 3.0.3; Debian 12 packages 3.0.2",
+        options={"nodes": 3, "time_limit_s": 104.0, "rate_hz": 20.0, "keys": 1},
+        clean=Clean("the leader key is written with a compare (a mend)", file="patroni.py:Mended"),
+    ),
     "hiqlite": Finding(
         system="hiqlite 0.15.3",
         configuration="three nodes, default options, query_consistent; a program embeds it",
