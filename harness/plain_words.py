@@ -68,6 +68,12 @@ def lower_first(text: str) -> str:
     return text[0].lower() + text[1:] if len(text) > 1 and text[1].islower() else text
 
 
+def upper_first(text: str) -> str:
+    """The same text as a sentence begins: upper case unless its first word is a name with a number, such as n1."""
+    word = text.split(" ", 1)[0]
+    return text if any(c.isdigit() for c in word) else text[:1].upper() + text[1:]
+
+
 def seconds(ns: int | float, digits: int = 3) -> str:
     """Nanoseconds as seconds with a unit."""
     return f"{ns / 1e9:,.{digits}f} s"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +35,7 @@ from harness.report.evidence import roles
 from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
+from harness.report.logs.around import around
 from harness.report.timeline import plots
 from harness.report.timeline import view as timeline
 from harness.report.timeline.figures import prewarm as prewarm_figures
@@ -49,6 +51,7 @@ SCRIPTS = (
     "scripts/operations.js",
     "scripts/controls.js",
     "scripts/details.js",
+    "scripts/logs.js",
     "scripts/proof.js",
     "scripts/start.js",
 )
@@ -77,6 +80,11 @@ def prewarm() -> None:
     for name in environment().list_templates(extensions=["j2"]):
         environment().get_template(name)
 
+
+TITLE_MOST = 200
+"""Characters of a heading; what is longer stands below it."""
+
+_IN_A_FILE = re.compile(r" \([\w./-]+, (?:seq|line) \d+\)")
 
 AT_THE_END = "stopped by the harness at the end of the run"
 
@@ -143,10 +151,10 @@ def _page(data: ReportData, with_plots: bool) -> str:
         next_steps=next_steps(data.results, data.test, _here(data.folder), logs=bool(data.copies)),
         shortfalls=shortfalls(data.results, data.test, _here(data.folder)),
         plots={name: Markup(svg) for name, svg in drawn.items()},
+        logs=around(data, fault_views, found[0].moment_ns, found[0].violation.key) if found else None,
         elements={name: Markup(svg) for name, svg in elements.items()},
         elements_words=_elements(fates, fault_views),
         faults=fault_views,
-        shown_faults=_in_force(fault_views, found[0].moment_ns if found else -1),
         faults_words=faults.summary(fault_views),
         coverage=coverage_table.view(data),
         deposed=deposed,
@@ -159,11 +167,6 @@ def _page(data: ReportData, with_plots: bool) -> str:
         script=Markup(script),
         script_hash=script_hash(script),
     )  # fmt: skip
-
-
-def _in_force(faulty: Sequence[faults.FaultView], time_ns: int) -> list[int]:
-    """Numbers of the faults at the moment of the first violation: their measurements are shown unfolded."""
-    return [f.number for f in faulty if f.happened and f.start_ns <= time_ns <= f.end_ns]
 
 
 @cache
@@ -182,7 +185,7 @@ def environment() -> Environment:
         "listed": words.listed,
         "plain": lambda value: words.amount(value) if value is not None else "",
         "plural": words.plural,
-        "capitalise": lambda text: text[:1].upper() + text[1:],
+        "capitalise": words.upper_first,
         "first_lower": words.lower_first,
     }
     return env
@@ -242,15 +245,16 @@ def _head(
         first = found[0]
         more, lost = in_all(data.results), of_the_lost(data.results)
         title = title.removesuffix(more).strip().removesuffix(lost).strip()
-        if len(title) > 150:
-            title, below = f"Invalid: {first.kind}.", [first.summary[:1].upper() + first.summary[1:]]
+        title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
+        if len(title) > TITLE_MOST:
+            title, below = f"Invalid: {first.kind}.", [words.upper_first(first.summary)]
         where = _where(first)
         why = first.background or groups[0].kinds[0].means or " ".join(first.why[:2])
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
-    elif len(title) > 150:
+    elif len(title) > TITLE_MOST:
         title, _, rest = title.partition(": ")
-        title, below = f"{title}.", [rest[:1].upper() + rest[1:]]
+        title, below = f"{title}.", [words.upper_first(rest)]
     if verdict == "valid" and faulty:
         below.append(faults.summary(faulty))
     if verdict == "unknown" and data.results:
@@ -266,8 +270,8 @@ def _where(first: witness.FindingView) -> str:
     at = [f"{words.seconds(first.moment_ns)} into the test"] if first.moment_ns >= 0 else []
     at += [f"on {words.listed(nodes)}"] if nodes else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
-    place = words.sentence(", ".join(at)[:1].upper() + ", ".join(at)[1:]) if at else ""
-    around = words.sentence(first.circumstances[:1].upper() + first.circumstances[1:]) if first.circumstances else ""
+    place = words.sentence(words.upper_first(", ".join(at))) if at else ""
+    around = words.sentence(words.upper_first(first.circumstances)) if first.circumstances else ""
     return f"{place} {around}".strip()
 
 

@@ -71,7 +71,7 @@ def describe_test(
         "format": ledger.FORMAT,
         "run_id": run_id,
         "test": spec.test,
-        "started_utc": started.isoformat(timespec="seconds"),
+        "started_utc": started.isoformat(timespec="milliseconds"),
         "started_monotonic_ns": started_monotonic_ns,
         "seed": spec.seed,
         VERSION_OF_GENERATORS: VERSION,

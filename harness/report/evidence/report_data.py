@@ -108,6 +108,19 @@ class ReportData:
         except (pa.ArrowInvalid, OSError):
             return []
 
+    def entry_of(self, key: str, written: int) -> tuple[int, int] | None:
+        """(offset, epoch) of the entry that writes a value to a key, in the newest copy of any log that holds it."""
+        for node in self.servers:
+            path = StoredRun(self.folder).log / f"{node}.parquet"
+            try:
+                rows = pq.read_table(path, filters=[("key", "=", key), ("value", "=", written)]).to_pylist()
+            except (pa.ArrowInvalid, OSError):
+                continue
+            if rows:
+                newest = max(rows, key=lambda row: row["copy"])
+                return int(newest["offset"]), int(newest["epoch"])
+        return None
+
 
 def load(folder: Path) -> ReportData:
     """Read a run folder.  Raises FileNotFoundError only if the folder itself is not there."""

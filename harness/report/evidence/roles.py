@@ -1,29 +1,37 @@
 """Who led, who followed and what was committed, from what the nodes say of themselves.
 
-Sources, best first: the trace of each node (exact role changes and high watermarks); the leaders the harness saw
-(`outcome.json`), for subjects without traces.  Times are for drawing only; no verdict comes from here.
+Sources, best first: the trace of each node (exact role changes and high watermarks); what nodes reported of themselves
+when they were asked; the leaders the harness saw (both in `outcome.json`).  Where none of them says what a node was, it
+is `UNKNOWN`, with what is known beside it: its last report, and how many answers it gave to clients meanwhile.
+Times are for drawing only; no verdict comes from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
+from harness.plain_words import plural, seconds
 from harness.report.evidence.report_data import ReportData
 
 DEAD = "dead"
+UNKNOWN = "unknown"
 BUCKETS = 1200
 """The run is cut into at most this many steps to show high watermarks."""
+_LOOK_NS = 1_500_000_000
+"""Nodes are asked several times a second.  A report stands until the next one if that comes within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSegment:
-    """One node in one role.  role: as in `checkers.base.columns.TRACE`, or `dead`; epoch -1 where unknown."""
+    """One node in one role.  role: as in `checkers.base.columns.TRACE`, DEAD or UNKNOWN; epoch -1 where unknown.
+    known: what is known of a node whose role is not, in words."""
 
     node: str
     start_ns: int
@@ -31,6 +39,7 @@ class RoleSegment:
     role: str
     epoch: int
     leader: str | None = None
+    known: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,19 @@ def segments(data: ReportData) -> list[RoleSegment]:
     """Roles of every node over the run, nodes in natural order, each in order of time."""
     if any(table.num_rows for table in data.traces.values()):
         return [s for node in data.servers for s in _of_trace(data, node)]
-    return _of_leaders(data)
+    reports = [mapping(r) for r in sequence(data.outcome.get("reports"))]
+    reported = {str(r.get("node")) for r in reports}
+    leads = [mapping(entry) for entry in sequence(data.outcome.get("leaders"))]
+    out: list[RoleSegment] = []
+    for node in data.servers:
+        if node in reported:
+            seen = _of_reports(data, [r for r in reports if r.get("node") == node])
+        elif leads:
+            seen = _of_leaders(data, leads, node)
+        else:
+            continue
+        out += _with_unknown(data, node, seen)
+    return out
 
 
 def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
@@ -156,16 +177,62 @@ def _final_death_ns(data: ReportData, node: str, incarnation: int | None) -> int
     return None
 
 
-def _of_leaders(data: ReportData) -> list[RoleSegment]:
-    """One leader after another, as the harness saw them; the others are taken to follow."""
-    seen = [mapping(entry) for entry in sequence(data.outcome.get("leaders"))]
-    seen = [entry for entry in seen if entry.get("node") in data.servers]
+def _of_reports(data: ReportData, reports: Sequence[Mapping[str, Any]]) -> list[RoleSegment]:
+    """The reports of one node.  Each stands until the next one, if they are near each other."""
     out = []
-    for i, entry in enumerate(seen):
-        start = min(number(entry.get("time_ns"), 0), data.end_ns)
-        end = number(seen[i + 1].get("time_ns"), 0) if i + 1 < len(seen) else data.end_ns
-        leader, epoch = str(entry["node"]), number(entry.get("epoch"), -1)
-        for node in data.servers:
-            role = "leader" if node == leader else "follower"
-            out.append(RoleSegment(node, max(start, 0), min(end, data.end_ns), role, epoch, leader))
-    return sorted((s for s in out if s.end_ns > s.start_ns), key=lambda s: (data.servers.index(s.node), s.start_ns))
+    spans = sorted(
+        (number(r.get("time_ns"), -1), number(r.get("until_ns"), -1), place) for place, r in enumerate(reports)
+    )
+    for (start, until, place), following in zip(spans, [*spans[1:], None], strict=True):
+        if start < 0:
+            continue
+        end = max(start, until)
+        if following is not None and following[0] - end <= _LOOK_NS:
+            end = following[0]
+        report = reports[place]
+        leader = None if report.get("leader") is None else str(report["leader"])
+        role, epoch = str(report.get("role") or UNKNOWN), number(report.get("epoch"), -1)
+        out.append(RoleSegment(str(report["node"]), start, min(end, data.end_ns), role, epoch, leader))
+    return [s for s in out if s.end_ns > s.start_ns]
+
+
+def _of_leaders(data: ReportData, leads: Sequence[Mapping[str, Any]], node: str) -> list[RoleSegment]:
+    """When the harness saw this node lead: from then until it saw another leader.  Of the others it saw nothing."""
+    out = []
+    for entry, following in zip(leads, [*leads[1:], {}], strict=True):
+        if entry.get("node") == node:
+            end = number(following.get("time_ns"), data.end_ns)
+            epoch, start = number(entry.get("epoch"), -1), number(entry.get("time_ns"), 0)
+            out.append(RoleSegment(node, max(0, start), min(end, data.end_ns), "leader", epoch, node))
+    return [s for s in out if s.end_ns > s.start_ns]
+
+
+def _with_unknown(data: ReportData, node: str, seen: Sequence[RoleSegment]) -> list[RoleSegment]:
+    """The same segments, and between and after them what is not known.  Before the first of all nothing is said."""
+    began = min((number(p.get("start_ns"), 0) for p in data.phases if p.get("name") == "main"), default=0)
+    out: list[RoleSegment] = []
+    at = seen[0].start_ns if seen else began
+    at = min(at, began) if began else at
+    last: RoleSegment | None = None
+    for segment in sorted(seen, key=lambda s: s.start_ns):
+        if segment.start_ns > at:
+            out.append(_unknown(data, node, at, segment.start_ns, last))
+        out.append(segment)
+        at, last = max(at, segment.end_ns), segment
+    if at < data.end_ns:
+        out.append(_unknown(data, node, at, data.end_ns, last))
+    return out
+
+
+def _unknown(data: ReportData, node: str, start_ns: int, end_ns: int, last: RoleSegment | None) -> RoleSegment:
+    ops = data.operations
+    answered = 0
+    if node in ops.nodes:
+        mine = (ops.node == ops.nodes.index(node)) & (ops.type == Type.OK)
+        answered = int((mine & (ops.end_ns >= start_ns) & (ops.end_ns < end_ns)).sum())
+    report = "it had reported nothing before"
+    if last is not None:
+        epoch = f" of epoch {last.epoch}" if last.epoch >= 0 else ""
+        report = f"its last report, {last.role}{epoch}, is of {seconds(last.end_ns)}"
+    gave = f"it answered {plural(answered, 'operation')} of clients meanwhile" if answered else "it answered no client"
+    return RoleSegment(node, start_ns, end_ns, UNKNOWN, -1, None, f"{report}; {gave}")

@@ -126,7 +126,7 @@ def _svg(
         )
         paint(list(axes), size)
         out = StringIO()
-        figure.savefig(out, format="svg", dpi=110, transparent=True, metadata={"Date": None})
+        figure.savefig(out, format="svg", dpi=90, transparent=True, metadata={"Date": None})
     return out.getvalue()
 
 

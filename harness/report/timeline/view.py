@@ -78,7 +78,14 @@ def view(
         "servers": [shorten(s, 24) for s in servers],
         "ops": packed,
         "segments": [
-            [servers.index(s.node), s.start_ns / 1e9, s.end_ns / 1e9, s.role, s.epoch, shorten(s.leader or "", 24)]
+            [
+                servers.index(s.node),
+                s.start_ns / 1e9,
+                s.end_ns / 1e9,
+                shorten(s.role, 24),
+                s.epoch,
+                shorten(s.known or s.leader or "", 200),
+            ]
             for s in roles
             if s.node in servers
         ],
@@ -225,7 +232,8 @@ def _events(
             rows.append(EventRow(f.end_ns, f"fault {f.number} healed", f.name))
         else:
             rows.append(EventRow(f.ordered_ns, f"fault {f.number} {f.achieved}", f"{f.name}: {f.reason}"))
-    rows += [EventRow(s.start_ns, "leader elected", f"{s.node} leads epoch {s.epoch}") for s in leaders(roles)]
+    first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}  # one that was silent for a while leads on
+    rows += [EventRow(s.start_ns, "leader elected", f"{s.node} leads epoch {s.epoch}") for s in first.values()]
     for d in deposed:
         answered = plural(d.reads + d.writes, "operation")
         lasted = seconds(d.end_ns - d.start_ns)

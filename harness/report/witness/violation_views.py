@@ -19,9 +19,10 @@ from harness.plain_words import plural, sentence
 from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import RoleSegment
 from harness.report.faults.fault_views import FaultView
-from harness.report.witness import divergence, picture
+from harness.report.witness import divergence, message_diagram, picture
 from harness.report.witness.circumstances import background, circumstances
 from harness.report.witness.divergence import Ballots, LogReach, LogTable
+from harness.report.witness.message_diagram import Diagram
 from harness.report.witness.paste import paste
 from harness.report.witness.shapes import Picture
 from harness.report.witness.story import StoryLine, steps, story, window_words
@@ -31,6 +32,9 @@ from harness.story.story import Story, story_of
 
 MOST_OPEN = 1
 """Mechanisms whose first violation is shown with its evidence open; one witness takes up to two thousand pixels."""
+
+BRIEF_FROM = 2
+"""Of one kind so many violations are drawn; the others, folded away, are told in words."""
 
 MOST_DRAWN = 60
 """Operations of one witness that are drawn; a minimised window holds a handful."""
@@ -73,7 +77,9 @@ class FindingView:
     circumstances: str
     left_out: str
     folded: bool
+    brief: bool
     also: list[OtherWitness] = field(default_factory=list)
+    diagram: Diagram | None = None
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -133,8 +139,10 @@ def view(
     faults: Sequence[FaultView] = (),
     roles: Sequence[RoleSegment] = (),
     also: Sequence[ReportedViolation] = (),
+    brief: bool = False,
 ) -> FindingView:
-    """One violation.  number: its place on the page, from 1.  also: what other checkers show of the same operation."""
+    """One violation.  number: its place on the page, from 1.  also: what other checkers show of the same operation.
+    brief: in words alone, one of many of its kind."""
     told = story_of(finding.witness)
     others = [story_of(other.witness) for other in also]
     bars = told.bars[:MOST_DRAWN]
@@ -158,7 +166,7 @@ def view(
         moment_ns=finding.moment_ns,
         pictures=[
             picture.draw(bars, order, bad, told.letters, told.before, *size, context=context)
-            for size in ((picture.WIDTHS if number == 1 or not folded else picture.ONE_WIDTH) if bars else ())
+            for size in (() if not bars or brief else picture.WIDTHS if not folded else picture.ONE_WIDTH)
         ],
         steps=steps(bars, order, bad, told.before),
         story=story(bars, order, bad, told.letters, held_before, faults, roles),
@@ -175,6 +183,8 @@ def view(
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,
+        brief=brief,
+        diagram=message_diagram.draw(data, bars, bad, told.letters, faults, roles) if number == 1 else None,
         also=[
             OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in told.reasons))
             for v, other in zip(also, others, strict=True)
@@ -197,7 +207,16 @@ def _group(
         if not mine and shown:
             continue  # each of them stands with a finding of another kind
         views = [
-            view(data, f.lead, next(numbers), not (opened and not kinds and place == 0), faults, roles, f.also)
+            view(
+                data,
+                f.lead,
+                next(numbers),
+                not (opened and not kinds and place == 0),
+                faults,
+                roles,
+                f.also,
+                place >= BRIEF_FROM,
+            )
             for place, f in enumerate(mine)
         ]
         about = "" if count.exact else "about "

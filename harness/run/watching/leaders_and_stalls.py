@@ -56,8 +56,11 @@ class Watch:
         return fresh
 
     def _keep_reports(self, fresh: Sequence[NodeStatus]) -> None:
-        """Add each report that differs from the last one of its node; else that one still stands."""
+        """Add each report that differs from the last one of its node; else that one still stands.  It does not stand
+        through a silence: what a node was while it could not be asked is not known."""
         now_ns = self.recorder.now_ns()
+        answered = {status.node for status in fresh}
+        self._last_report = {node: last for node, last in self._last_report.items() if node in answered}
         for status in fresh:
             said = {"node": status.node, "epoch": status.epoch, "role": status.role, "leader": status.leader}
             last = self._last_report.get(status.node)

@@ -215,6 +215,57 @@ def test_a_link_to_a_folded_violation_opens_it(browser: Browser, recorded: list[
     assert page.locator("#finding-3 .ballots").is_visible()
 
 
+def test_the_timeline_is_within_five_stops_of_the_tab_key(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    stops = []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+        if stops[-1] == "tl":
+            break
+    assert stops[-1] == "tl", stops
+    page.focus("nav a")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#timeline", "arrows move within the bar"
+
+
+def test_a_span_of_the_timeline_filters_faults_and_lines(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    shown = "[...document.querySelectorAll('#logs tr:not([hidden])')].map(r => +r.cells[0].textContent)"
+    faults = "document.querySelectorAll('#faults tr[data-from]:not([hidden])').length"
+    at, every = page.evaluate("+document.getElementById('logs').dataset.at"), page.evaluate(faults)
+    near = page.evaluate(shown)
+    assert near and all(abs(t - at) <= 0.5005 for t in near)
+    page.evaluate("location.hash = '#timeline?t=9.8-10.2'")
+    until(page, f"{faults} < {every}")
+    assert all(9.7995 <= t <= 10.2005 for t in page.evaluate(shown))
+    page.click("#b-all")
+    until(page, f"{faults} === {every}")
+    assert page.evaluate(shown) == near
+
+
+def test_the_lines_are_widened_by_the_handle_and_filtered_by_node_and_text(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    count = "document.querySelectorAll('#logs tr:not([hidden])').length"
+    first = page.evaluate(count)
+    page.focus("#log-wide")
+    page.keyboard.press("End")
+    until(page, f"{count} > {first}")
+    page.uncheck('#logs [data-source="clients"]')
+    until(page, "![...document.querySelectorAll('#logs tr:not([hidden]) th')].some(e => e.textContent === 'clients')")
+    page.fill("#log-text", "leader")
+    rows = "[...document.querySelectorAll('#logs tr:not([hidden])')]"
+    until(page, f"{rows}.length > 0 && {rows}.every(r => r.textContent.includes('leader'))")
+
+
+def test_a_page_prints_on_eight_sheets_at_most(browser: Browser, stale: Path, recorded: list[Path]) -> None:
+    for path in (stale, *recorded):
+        visit = browser.visit(path)
+        sheets = visit.page.pdf(format="A4").count(b"/Type /Page\n")
+        assert 0 < sheets <= 8, f"{path.parent.name}: {sheets} sheets"
+        visit.page.context.close()
+
+
 def test_what_is_clicked_is_explained_in_words_and_kept(browser: Browser, stale: Path) -> None:
     page = browser.visit(stale).page
     page.focus("#tl")

@@ -288,6 +288,11 @@ def test_a_report_is_there_before_its_reader_gets_impatient(tmp_path: Path) -> N
     assert page.stat().st_size < 2_000_000
 
 
+def test_the_page_of_a_minute_is_light(tmp_path: Path) -> None:
+    page = render(build(tmp_path / "run", "stale", length_s=60.0, rate_hz=200.0))
+    assert page.stat().st_size <= 600_000
+
+
 def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> None:
     folder = build(tmp_path / "run", "several")
     results = json.loads((folder / "results.json").read_text())

@@ -54,14 +54,44 @@ def test_what_happened_to_the_node_is_stated_without_guessed_causes(folder: Path
     assert background("n9", data.end_ns, [], all_roles) == ""
 
 
-def test_without_traces_the_harness_own_view_is_drawn(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "tables")
-    data = load(tmp_path / "run")
+def without_traces(folder: Path, into: Path, **outcome: object) -> ReportData:
+    shutil.copytree(folder, into)
+    shutil.rmtree(into / "tables")
+    path = into / "outcome.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | outcome))
+    return load(into)
+
+
+def test_without_traces_and_reports_only_the_leaders_that_were_seen_have_a_role(folder: Path, tmp_path: Path) -> None:
+    data = without_traces(folder, tmp_path / "run")
     led = roles.leaders(roles.segments(data))
     assert [s.epoch for s in led] == [1, 2, 3]
-    assert {s.role for s in roles.segments(data)} == {"leader", "follower"}
+    assert {s.role for s in roles.segments(data)} == {"leader", roles.UNKNOWN}, "nobody was seen to follow"
     assert roles.watermarks(data).of == {}
+
+
+def test_a_node_that_could_not_be_asked_has_no_role_but_what_it_answered(folder: Path, tmp_path: Path) -> None:
+    """n1 leads and is cut off; its status cannot be asked from 5 to 12 s, and n3 leads meanwhile."""
+
+    def report(node: str, from_s: float, to_s: float, epoch: int, role: str) -> dict[str, object]:
+        return {"time_ns": int(from_s * NS), "until_ns": int(to_s * NS), "looks": 9, "node": node, "epoch": epoch,
+                "role": role, "leader": None}  # fmt: skip
+
+    reports = [report("n1", 1, 5, 1, "leader"), report("n3", 1, 6, 1, "follower"), report("n3", 6.2, 29, 2, "leader"),
+               report("n1", 12, 29, 2, "follower")]  # fmt: skip
+    data = without_traces(folder, tmp_path / "run", reports=reports)
+    mine = of(data, "n1")
+    silent = next(s for s in mine if s.start_ns == 5 * NS)
+    assert (silent.role, silent.end_ns, silent.epoch) == (roles.UNKNOWN, 12 * NS, -1)
+    ops = data.operations
+    answered = (ops.node == ops.nodes.index("n1")) & (ops.type == 1) & (ops.end_ns >= 5 * NS) & (ops.end_ns < 12 * NS)
+    assert answered.sum() > 0
+    known = "its last report, leader of epoch 1, is of 5.000 s; it answered"
+    assert silent.known == f"{known} {answered.sum():,} operations of clients meanwhile"
+    assert next((s.role, s.end_ns) for s in of(data, "n3") if s.role != roles.UNKNOWN) == ("follower", int(6.2 * NS))
+    assert not [s for s in mine if s.role == "follower" and s.start_ns < 12 * NS], (
+        "no follower of an epoch it never saw"
+    )
 
 
 def test_a_killed_node_is_down_until_it_starts_again(tmp_path: Path) -> None:

@@ -97,4 +97,4 @@ def test_a_run_reads_no_clock_but_the_one_it_is_given(tmp_path: Path) -> None:
     assert phases.keys() == {"set-up", "main", "recovery", "final reads", "collection"}
     assert 55.0 < phases["main"] <= 60.0
     assert sum(phases.values()) == phases["main"], "the canary answers at once, and copies nothing"
-    assert folder.read_json("test.json")["started_utc"] == began.isoformat()
+    assert folder.read_json("test.json")["started_utc"] == began.isoformat(timespec="milliseconds")

@@ -30,6 +30,7 @@ function words(sel) {
   }
   if (kind === 'role' && DATA.segments[i]) {
     const [node, a, b, role, epoch, leader] = DATA.segments[i];
+    if (role === 'unknown') return [`${DATA.servers[node]}: its role is not known`, `${secs(a)} to ${secs(b)}: ${leader}.`, null];
     const what = role === 'dead' ? 'is not running' : role === 'leader' ? `leads epoch ${epoch}` : `is ${role} in epoch ${epoch}${leader && leader !== DATA.servers[node] ? ', leader ' + leader : ''}`;
     return [`${DATA.servers[node]} ${what}`, `${secs(a)} to ${secs(b)}, for ${lasting(b - a)}.`, null];
   }

@@ -45,7 +45,16 @@ function context(canvas, height) {
 function draw() {
   if (queued) return;
   queued = true;
-  requestAnimationFrame(() => { queued = false; paint(); paintMini(); describe(); });
+  requestAnimationFrame(() => { queued = false; paint(); paintMini(); describe(); spanned(); });
+}
+
+// What follows the span of the timeline elsewhere on the page, once for each span.
+let spannedAs = '';
+function spanned() {
+  const span = `${VIEW.a} ${VIEW.b}`;
+  if (span === spannedAs) return;
+  spannedAs = span;
+  logs(); outside();
 }
 
 function paint() {

@@ -43,10 +43,17 @@ function role(g, [, start, end, name, epoch], y, h, mid) {
     g.fillStyle = COLOUR.panel; g.fillRect(a, mid - 6, w, 12);
     g.fillStyle = hatch(g, colour, 6); g.fillRect(a, mid - 6, w, 12);
     g.strokeStyle = colour; g.strokeRect(a + .5, mid - 5.5, Math.max(1, w - 1), 11);
-  } else {
+  } else if (name === 'unknown') {   // nothing is drawn but that nothing is known
+    g.strokeStyle = COLOUR.dim; g.setLineDash([1, 5]); g.strokeRect(a + .5, mid - 8.5, Math.max(1, w - 1), 17); g.setLineDash([]);
+    label(g, ['not known', '?'], left, room, mid, COLOUR.dim);
+  } else if (NO_LEADER.has(name)) {
     g.strokeStyle = COLOUR.dim; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(a, mid); g.lineTo(a + w, mid); g.stroke(); g.setLineDash([]);
+  } else {   // a role that the system itself names
+    g.strokeStyle = colour; g.strokeRect(a + .5, mid - 6.5, Math.max(1, w - 1), 13);
+    label(g, [name], left, room, mid, COLOUR.ink);
   }
 }
+const NO_LEADER = new Set(['unattached', 'resigned', '']);
 
 function deposedMark(g, a, b, mid) {
   g.fillStyle = hatch(g, COLOUR.panel, 7); g.fillRect(a, mid - 9, b - a, 18);

@@ -3,4 +3,17 @@ const root = document.documentElement;
 root.classList.remove('nojs');
 const DATA = JSON.parse(document.getElementById('data').textContent);
 const $ = id => document.getElementById(id);
+// A bar of links or buttons is one stop of the tab key; arrows move within it.
+function oneStop(bar) {
+  const items = [...bar.querySelectorAll('a, button')];
+  items.forEach((item, k) => { item.tabIndex = k ? -1 : 0; });
+  bar.addEventListener('keydown', event => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key], at = items.indexOf(document.activeElement);
+    if (!by || at < 0) return;
+    event.preventDefault();
+    const next = items[(at + by + items.length) % items.length];
+    for (const item of items) item.tabIndex = item === next ? 0 : -1;
+    next.focus();
+  });
+}
 const clamp = (x, low, high) => Math.min(high, Math.max(low, x));

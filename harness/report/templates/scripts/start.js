@@ -30,7 +30,11 @@ main.addEventListener('pointerleave', () => { VIEW.hover = null; $('tip').hidden
 main.addEventListener('dblclick', event => zoom(.4, T(event.offsetX)));
 mini.addEventListener('pointerdown', event => { mini.setPointerCapture(event.pointerId); onMini(event); });
 mini.addEventListener('pointermove', onMini);
+oneStop(document.querySelector('nav'));
+oneStop(document.querySelector('#timeline .bar'));
 proofs();
+if (LOG) for (const each of document.querySelectorAll('#logs input')) each.addEventListener('input', logs);
+logs(); toMoment();
 for (const media of ['(prefers-color-scheme: dark)', 'print']) matchMedia(media).addEventListener('change', () => { readColours(); draw(); });
 new ResizeObserver(() => draw()).observe(main.parentElement);
 draw();

@@ -37,3 +37,21 @@ async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() 
         ("n2", 2, "leader", "n2", 4, 5, 2),
         ("n1", 1, "leader", "n1", 5, 5, 1),
     ]
+
+
+async def test_a_report_does_not_stand_through_a_silence() -> None:
+    """A leader that cannot be asked for a while may have been anything meanwhile."""
+    now = {"ns": 0}
+    says: dict[str, NodeStatus | None] = {"n1": NodeStatus("n1", 1, "leader", "n1")}
+
+    async def status(node: Any) -> NodeStatus | None:
+        return says[node.name]
+
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    subject: Any = SimpleNamespace(status=status)
+    watch = Watch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
+    for at_ns, silent in ((1, False), (2, False), (3, True), (9, False)):
+        now["ns"] = at_ns
+        says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
+        await watch.ask()
+    assert [(r["time_ns"], r["until_ns"], r["looks"]) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]

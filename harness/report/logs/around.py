@@ -1,0 +1,166 @@
+"""The lines around one violation, from all sources in one order: nodes' output, nodes' traces, faults, clients.
+
+Every system leaves files in `nodes/<node>/`.  Lines in which a time is found are put on the axis of the test; a line
+without one belongs to the line before it.  Traces are thinned: what happens hundreds of times a second is shown near
+the violation only.  The order is that of clocks, for reading; no verdict comes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from checkers.base.history import Type
+from harness.plain_words import seconds, shorten
+from harness.report.evidence.report_data import ReportData
+from harness.report.faults.fault_views import FaultView
+from harness.report.logs.times import time_of
+
+NEAR_NS = 500_000_000
+"""What is shown first: so much before and after the violation."""
+FAR_NS = 10_000_000_000
+"""What is on the page at most, so much before and after."""
+LINES_MOST = 700
+"""Lines on the page; the nearest ones are kept."""
+FILE_MOST_BYTES = 64_000_000
+"""Of a larger file its last bytes are read."""
+_WORDS_MOST = 320
+_OFTEN = frozenset({"append", "flush", "high-watermark", "applied"})
+_NO_OUTPUT = frozenset({"copies", "data"})
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """source: a node, "faults" or "clients".  kind: "output", "trace", "fault" or "client"."""
+
+    time_ns: int
+    source: str
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogsAround:
+    """near_ms: what is shown first.  far_ms: how far the lines on the page reach at least."""
+
+    at_ns: int
+    lines: list[LogLine]
+    sources: list[str]
+    near_ms: int
+    far_ms: int
+    left_out: int
+    unread: list[str]
+
+
+def around(data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str) -> LogsAround | None:
+    """at_ns: the moment of the violation, -1 for a run without one.  key: whose operations are shown, "" for all."""
+    if at_ns < 0:
+        return None
+    first, last = at_ns - FAR_NS, at_ns + FAR_NS
+    unread: list[str] = []
+    lines = [
+        line
+        for line in (*_output(data, unread), *_traces(data, at_ns), *_faults(faults), *_clients(data, key))
+        if first <= line.time_ns <= last
+    ]
+    nearest = sorted(lines, key=lambda line: abs(line.time_ns - at_ns))
+    kept = nearest[:LINES_MOST]
+    reach = abs(kept[-1].time_ns - at_ns) if len(nearest) > LINES_MOST else FAR_NS
+    kept.sort(key=lambda line: line.time_ns)
+    present = {line.source for line in kept}
+    sources = [name for name in (*data.servers, "faults", "clients") if name in present]
+    sources += sorted(present - set(sources))
+    if not kept:
+        return None
+    return LogsAround(at_ns, kept, sources, NEAR_NS // 10**6, reach // 10**6, len(lines) - len(kept), unread)
+
+
+def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
+    """What processes of nodes printed, and the log files that they wrote."""
+    began = _began(data)
+    if began is None:
+        return
+    for path in sorted((data.folder / "nodes").glob("*/**/*")):
+        parts = path.relative_to(data.folder / "nodes").parts
+        if _NO_OUTPUT & set(parts[1:-1]) or not path.is_file() or path.is_symlink() or not _is_log(path):
+            continue
+        node = shorten(parts[0], 24)
+        at_ns: int | None = None
+        timed = any_line = False
+        for text in _lines(path):
+            any_line = any_line or bool(text.strip())
+            found = time_of(text, began, data.end_ns)
+            at_ns, timed = (at_ns if found is None else found), timed or found is not None
+            if at_ns is not None and text.strip():
+                yield LogLine(at_ns, node, "output", shorten(text.strip(), _WORDS_MOST))
+        if any_line and not timed:
+            unread.append("/".join(("nodes", *parts)))
+
+
+def _began(data: ReportData) -> datetime | None:
+    try:
+        began = datetime.fromisoformat(str(data.test.get("started_utc")))
+    except ValueError:
+        return None
+    return began if began.tzinfo else began.replace(tzinfo=UTC)
+
+
+def _is_log(path: Path) -> bool:
+    name = path.name.lower()
+    return path.suffix in (".log", ".out", ".err", ".txt") or name in ("stdout", "stderr", "output", "log")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - FILE_MOST_BYTES))
+            for line in file:
+                yield line[:4000].decode("utf-8", errors="replace")
+    except OSError:
+        return
+
+
+def _traces(data: ReportData, at_ns: int) -> Iterator[LogLine]:
+    for node, table in data.traces.items():
+        near = pc.less_equal(pc.abs(pc.subtract(table["time_ns"], at_ns)), FAR_NS)
+        names = ["time_ns", "event", "epoch", "offset", "peer", "role", "detail"]
+        for row in table.filter(near).select(names).to_pylist():
+            if row["event"] in _OFTEN and abs(row["time_ns"] - at_ns) > NEAR_NS:
+                continue
+            words = [str(row["event"]).replace("-", " "), str(row["role"] or ""), f"epoch {row['epoch']}"]
+            words += [f"offset {row['offset']:,}" if row["offset"] is not None else ""]
+            words += [
+                f"for {row['peer']}" if row["event"] == "vote" else f"led by {row['peer']}" if row["peer"] else ""
+            ]
+            words += [str(row["detail"] or "")]
+            yield LogLine(int(row["time_ns"]), shorten(node, 24), "trace", shorten(" ".join(filter(None, words)), 160))
+
+
+def _faults(faults: Sequence[FaultView]) -> Iterator[LogLine]:
+    for f in faults:
+        if f.happened:
+            yield LogLine(f.start_ns, "faults", "fault", f"fault {f.number} ({f.name}) in force. {f.words}".strip())
+            yield LogLine(f.end_ns, "faults", "fault", f"fault {f.number} ({f.name}) healed")
+
+
+def _clients(data: ReportData, key: str) -> Iterator[LogLine]:
+    """The operations of one key, each at its answer."""
+    ops = data.operations
+    mine = np.flatnonzero(ops.key == ops.keys.index(key)) if key in ops.keys else np.arange(len(ops) if not key else 0)
+    for i in mine.tolist():
+        f = ops.fs[ops.f[i]]
+        given = str(ops.value[i]) if ops.has_value[i] else ""
+        given += f" to {ops.value2[i]}" if ops.has_value2[i] else ""
+        node, error = (ops.nodes[ops.node[i]], ops.errors[ops.error[i]] if ops.error[i] >= 0 else "")
+        done = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}.get(Type(int(ops.type[i])), "")
+        on = f" {ops.keys[ops.key[i]]}" if ops.key[i] >= 0 else ""
+        asked = f"process {ops.process[i]}: {f}{on} {given}".rstrip()
+        where = f" at {node}" if node else ""
+        why = f" ({error})" if error else ""
+        words = f"{asked}{where}, {done}{why}; invoked at {seconds(int(ops.start_ns[i]))}"
+        yield LogLine(int(ops.end_ns[i]), "clients", "client", shorten(words, 200))

@@ -1,0 +1,374 @@
+"""Who asked whom, what was cut, and what each node knew: a diagram of messages around one violation.
+
+Clients and servers are lines, time runs to the right.  Only what was recorded is drawn:
+
+  * requests and answers, from the history; when one arrived at the server was not recorded, so its slope is a guess;
+  * who led and whom nodes voted for, how a write came into each log and when it was called committed, from traces;
+  * the faults that cut links, and the servers that no majority could reach.
+
+Time is warped: events that lie close to each other get room, and a pause shrinks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log2
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.plain_words import natural, plural, seconds, shorten
+from harness.report.evidence.report_data import ReportData
+from harness.report.evidence.roles import DEAD, UNKNOWN, RoleSegment, leaders
+from harness.report.faults.fault_views import FaultView
+from harness.spec import CLIENT_NODES
+from harness.story.operations import FOREVER, WindowOp, say, value
+
+WIDTH = 1118
+GUTTER = 118.0
+ROW = 44.0
+OPERATIONS_MOST = 8
+_TOP = 58.0
+_BEFORE_NS = 400_000_000
+_CHAR = 6.6
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """css: what it is.  head: whether it ends in the head of an arrow."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    css: str
+    head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    x: float
+    y: float
+    width: float
+    height: float
+    css: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    x: float
+    y: float
+    words: str
+    css: str = ""
+    anchor: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Knew:
+    """What one server knew when the answer was given.  "" and "–": nothing is recorded."""
+
+    node: str
+    role: str
+    log_end: str
+    committed: str
+    cut: str
+    answered: bool
+
+
+@dataclass(slots=True)
+class Diagram:
+    """Shapes in pixels, WIDTH wide.  at_ns: the moment of which `knew` speaks.  words: what the drawing shows."""
+
+    height: float
+    at_ns: int
+    boxes: list[Box] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+    dots: list[Label] = field(default_factory=list)
+    knew: list[Knew] = field(default_factory=list)
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One write in the logs.  arrived: node -> when it stood in its log; committed: node -> when it knew that."""
+
+    words: str
+    leader: str
+    arrived: Mapping[str, int]
+    committed: Mapping[str, int]
+
+
+def draw(
+    data: ReportData,
+    ops: Sequence[WindowOp],
+    bad: int | None,
+    letters: Mapping[str, str],
+    faults: Sequence[FaultView],
+    roles: Sequence[RoleSegment],
+) -> Diagram | None:
+    """None for a witness without operations of known times and servers."""
+    chosen = _chosen(ops, bad)
+    if not chosen or not data.servers or not any(op.node in data.servers for op in chosen):
+        return None
+    culprit = ops[bad] if bad is not None else max(chosen, key=lambda op: op.end_ns)
+    entries = [entry for op in chosen if (entry := _entry(data, op, culprit.end_ns)) is not None]
+    first = min(op.start_ns for op in chosen) - _BEFORE_NS
+    last = max([op.end_ns for op in chosen] + [t for e in entries for t in e.arrived.values()])
+    elections = [s for s in _elections(roles) if first <= s.start_ns <= last]
+    votes = [v for s in elections for v in _votes(data, s)]
+    times = {first, last}
+    times |= {t for op in chosen for t in (op.start_ns, op.end_ns)}
+    times |= {t for e in entries for t in (*e.arrived.values(), *_of_leader(e))}
+    times |= {t for node, at, leader, led in votes for t in (at, led)} | {s.start_ns for s in elections}
+    times |= {t for f in faults if f.happened for t in (f.start_ns, f.end_ns) if first <= t <= last}
+    x_of = _axis(sorted(t for t in times if first <= t <= last))
+    rows = _rows(data, chosen)
+    diagram = Diagram(_TOP + ROW * len(rows) + 10, culprit.end_ns)
+    _frame(diagram, data, rows, x_of, sorted(times), first, last)
+    _cuts(diagram, data, rows, x_of, faults, first, last)
+    _roles_of(diagram, rows, x_of, roles, first, last)
+    for node, at, leader, led in votes:
+        if node in rows and leader in rows and node != leader:
+            diagram.lines.append(Line(x_of(at), rows[node], x_of(led), rows[leader], "vote", True))
+    for entry in entries:
+        _entry_of(diagram, rows, x_of, entry)
+    for op in chosen:
+        _operation(diagram, rows, x_of, op, letters.get(str(op.invoke), ""), op is culprit and bad is not None, last)
+    diagram.knew = [_knew(data, node, culprit, faults, roles) for node in data.servers]
+    asked = plural(len(chosen), "request")
+    diagram.words = f"{asked} of clients, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
+    return diagram
+
+
+def _chosen(ops: Sequence[WindowOp], bad: int | None) -> list[WindowOp]:
+    """The operations that are drawn: the one that was wrong, and those before it."""
+    timed = [op for op in ops if op.start_ns or op.end_ns]
+    if bad is None:
+        return timed[:OPERATIONS_MOST]
+    before = [op for op in timed if op is not ops[bad]]
+    return sorted([*before[-OPERATIONS_MOST + 1 :], ops[bad]], key=lambda op: op.invoke) if timed else []
+
+
+def _rows(data: ReportData, ops: Sequence[WindowOp]) -> dict[str, float]:
+    """Name of a line -> its y: the processes of clients, then the servers."""
+    names = [f"process {p}" for p in dict.fromkeys(op.process for op in ops)]
+    return {name: _TOP + 20 + ROW * place for place, name in enumerate([*names, *data.servers])}
+
+
+def _client_node(data: ReportData, process: int) -> str:
+    concurrency = data.spec.get("concurrency")
+    return (
+        CLIENT_NODES[process % concurrency % len(CLIENT_NODES)] if isinstance(concurrency, int) and concurrency else ""
+    )
+
+
+class _Axis:
+    """A time -> its x, between known times in proportion."""
+
+    def __init__(self, times: Sequence[int], xs: Sequence[float]) -> None:
+        self._times, self._xs = times, xs
+
+    def __call__(self, at: int) -> float:
+        place = bisect_right(self._times, at)
+        if place == 0:
+            return self._xs[0]
+        if place == len(self._times):
+            return self._xs[-1]
+        (t1, t2), (x1, x2) = self._times[place - 1 : place + 1], self._xs[place - 1 : place + 1]
+        return x1 + (x2 - x1) * (at - t1) / max(1, t2 - t1)
+
+
+def _axis(times: Sequence[int]) -> _Axis:
+    gaps = [6 + 10 * log2(1 + (b - a) / 1e6) for a, b in pairwise(times)]
+    scale = (WIDTH - GUTTER - 60) / max(1.0, sum(gaps))
+    xs = [GUTTER + 8]
+    for gap in gaps:
+        xs.append(xs[-1] + gap * scale)
+    return _Axis(times, xs)
+
+
+def _frame(
+    out: Diagram, data: ReportData, rows: Mapping[str, float], x_of: _Axis, times: Sequence[int], first: int, last: int
+) -> None:
+    for name, y in rows.items():
+        client = _client_node(data, int(name.split()[1])) if name.startswith("process ") else ""
+        out.labels.append(Label(12, y + 4, name, "name"))
+        if client:
+            out.labels.append(Label(12, y + 17, f"on {client}", "dim"))
+        out.lines.append(Line(GUTTER, y, WIDTH - 12, y, "life"))
+    free = 0.0
+    for at in times:
+        if not first <= at <= last:
+            continue
+        words = seconds(at)
+        x = min(x_of(at), WIDTH - len(words) * _CHAR - 6)
+        if x >= free:
+            out.labels.append(Label(x, 14, words, "dim"))
+            out.lines.append(Line(x_of(at), 19, x_of(at), 24, "tick"))
+            free = x + len(words) * _CHAR + 14
+
+
+def _cuts(
+    out: Diagram,
+    data: ReportData,
+    rows: Mapping[str, float],
+    x_of: _Axis,
+    faults: Sequence[FaultView],
+    first: int,
+    last: int,
+) -> None:
+    """The faults in force: their span above, and the lines of the servers that no majority could reach."""
+    for f in faults:
+        if not f.happened or f.end_ns < first or f.start_ns > last:
+            continue
+        a, b = x_of(max(f.start_ns, first)), x_of(min(f.end_ns, last))
+        since = f", since {seconds(f.start_ns)}" if f.start_ns < first else ""
+        title = f"fault {f.number}: {f.name}{since}"
+        out.boxes.append(Box(a, 28, max(4.0, b - a), 17, "fault", title))
+        if b - a > len(title) * _CHAR:
+            out.labels.append(Label(a + 6, 40.5, title))
+        elif b - a > 60:
+            out.labels.append(Label(a + 6, 40.5, f"fault {f.number}"))
+        cut_off = {*f.alone, *f.nodes} if f.cut else set(f.nodes)
+        for node in cut_off & rows.keys():
+            out.boxes.append(Box(a, rows[node] - ROW / 2 + 2, max(4.0, b - a), ROW - 4, "cut", f"{node}: {title}"))
+
+
+def _roles_of(
+    out: Diagram, rows: Mapping[str, float], x_of: _Axis, roles: Sequence[RoleSegment], first: int, last: int
+) -> None:
+    for s in roles:
+        if s.node not in rows or s.end_ns < first or s.start_ns > last or s.role not in ("leader", DEAD, UNKNOWN):
+            continue
+        a, b, y = x_of(max(s.start_ns, first)), x_of(min(s.end_ns, last)), rows[s.node]
+        if s.role == "leader":
+            words = f"leads epoch {s.epoch}"
+            out.boxes.append(Box(a, y - 5, max(3.0, b - a), 10, f"lead h{s.epoch % 6}", f"{s.node} {words}"))
+            if b - a > len(words) * _CHAR + 8:
+                out.labels.append(Label(a + 4, y + 17, words, "dim"))
+        else:
+            title = f"{s.node} is not running" if s.role == DEAD else f"{s.node}: its role is not known"
+            out.boxes.append(Box(a, y - 5, max(3.0, b - a), 10, "gone" if s.role == DEAD else "unknown", title))
+
+
+def _elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
+    first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}
+    return sorted(first.values(), key=lambda s: s.start_ns)
+
+
+def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]]:
+    """(voter, when, candidate, when it led) of every vote for a leader that was cast before it led."""
+    out = []
+    for node, table in data.traces.items():
+        mask = pc.and_(pc.equal(table["epoch"], led.epoch), pc.equal(table["peer"], led.node))
+        for row in table.filter(mask).select(["event", "time_ns"]).to_pylist():
+            if row["event"] == "vote" and row["time_ns"] <= led.start_ns:
+                out.append((node, int(row["time_ns"]), led.node, led.start_ns))
+    return out
+
+
+def _entry(data: ReportData, op: WindowOp, until_ns: int) -> Entry | None:
+    """How a write came into the logs, up to a moment; None if no log holds it or nobody traced it."""
+    written = op.new if op.f == "cas" else op.given if op.f == "write" else None
+    if not isinstance(written, int) or op.key is None or not data.traces:
+        return None
+    found = data.entry_of(op.key, written)
+    if found is None:
+        return None
+    offset, epoch = found
+    arrived, committed = {}, {}
+    for node, table in data.traces.items():
+        if (at := _reached(table, "append", offset, op.start_ns)) is not None and at <= until_ns:
+            arrived[node] = at
+        if (at := _reached(table, "high-watermark", offset, op.start_ns)) is not None and at <= until_ns:
+            committed[node] = at
+    if not arrived:
+        return None
+    leader = min(arrived, key=lambda node: arrived[node])
+    words = f"{shorten(op.key, 16)} = {value(written)}, offset {offset}, epoch {epoch}"
+    return Entry(words, leader, arrived, committed)
+
+
+def _reached(table: pa.Table, event: str, offset: int, since_ns: int) -> int | None:
+    """When a node's log, or its mark, first went beyond an offset."""
+    mask = pc.and_(pc.equal(table["event"].cast(pa.string()), event), pc.greater(table["offset"], offset))
+    mask = pc.and_(mask, pc.greater_equal(table["time_ns"], since_ns))
+    first = pc.min(table.filter(mask)["time_ns"]).as_py()
+    return None if first is None else int(first)
+
+
+def _of_leader(entry: Entry) -> Iterable[int]:
+    return [at for node, at in entry.committed.items() if node == entry.leader]
+
+
+def _entry_of(out: Diagram, rows: Mapping[str, float], x_of: _Axis, entry: Entry) -> None:
+    """Into the leader's log first, from there into the others; a ring where the leader called it committed."""
+    began = entry.arrived[entry.leader]
+    for node, at in entry.arrived.items():
+        if node not in rows:
+            continue
+        if node != entry.leader:
+            out.lines.append(Line(x_of(began), rows[entry.leader], x_of(at), rows[node], "copy", True))
+        out.dots.append(Label(x_of(at), rows[node], f"{node} holds {entry.words}", "held"))
+    if entry.leader in entry.committed:
+        at = entry.committed[entry.leader]
+        out.dots.append(Label(x_of(at), rows[entry.leader], f"{entry.leader}: {entry.words} is committed", "committed"))
+
+
+def _operation(
+    out: Diagram, rows: Mapping[str, float], x_of: _Axis, op: WindowOp, letter: str, bad: bool, last: int
+) -> None:
+    """The request towards the server and the answer back; who did not answer is not known."""
+    client, server = rows[f"process {op.process}"], rows.get(op.node)
+    a, b = x_of(op.start_ns), x_of(op.end_ns) if op.complete < FOREVER else x_of(last)
+    css = "bad" if bad else "asked"
+    asked = f"{letter} {op.f if op.f == 'read' else say(op)}".strip()
+    out.labels.append(Label(a, client - 8, asked, css))
+    if server is None:
+        out.lines.append(Line(a, client, b, client, "lost"))
+        return
+    third = (b - a) / 3
+    out.lines.append(Line(a, client, a + third, server, css, True))
+    if op.complete >= FOREVER:
+        out.labels.append(Label(min(b, WIDTH - 90), client - 8, "no answer", "dim", "end"))
+        return
+    out.lines.append(Line(b - third, server, b, client, f"{css} answer", True))
+    words = value(op.got) if op.f == "read" and op.happened else "ok" if op.happened else "failed"
+    out.labels.append(Label(b + 4, client - 8 if b - a > (len(asked) + 1) * _CHAR else client + 17, words, css))
+
+
+def _knew(
+    data: ReportData, node: str, culprit: WindowOp, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
+) -> Knew:
+    at = culprit.end_ns
+    mine = next((s for s in roles if s.node == node and s.start_ns <= at <= s.end_ns), None)
+    role = "" if mine is None else mine.known if mine.role == UNKNOWN else _role_words(mine)
+    log_end = committed = "–"
+    if (table := data.traces.get(node)) is not None:
+        known = table.filter(pc.less_equal(table["time_ns"], at)).select(["event", "offset"]).to_pylist()
+        ends = [r["offset"] for r in known if r["event"] in ("append", "truncate", "start") and r["offset"] is not None]
+        marks = [r["offset"] for r in known if r["event"] in ("high-watermark", "start")]
+        log_end = f"{ends[-1]:,}" if ends else "–"
+        events = [r["event"] for r in known if r["event"] in ("high-watermark", "start")]
+        committed = f"{marks[-1]:,}" if marks and events[-1] == "high-watermark" and marks[-1] is not None else "–"
+    apart = sorted(
+        {n for f in faults if f.happened and f.start_ns <= at <= f.end_ns for a, b in f.cut if node in (a, b)
+         for n in (a, b) if n != node and n in {*data.servers, *CLIENT_NODES}},
+        key=natural,
+    )  # fmt: skip
+    return Knew(shorten(node, 24), role, log_end, committed, ", ".join(apart), node == culprit.node)
+
+
+def _role_words(s: RoleSegment) -> str:
+    if s.role == DEAD:
+        return "not running"
+    epoch = f", epoch {s.epoch}" if s.epoch >= 0 else ""
+    return f"{s.role}{epoch}{f', led by {s.leader}' if s.leader and s.leader != s.node else ''}"
+
+
+__all__ = ["Diagram", "draw"]

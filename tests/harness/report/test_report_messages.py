@@ -1,0 +1,71 @@
+"""The diagram of messages: what is recorded is drawn, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from report_runs import build
+
+from checkers.base.history import Type
+from harness.explanations.violations_by_cause import findings
+from harness.report.evidence import roles
+from harness.report.evidence.report_data import ReportData, load
+from harness.report.faults import fault_views as faults
+from harness.report.witness import message_diagram
+from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
+from harness.story.story import Story, story_of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+    return load(build(tmp_path_factory.mktemp("runs") / "stale", "stale"))
+
+
+def drawn(data: ReportData) -> tuple[Story, Diagram]:
+    told = story_of(findings(data.results)[0].lead.witness)
+    found = message_diagram.draw(data, told.bars, told.bad, told.letters, faults.views(data), roles.segments(data))
+    assert found is not None
+    return told, found
+
+
+def test_every_request_goes_to_the_server_that_answered_it(data: ReportData) -> None:
+    told, diagram = drawn(data)
+    answered = [op for op in told.bars if op.type is Type.OK]
+    names = {label.words: label.y - 4 for label in diagram.labels if label.css == "name"}
+    requests = [line for line in diagram.lines if line.css in ("asked", "bad")]
+    assert len(requests) == len(answered)
+    for op in answered:
+        assert any(
+            (line.y1, line.y2) == (names[f"process {op.process}"], names[op.node]) and line.head for line in requests
+        ), f"process {op.process} asked {op.node}"
+    assert len([line for line in diagram.lines if line.css == "bad"]) == 1, "red is the answer that cannot be"
+
+
+def test_time_runs_to_the_right_and_stays_on_the_paper(data: ReportData) -> None:
+    _, diagram = drawn(data)
+    for line in diagram.lines:
+        assert line.css == "vote" or line.x1 <= line.x2
+        assert GUTTER <= line.x1 <= WIDTH and GUTTER <= line.x2 <= WIDTH
+    assert all(box.x >= GUTTER and box.x + box.width <= WIDTH for box in diagram.boxes)
+    assert any(box.css == "fault" for box in diagram.boxes) and any(box.css == "cut" for box in diagram.boxes)
+
+
+def test_what_each_node_knew_is_of_the_moment_of_the_answer(data: ReportData) -> None:
+    told, diagram = drawn(data)
+    assert told.bad is not None
+    wrong = told.bars[told.bad]
+    assert diagram.at_ns == wrong.end_ns
+    knew = {k.node: k for k in diagram.knew}
+    assert set(knew) == set(data.servers)
+    assert [k.node for k in diagram.knew if k.answered] == [wrong.node]
+    assert knew[wrong.node].role == "leader, epoch 1", "it did not know of the one that had been elected"
+    assert any(k.role == "leader, epoch 2" for k in diagram.knew)
+    fault = next(f for f in faults.views(data) if f.start_ns <= wrong.end_ns <= f.end_ns)
+    apart = {n for pair in fault.cut if wrong.node in pair for n in pair} - {wrong.node}
+    assert set(knew[wrong.node].cut.split(", ")) == apart
+
+
+def test_a_witness_without_servers_or_times_has_no_diagram(data: ReportData) -> None:
+    told, _ = drawn(data)
+    assert message_diagram.draw(data, [], None, {}, [], []) is None
+    nowhere = [op for op in told.bars if op.type is not Type.OK]
+    assert message_diagram.draw(data, nowhere, None, {}, [], []) is None
