@@ -8,12 +8,11 @@ JSON unless stated otherwise:
     inject-K    INVOKE  the harness orders a fault of kind K; then OK, FAIL or INFO (words, not JSON)
     heal-K      INVOKE  the harness orders the end of the fault; then OK or INFO (words, not JSON)
     copy        INVOKE  why data directories are about to be copied; OK with the rows of copies.json that it added
-    file        OK      the name and the whole content of one small file of the run, as it was written last
-    bound       OK      path -> size and hash of every file that nodes left (`sealing/manifest.py`)
-    end         OK      counts and digest of all rows before it; the last row of every history
+    end         OK      counts of all rows before it; the last row of every history
 
 A ledger that does not end with `end` belongs to a history that was cut short.  A count that differs shows that a row
-was lost or added.  A small file that differs from its `file` row was changed after the run.
+was lost or added.  Whether anything was changed after the run is shown by its manifest and the signature of that
+(`sealing/manifest.py`).  Before runs were signed, `file` and `bound` rows repeated the small files and the manifest.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ FORMAT = 2
 """The format of a run folder.  test.json and the row `begin` name it.
 
 0: from before the ledger; such runs record no format.  1: the ledger and the manifest.  2: each record holds every
-field of its kind (`run_quality/cross_checks/whole_records.py`).  Runs of older formats are unknown at best, unless the
-user trusts them: a forger could remove what is missing."""
+field of its kind (`record/reading.py`).  Runs of older formats lack evidence, so they are unknown at best, unless the
+user takes them at their word."""
 
-BEGIN, PHASE, COPY, FILE, BOUND, END = "begin", "phase", "copy", "file", "bound", "end"
+BEGIN, PHASE, COPY, END = "begin", "phase", "copy", "end"
 INJECT, HEAL = "inject-", "heal-"
 """Prefixes of the functions of rows about faults; the kind of fault follows."""
 

@@ -197,6 +197,10 @@ class FaultRecord:
         states = self.ordered.held.states if self.ordered is not None else {}
         return frozenset(node for node, state in states.items() if state == "dead")
 
+    def may_end(self, node: str) -> bool:
+        """Whether the end of this node's server may have been ordered by this fault."""
+        return node in self.ended or (self.may_die and node in self.nodes)
+
     @property
     def killed(self) -> frozenset[str]:
         """The nodes whose process this fault ends, or may end: they are started again at the last heal.

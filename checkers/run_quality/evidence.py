@@ -4,7 +4,7 @@ Three kinds of proof are used:
 
 * The ledger (`base/ledger.py`).  The last row of a history, its end mark, counts all rows before it.  The count does
   not fit if the history was cut short, lost a row or gained one.
-* The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file.
+* The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file, and it is signed.
 * Agreement.  test.json, outcome.json, faults.json and copies.json have counterparts in the history: phases, faults,
   copies and final reads.  Each file must agree with the history.
 
@@ -26,42 +26,43 @@ import pyarrow.parquet as pq
 
 from checkers.base import ledger
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.columns import HISTORY
+from checkers.base.clocks import one_clock
 from checkers.base.history import NEMESIS, MalformedHistory, Type
 from checkers.base.json_file import mapping, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, BrokenFile, read_json
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, WHOLE_SINCE, BrokenFile
 from checkers.run_quality.cross_checks import (
     copies_taken,
     dealt_operations,
     deaths_listed,
     logs_at_copies,
     traces_at_copies,
-    whole_records,
 )
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
-from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
 from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ
 from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
-from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, bound_files, broken_bonds
-from checkers.sealing.row_digest import row_digest, together
+from checkers.sealing.manifest import broken_bonds
 
 PHASES = ("set-up", "main", "recovery", ledger.FINAL_READS, "collection")
 SHOWN = 8
 """Differences of one kind that are named; the rest are counted."""
+CLOCK_ERROR_NS_MAX = 5_000_000_000
+"""A clock of another machine that is known less well cannot be compared.  Readings differ by a round trip."""
+
+_COLUMNS = ["time_ns", "process", "type", "f", "payload"]
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PartFinding:
-    """The findings on some row groups.  counts: rows by function and type.  ledger: rows of process -1, all columns.
+    """The findings on some row groups.  counts: rows by function and type.  ledger: rows of process -1.
     first_ns, last_ns: time of the first and the last row.  backwards: number of the first row that is earlier than the
-    row before it, -1 if there is none.  digest: of all rows but the end mark."""
+    row before it, -1 if there is none."""
 
     rows: int
     counts: Mapping[tuple[str, int], int]
@@ -69,7 +70,6 @@ class PartFinding:
     first_ns: int
     last_ns: int
     backwards: int
-    digest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,6 @@ class Ledger:
     total: int
     counts: Mapping[tuple[str, int], int]
     backwards: int
-    digest: int
 
     def of(self, f: str, type_: Type) -> list[Row]:
         return ledger.of(self.rows, f, type_)
@@ -97,10 +96,10 @@ def judge(part: Part, budget: Budget) -> PartFinding:
     counts: Counter[tuple[str, int]] = Counter()
     found: list[dict[str, Any]] = []
     times: list[tuple[int, int]] = []
-    at, backwards, digest = part.params["row"], -1, 0
+    at, backwards = part.params["row"], -1
     with pq.ParquetFile(part.paths[0]) as file:
         for group in range(part.params["first"], part.params["end"]):
-            table = file.read_row_group(group, list(HISTORY.names), use_threads=False)
+            table = file.read_row_group(group, _COLUMNS, use_threads=False)
             if not len(table):
                 continue
             functions, names = dictionary_codes(table["f"])
@@ -112,20 +111,17 @@ def judge(part: Part, budget: Budget) -> PartFinding:
             if backwards < 0 and (len(falls) or (times and time_ns[0] < times[-1][1])):
                 backwards = at + (int(falls[0]) + 1 if len(falls) else 0)
             times.append((int(time_ns[0]), int(time_ns[-1])))
-            digest = together([digest, row_digest(table)])
             for i in np.flatnonzero(numbers(table, "process") == NEMESIS).tolist():
                 row = table.slice(i, 1)
                 found.append({**row.to_pylist()[0], "row": at + i})
-                if found[-1]["f"] == ledger.END:
-                    digest = together([digest, -row_digest(row)])
             at += len(table)
     first, last = (times[0][0], times[-1][1]) if times else (0, 0)
-    return PartFinding(at - part.params["row"], counts, tuple(found), first, last, backwards, digest)
+    return PartFinding(at - part.params["row"], counts, tuple(found), first, last, backwards)
 
 
 def combine(run: StoredRun, findings: Sequence[PartFinding]) -> Verdict:
     kept = _joined(findings)
-    begun = any(row["f"] in (ledger.BEGIN, ledger.END, ledger.FILE) for row in kept.rows)
+    begun = any(row["f"] in (ledger.BEGIN, ledger.END) for row in kept.rows)
     if not begun and not run.demands.ledger:
         return Verdict(Validity.NOT_APPLICABLE, reason="the run was recorded before histories had a ledger")
     looked_at = {"rows": kept.total, "bookkeeping rows": len(kept.rows)}
@@ -157,7 +153,7 @@ def _joined(findings: Sequence[PartFinding]) -> Ledger:
             backwards = total if fell else finding.backwards
         total += finding.rows
         last_ns = finding.last_ns if finding.rows else last_ns
-    return Ledger(tuple(rows), total, counts, backwards, together([finding.digest for finding in findings]))
+    return Ledger(tuple(rows), total, counts, backwards)
 
 
 # The ledger itself.
@@ -179,8 +175,6 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
     if stated.get("rows") != kept.total - 1:
         rows = stated.get("rows")
         clauses.append(f"the history holds {kept.total - 1} rows before its end mark, which counts {rows}")
-    if stated.get("digest") != f"{kept.digest:016x}":
-        clauses.append("rows of the history were changed after the run: their digest is not that of its end mark")
     here, there = ledger.counted(+before), mapping(stated.get("by_function"))
     clauses += [
         f"the end mark counts {there.get(f)} rows of {f} (invoke, ok, fail, info), the history holds {here.get(f)}"
@@ -189,7 +183,6 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
     ]
     counted = {
         "phases": len(kept.of(ledger.PHASE, Type.INVOKE)),
-        "files": len(kept.of(ledger.FILE, Type.OK)),
         "faults": len(run.faults),
         "copies": len(run.copies_index),
         "final_reads": len(_read_at_the_end(run, kept)),
@@ -229,28 +222,16 @@ def _phases_ran(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _bonds(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every primary file has the size and hash of the manifest, and the manifest agrees with the ledger."""
-    clauses = broken_bonds(run.root)
-    named = mapping(bound_files(run.root))
-    entered = kept.of(ledger.BOUND, Type.OK)
-    if len(entered) != 1:
-        return [*clauses, f"the ledger lists the files of the run {len(entered)} times, and once is right"]
-    known = mapping(ledger.payload(entered[0]))
-    others = (known.keys() | named.keys()) - {STREAM, SEALED}
-    wrong = sorted(name for name in others if known.get(name) != named.get(name))
-    return clauses + [f"{MANIFEST} and the history disagree on the size or hash of {name}" for name in wrong]
+    """Whether every primary file has the size and hash of the manifest, and the manifest is the one that was signed."""
+    return broken_bonds(run.root)
 
 
 def _files(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every small file still has the content that the ledger recorded."""
-    entered = {entry["name"]: entry["content"] for entry in map(ledger.payload, kept.of(ledger.FILE, Type.OK))}
-    wanted = {TEST, OUTCOME, FAULTS, *((COPIES_INDEX,) if run.demands.logs else ())}
-    clauses = [f"the history does not hold the content of {name}" for name in sorted(wanted - entered.keys())]
-    for name, content in entered.items():
-        if not (run.root / name).exists():
-            clauses.append(f"{name} is missing")
-        elif read_json(run.root / name) != content:
-            clauses.append(f"{name} differs from what the history recorded of it")
+    """Whether every small file is there and holds every field that runs of its format record.  Raises BrokenFile."""
+    record = run.record
+    there = {TEST: record.header, OUTCOME: record.outcome, FAULTS: record.faults, COPIES_INDEX: record.copies}
+    wanted = [name for name in there if name != COPIES_INDEX or run.demands.logs]
+    clauses = [f"{name} is missing" for name in wanted if not (run.root / name).exists()]
     begun = mapping(ledger.payload(kept.rows[0]))
     if begun.get("spec") != run.test.get("spec") or begun.get("run_id") != run.test.get("run_id"):
         clauses.append("test.json is not that of this history")
@@ -274,8 +255,7 @@ def _faults(run: StoredRun, kept: Ledger) -> list[str]:
     If a phase was broken off, faults in force were healed without rows.  Then only the orders are compared.
     """
     broken_off = bool(kept.of(ledger.PHASE, Type.INFO))
-    clauses = orders_differ(run.faults, kept.rows) if broken_off else differences(run.faults, kept.rows)
-    return clauses + not_as_dealt(run.faults, run.test, run.demands)
+    return orders_differ(run.faults, kept.rows) if broken_off else differences(run.faults, kept.rows)
 
 
 def _silences(run: StoredRun, kept: Ledger) -> list[str]:
@@ -342,21 +322,16 @@ def _read_at_the_end(run: StoredRun, kept: Ledger) -> set[tuple[str, str | None]
     return ok & set(run.demands.final_reads)
 
 
-def _records(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every record holds what a run of its format records.  `_format` has reported an older format."""
-    return whole_records.lacking(run) if run.test.get("format") == run.demands.format else []
-
-
-def _declared(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether outcome.json declares the same parts of the subject as the subject itself."""
-    stated = mapping(run.outcome.get("declares"))
-    wrong = [
-        name
-        for name in ("nodes", "logs", "traces", "elections", "faults")
-        if stated.get(name) is not getattr(run.demands, name)
-    ]
+def _clocks(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether test.json says how far the clock of every server is ahead that does not share the harness' own."""
+    header = run.record.header
+    if run.record.format < WHOLE_SINCE or one_clock(run.test) or header is None:
+        return []
+    known = {node for node, clock in header.clocks.items() if 0 <= clock.error_ns <= CLOCK_ERROR_NS_MAX}
     return [
-        f"outcome.json declares {name}: {stated.get(name)}, the subject {getattr(run.demands, name)}" for name in wrong
+        f"{TEST} does not say how far the clock of {node} is ahead, within {CLOCK_ERROR_NS_MAX / 1e9:g} s"
+        for node in run.demands.servers
+        if node not in known
     ]
 
 
@@ -377,8 +352,7 @@ _NAMES: Mapping[Agree, str] = {
     _copies: "copies.json",
     _moments: "the traces at the copies",
     _final_reads: "the final reads of outcome.json",
-    _records: "a record",
-    _declared: "what outcome.json declares",
+    _clocks: "the clocks of test.json",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,6 @@ from harness.spec import Spec, WrongSpec
 from system_under_test.subject import FAILOVER_S
 
 _DEFAULT = Spec()
-
-
-PROGRESS_S = 10.0
-"""How often a long command reports how far it is."""
 
 
 @click.command()
@@ -230,20 +225,11 @@ def analyze(
 
 @click.command()
 @click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--other",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=None,
-    help="Another run of the same system: its files take the place of this run's.",
-)
-@click.option("--places", default=1, show_default=True, help="Places in which each kind of change is tried.")
-@click.option("--changes", type=click.IntRange(1), help="Try only so many changes, drawn by the run's seed.")
-def mutate(run_folder: Path, other: Path | None, places: int, changes: int | None) -> None:
-    """Falsify a valid run, one change at a time, to prove that the judge notices.
+def mutate(run_folder: Path) -> None:
+    """Falsify single rows of a valid run, to prove that its checkers notice.
 
-    First it changes single rows on which the verdict depends: each change must turn it invalid.  Then it deletes,
-    empties, cuts and exchanges every file of the run, and flips single bits.  It drops, doubles, exchanges and alters
-    rows, under the old manifest and under a fresh one.  No change may leave the run valid.
+    The verdict must depend on each of these rows, by reasoning that uses no checker: an answer that was never written,
+    an entry below a reported mark, a leader's epoch.  So each change must turn the verdict invalid.
 
     Exit code 0 if every change was noticed, 1 if one was not.
     """
@@ -255,28 +241,12 @@ def mutate(run_folder: Path, other: Path | None, places: int, changes: int | Non
     if (verdict := read_object(root / "results.json").get("verdict")) != "valid":
         raise WrongSpec(f"{run_folder} is {verdict}: only a valid run can be falsified")
 
-    from harness.judge.falsified_runs import judge_falsified_runs, summary
-    from harness.judge.judge_run import falsify, spec_of
+    from harness.judge.judge_run import falsify
 
-    asleep = 0
+    found = []
     for mutant in falsify(root):
-        asleep += not mutant.noticed
+        found.append(mutant.noticed)
         by = ", ".join(mutant.by) if mutant.noticed else "NO CHECKER"
         click.echo(f"{mutant.name.replace('_', ' '):<42} noticed by {by}")
-    results = []
-    reported_s = time.monotonic()
-    for result in judge_falsified_runs(
-        root, spec_of(root).rng("falsification"), other.resolve() if other else None, places, changes
-    ):
-        results.append(result)
-        if time.monotonic() - reported_s >= PROGRESS_S:
-            reported_s = time.monotonic()
-            click.echo(f"tried {len(results)} changes of the run's files and rows", err=True)
-    for where, (noticed, tried) in summary(results).items():
-        click.echo(f"{where:<58} noticed {noticed} of {tried}")
-    for result in results:
-        if not result.noticed:
-            click.echo(f"NOT NOTICED: {result.falsification.where}, {result.falsification.what}")
-            asleep += 1
-    click.echo(f"noticed {sum(result.noticed for result in results)} of {len(results)} changes")
-    raise click.exceptions.Exit(1 if asleep else 0)
+    click.echo(f"noticed {sum(found)} of {len(found)} changes")
+    raise click.exceptions.Exit(0 if all(found) else 1)

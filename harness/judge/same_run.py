@@ -16,7 +16,7 @@ from checkers.base.columns import read_stream
 from checkers.base.history import NEMESIS
 
 _SMALL_FILES = ("faults.json", "schedule.json", "copies.json", "outcome.json")
-_BOUND_TO_DATE = frozenset({ledger.BEGIN, ledger.FILE, ledger.BOUND, ledger.END})
+_BOUND_TO_DATE = frozenset({ledger.BEGIN, ledger.END})
 _MISSING = "nothing"
 
 

@@ -1,11 +1,7 @@
-"""The last entries of a run: outcome.json, and the end of the ledger, which binds every other file."""
+"""The last entries of a run: outcome.json, and the end of the ledger, which counts what there is of the run."""
 
 from __future__ import annotations
 
-from checkers.base import ledger
-from checkers.base.history import Type
-from checkers.record.reading import SMALL_FILES
-from checkers.sealing.manifest import STREAM, entries_of
 from harness.backends.backend import Exit
 from harness.run.context import RunContext
 from harness.run.watching.deaths import deaths
@@ -29,22 +25,13 @@ def write_outcome(run: RunContext) -> None:
 
 
 def close_the_ledger(run: RunContext) -> None:
-    """Enter every small file as it was written last, and the end of the history."""
-    recorder, root = run.recorder, run.folder.root
-    written = [name for name in SMALL_FILES if (root / name).exists()]
-    for name in written:
-        content = run.folder.read_json(name)
-        recorder.enter(Type.OK, ledger.FILE, {"name": name, "content": content})
-    recorder.flush()
-    bound = {name: entry for name, entry in entries_of(root).items() if name != STREAM}
-    recorder.enter(Type.OK, ledger.BOUND, bound)
-    recorder.end(
+    """Enter the end of the history, and what there must be of the run besides."""
+    run.recorder.end(
         {
             "phases": len(run.outcome.phases),
             "faults": len(run.records),
             "copies": len(run.copies.index()),
             "final_reads": sum(why == "ok" for why in run.outcome.final_reads.values()),
-            "files": len(written),
         }
     )
 

@@ -24,7 +24,6 @@ from typing import Any
 
 from checkers.base.json_file import mapping, sequence
 from checkers.record.faults import Card, Fault, FaultRecord
-from checkers.run_quality.announcements import foreign
 from nemesis.cards.moments import MOMENTS
 from nemesis.catalog import kind_named
 
@@ -162,8 +161,6 @@ def _fault(place: int, kind: str, row: object) -> Fault:
     settings = row.get("settings", {})
     if not isinstance(settings, dict):
         raise BadSchedule(f"card {place}: its field 'fault.settings' must be an object, not {settings!r:.40}")
-    if announced := foreign(kind, settings):
-        raise BadSchedule(f"card {place}: its field 'fault.settings': no {kind} fault has {announced[0]!r}")
     leader = row.get("leader")
     if leader is not None and not isinstance(leader, str):
         raise BadSchedule(f"card {place}: its field 'fault.leader' must be the name of a node, not {leader!r:.40}")

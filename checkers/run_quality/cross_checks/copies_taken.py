@@ -46,24 +46,7 @@ def differences(run: StoredRun, rows: Sequence[Row]) -> list[str]:
         folder = run.root / str(row["folder"])
         if not run.is_damaged(row) and (not folder.is_dir() or not any(folder.iterdir())):
             clauses.append(f"copy {row['copy']} of {row['node']} is missing: there is nothing in {row['folder']}")
-    return [*clauses, *_shrunk_traces(run.copies_index), *_at_another_time(run.copies_index, rows)]
-
-
-def _at_another_time(index: Sequence[Row], rows: Sequence[Row]) -> list[str]:
-    """One sentence for each copy whose time in copies.json lies outside of its span in the history.
-
-    The time decides whether a fault had damaged that disk before (`StoredRun.damaged_from`)."""
-    begun: dict[str, int] = {}
-    for row in ledger.of(rows, ledger.COPY, Type.INVOKE):
-        begun.setdefault(ledger.payload(row)["when"], row["time_ns"])
-    ended = {ledger.payload(row)["copy"]: row["time_ns"] for row in ledger.of(rows, ledger.COPY, Type.OK)}
-    return [
-        f"copy {row['copy']} of {row['node']} cannot be right: the history shows another time"
-        for row in index
-        if (taken_ns := row.get("taken_ns", -1)) >= 0
-        and row["copy"] in ended
-        and not begun.get(row["when"], 0) <= taken_ns <= ended[row["copy"]]
-    ]
+    return [*clauses, *_shrunk_traces(run.copies_index)]
 
 
 def _shrunk_traces(index: Sequence[Row]) -> list[str]:

@@ -24,6 +24,7 @@ from checkers.base import ledger
 from checkers.base.demands import Dealt
 from checkers.base.history import NEMESIS, Type
 from checkers.base.stored_run import StoredRun
+from checkers.record.reading import WHOLE_SINCE
 from checkers.sealing.history_rows import chunks_of_groups
 
 ROWS_COMPARED = 400_000
@@ -42,8 +43,14 @@ def differences(run: StoredRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     The sentence names the first such operation.  rows: those of process -1, each with its number as "row".
     """
     demands = run.demands
-    if demands.dealt is None or run.test.get(VERSION_OF_GENERATORS) != demands.generators or not demands.concurrency:
+    if demands.dealt is None or not demands.concurrency:
         return []
+    if (stated := run.test.get(VERSION_OF_GENERATORS)) != demands.generators:
+        words = (
+            f"version {stated!r:.20} of the generators dealt the operations, and this is version {demands.generators}: "
+            "what clients had to invoke is not known"
+        )
+        return [words] if run.record.format >= WHOLE_SINCE else []
     bounds = [row["row"] for row in rows if row["f"] == ledger.PHASE and ledger.payload(row) == "main"]
     if not bounds:
         return []

@@ -6,23 +6,17 @@
     refused        inject INVOKE (words), then FAIL or INFO; no heal
     skipped        inject INVOKE (name of the card), then FAIL; no heal
 
-So the records determine how many rows of each function and type there are, and each order was recorded just before it
-was given.  Faults of one kind may overlap.  Words distinguish invokes.  Completions have no words, so they are only
-counted.
+So the records determine how many rows of each function and type there are.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkers.base import ledger
 from checkers.base.history import Type
-
-ORDER_LATE_S_MAX = 2.0
-"""The longest time from a row to its order.  The harness gives the order at once, but a machine under load may stop it
-between the two."""
 
 Row = Mapping[str, Any]
 Record = Mapping[str, Any]
@@ -34,7 +28,7 @@ def differences(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
     Raises KeyError or TypeError if a record is malformed.
     """
     mine = [row for row in rows if row["f"].startswith((ledger.INJECT, ledger.HEAL))]
-    return [*_counts(records, mine), *_times(records, mine)]
+    return _counts(records, mine)
 
 
 def orders_differ(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
@@ -84,39 +78,3 @@ def _unequal(f: str, type_: Type, named: int, shown: int) -> str:
     order = f.startswith(ledger.INJECT) and type_ is Type.INVOKE
     what = f"faults of kind {kind}" if order else f"rows {f} {type_.name.lower()}"
     return f"faults.json holds {named} {what}, the history {shown}"
-
-
-def _times(records: Sequence[Record], rows: Sequence[Row]) -> list[str]:
-    """One sentence for each order or heal that has no row with the same words just before it.
-
-    One also if the history has more or fewer such rows than faults.json has orders.
-    """
-    invoked: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for row in rows:
-        if row["type"] == Type.INVOKE:
-            invoked[row["f"], str(row["payload"])].append(row["time_ns"])
-    ordered: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for record in records:
-        kind, words = str(record["card"]["kind"]), str(record.get("words"))
-        if not _carried_out(record):
-            named = words if _healed(record) else str(record["card"].get("name"))
-            ordered[ledger.INJECT + kind, named].append(-1)
-            continue
-        ordered[ledger.INJECT + kind, words].append(record["injected_ns"] - round(record["apply_ms"] * 1e6))
-        if _healed(record):
-            ordered[ledger.HEAL + kind, words].append(record["heal_ordered_ns"])
-    clauses = []
-    for f, words in sorted(invoked.keys() | ordered.keys()):
-        shown, given = invoked[f, words], sorted(ordered[f, words])
-        if len(shown) != len(given):
-            clauses.append(f"faults.json holds {len(given)} of {f} {words!r:.60}, the history {len(shown)}")
-        clauses += [
-            f"faults.json has {f} {words!r:.60} at {at_ns / 1e9:.3f} s, which no row of the history shows"
-            for at_ns in given
-            if at_ns >= 0 and not any(_just_before(row_ns, at_ns) for row_ns in shown)
-        ]
-    return clauses
-
-
-def _just_before(row_ns: int, order_ns: int) -> bool:
-    return -1000 <= order_ns - row_ns <= ORDER_LATE_S_MAX * 1e9

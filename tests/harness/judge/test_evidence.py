@@ -159,15 +159,13 @@ def test_an_answer_put_into_a_sealed_history_is_noticed(sealed: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("outcome.json", lambda o: o | {"final_reads": {}}, "outcome.json differs"),
-        ("outcome.json", lambda o: o | {"declares": {}}, "declares nodes: None"),
-        ("outcome.json", lambda o: {k: v for k, v in o.items() if k != "deaths"}, "outcome.json differs"),
-        ("outcome.json", lambda o: o | {"recovery": {}}, "outcome.json differs"),
+        ("outcome.json", lambda o: o | {"final_reads": {}}, "calls 0 final reads ok"),
+        ("outcome.json", lambda o: {k: v for k, v in o.items() if k != "deaths"}, "it lacks deaths"),
         ("outcome.json", lambda o: o | {"phases": o["phases"][:-1]}, "the phases of outcome.json"),
-        ("outcome.json", lambda o: {}, "outcome.json differs"),
+        ("outcome.json", lambda o: {}, "it lacks declares"),
         ("faults.json", lambda f: [{"card": {"kind": "kill"}, "achieved": "installed"}], "faults of kind kill"),
         ("test.json", lambda t: t | {"spec": t["spec"] | {"keys": 2}}, "test.json is not that of this history"),
-        ("test.json", lambda t: {k: v for k, v in t.items() if k != "format"}, "test.json differs"),
+        ("test.json", lambda t: {k: v for k, v in t.items() if k != "format"}, "name different formats"),
     ],
 )
 def test_a_small_file_that_was_rewritten_is_noticed_even_under_a_fresh_manifest(

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from checkers.record.faults import Achieved, Card, FaultRecord
-from checkers.record.writing import as_json
-from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
-from harness.judge.demands_of_run import demands_of
 from harness.run.cards_of_run import Dealing
 from harness.spec import Spec
 from nemesis.cards.coverage import LED, Cell
@@ -23,7 +20,7 @@ def record(card: Card, injected_ns: int = 1, heal_ordered_ns: int = -1) -> Fault
     )
 
 
-def test_every_card_is_written_before_it_is_played_and_judged_as_dealt() -> None:
+def test_every_card_is_written_before_it_is_played() -> None:
     spec = Spec(nemesis="kill", seed=3)
     test: dict[str, object] = {}
     dealing = Dealing(spec, Declares(), lambda cards: test.update(schedule=[asdict(card) for card in cards]))
@@ -31,10 +28,8 @@ def test_every_card_is_written_before_it_is_played_and_judged_as_dealt() -> None
     dealt: list[Card] = []
     while cards := dealing.next():
         dealt += cards
-        assert not_as_dealt([as_json(record(card)) for card in dealt], test, demands_of(spec)) == []
+        assert test["schedule"] == [asdict(card) for card in dealt]
     assert len(dealt) >= 5 and len(test["schedule"]) == len(dealt)
-    stranger = as_json(record(Card(99, "kill", "leader", 1.0, 2.0)))
-    assert not_as_dealt([stranger], test, demands_of(spec)) != []
 
 
 def test_only_faults_in_force_meet_anything() -> None:

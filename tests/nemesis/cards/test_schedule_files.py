@@ -56,7 +56,6 @@ def test_a_schedule_is_read_back_as_written(nemesis):
         ([ROW | {"fault": {"nodes": "n1"}}], "card 1: its field 'fault.nodes' must be a list, not 'n1'"),
         ([ROW | {"fault": {"cut": [["n1"]]}}], "card 1: its field 'fault.cut' must be a list of pairs of nodes"),
         ([ROW | {"fault": {"words": "x"}}], "card 1: its field 'fault' must name nodes or cut links"),
-        ([ROW | {"fault": {"nodes": ["n1"], "settings": {"may_die": True}}}], "no partition fault has 'may_die'"),
     ],
 )
 def test_a_broken_schedule_is_refused_by_card_and_field(data, says):

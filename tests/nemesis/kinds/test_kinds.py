@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.record.faults import Fault
-from checkers.run_quality.announcements import ANNOUNCEMENTS, MAY_ANNOUNCE
 from nemesis.catalog import KINDS, kind_named, kinds_of, summaries
 from nemesis.kind import LeaderNow, Scene
 from nemesis.process_faults import process_fault
@@ -50,16 +49,6 @@ def test_every_target_resolves_the_same_twice_and_names_the_leader_it_is_aimed_a
             assert "n2" in first.words
         orders = kind.orders(first)
         assert first.cut or orders.held.states or orders.held.values, "what cannot be measured cannot be proven"
-
-
-@pytest.mark.parametrize("name", sorted(KINDS))
-def test_checkers_know_what_each_kind_announces(name: str) -> None:
-    """No more and no less: less would make a valid run unknown, and more would excuse what no fault does."""
-    kind = KINDS[name]
-    possible = [target for target, described in kind.targets.items() if described.servers_min <= len(SERVERS)]
-    faults = [kind.resolve(target, scene()) for target in possible]
-    announced = {key for fault in faults if fault for key, value in fault.settings.items() if value is True}
-    assert announced & set(ANNOUNCEMENTS) == MAY_ANNOUNCE[name]
 
 
 @pytest.mark.parametrize("name", ON_PROCESSES)

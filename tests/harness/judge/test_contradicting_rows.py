@@ -1,4 +1,4 @@
-"""A forger who rewrites the whole run is met by what its rows say of one another: it is never valid."""
+"""Rows that a wrong client or harness recorded contradict other rows: such a run is never valid."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from altered_runs import Row, alter, edit, rows_of
 from canary_run import canary_run
-from forger import Row, edit, forge, forge_everything, rewrite, rows_of
 from recorded_runs import unpacked
 
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def forged(runs: dict[str, Path], name: str, folder: Path) -> Path:
+def copied(runs: dict[str, Path], name: str, folder: Path) -> Path:
     return shutil.copytree(runs[name], folder / "run")
 
 
@@ -38,9 +38,11 @@ def judged(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["kraft-partition", "etcd-partition", "canary"])
-def test_a_forger_who_changes_nothing_leaves_a_valid_run(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
-    run = forged(runs, name, tmp_path)
-    forge(run, lambda rows: None)
+def test_a_run_that_is_written_again_without_a_change_is_valid(
+    runs: dict[str, Path], name: str, tmp_path: Path
+) -> None:
+    run = copied(runs, name, tmp_path)
+    alter(run, lambda rows: None)
     assert judged(run)["verdict"] == "valid"
 
 
@@ -90,10 +92,10 @@ def a_payload(rows: list[Row], invoke: int, ok: int) -> int:
 def test_no_operation_of_a_register_is_made_to_say_something_else(
     runs: dict[str, Path], name: str, f: str, change: Callable[[list[Row], int, int], int], tmp_path: Path
 ) -> None:
-    run = forged(runs, name, tmp_path)
+    run = copied(runs, name, tmp_path)
     rows = rows_of(run)
     row = change(rows, *an_ok(rows, f))
-    forge(run, lambda kept: kept.__setitem__(slice(None), rows))
+    alter(run, lambda kept: kept.__setitem__(slice(None), rows))
     try:
         results = judged(run)
     except MalformedHistory as refusal:
@@ -131,11 +133,11 @@ def first_append(steps: list[Any]) -> list[Any]:
 def test_no_transaction_is_made_to_have_done_something_else(
     runs: dict[str, Path], change: Callable[[list[Any]], object], tmp_path: Path
 ) -> None:
-    run = forged(runs, "canary", tmp_path)
+    run = copied(runs, "canary", tmp_path)
     rows = rows_of(run)
     ok = next(i for i, r in enumerate(rows) if r["f"] == "txn" and r["type"] == Type.OK and "append" in r["payload"])
     rows[ok]["payload"] = of_payload(change)(json.loads(rows[ok]["payload"]))
-    forge(run, lambda kept: kept.__setitem__(slice(None), rows))
+    alter(run, lambda kept: kept.__setitem__(slice(None), rows))
     results = judged(run)
     assert results["verdict"] != "valid"
     assert f"index {ok}:" in results["checkers"]["list-append"]["reason"]
@@ -160,11 +162,6 @@ def doubled(begins: str, type_: Type) -> Callable[[list[Row]], object]:
     return change
 
 
-def renamed(rows: list[Row]) -> None:
-    for i in (*fault_rows(rows, "inject-", Type.INVOKE)[:1], *fault_rows(rows, "heal-", Type.INVOKE)[:1]):
-        rows[i]["payload"] = "leader n9+c1 cut from n8"
-
-
 def of_another_kind(rows: list[Row]) -> None:
     rows[fault_rows(rows, "heal-", Type.INVOKE)[0]]["f"] = "heal-pause"
 
@@ -173,38 +170,24 @@ def proven(rows: list[Row]) -> None:
     rows[fault_rows(rows, "inject-", Type.OK)[0]]["type"] = int(Type.INFO)
 
 
-def moved(rows: list[Row]) -> None:
-    """The first inject to the beginning of the main phase."""
-    at = fault_rows(rows, "inject-", Type.INVOKE)[0]
-    main = next(i for i, row in enumerate(rows) if row["payload"] == '"main"')
-    rows.insert(main + 1, {**rows.pop(at), "time_ns": rows[main]["time_ns"]})
-
-
 @pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill"])
 @pytest.mark.parametrize(
     "change",
     [
         *(dropped(begins, type_) for begins in ("inject-", "heal-") for type_ in (Type.INVOKE, Type.OK)),
         *(doubled(begins, type_) for begins in ("inject-", "heal-") for type_ in (Type.INVOKE, Type.OK)),
-        renamed,
         of_another_kind,
         proven,
-        moved,
     ],
 )
 def test_no_row_of_a_fault_is_changed_beside_its_record(
     runs: dict[str, Path], name: str, change: Callable[[list[Row]], object], tmp_path: Path
 ) -> None:
-    run = forged(runs, name, tmp_path)
-    forge(run, change)
+    run = copied(runs, name, tmp_path)
+    alter(run, change)
     results = judged(run)
     assert results["verdict"] != "valid"
     assert "faults.json h" in results["checkers"]["evidence"]["reason"]
-
-
-def later(records: list[Any]) -> None:
-    for name in ("injected_ns", "heal_ordered_ns", "healed_ns"):
-        records[0][name] += 5 * 10**9
 
 
 def never_healed(records: list[Any]) -> None:
@@ -221,30 +204,34 @@ def skipped(records: list[Any]) -> None:
     [
         lambda records: records.append(records[-1]),
         lambda records: records.pop(),
-        lambda records: records[0].update(words="leader n9 alone"),
         lambda records: records[0]["card"].update(kind="pause"),
-        later,
         never_healed,
         skipped,
     ],
-    ids=["doubled", "dropped", "renamed", "of another kind", "later", "never healed", "skipped"],
+    ids=["doubled", "dropped", "of another kind", "never healed", "skipped"],
 )
 def test_no_record_of_a_fault_is_changed_beside_its_rows(
     runs: dict[str, Path], name: str, change: Callable[[list[Any]], object], tmp_path: Path
 ) -> None:
-    run = forged(runs, name, tmp_path)
-    rewrite(run, "faults.json", change)
+    run = copied(runs, name, tmp_path)
+    edit(run, "faults.json", change)
+    alter(run)
     results = judged(run)
     assert results["verdict"] != "valid"
     assert "faults.json h" in results["checkers"]["evidence"]["reason"]
 
 
 def test_a_run_that_ended_early_is_never_valid(runs: dict[str, Path], tmp_path: Path) -> None:
-    """A forger who lets a run end early, so that less is demanded of it, leaves no violation to confirm."""
-    run = forged(runs, "kraft-partition", tmp_path)
+    """Less is demanded of a run that ended early, and this one leaves no violation to confirm."""
+    run = copied(runs, "kraft-partition", tmp_path)
     edit(run, "test.json", lambda test: test["spec"].update(stop_on_violation=True))
-    edit(run, "outcome.json", lambda outcome: outcome.update(stopped={"time_ns": 1, "checker": "vote-once"}))
-    forge_everything(run)
+    edit(
+        run,
+        "outcome.json",
+        lambda outcome: outcome.update(stopped={"time_ns": 1, "checker": "vote-once", "summary": "voted twice"}),
+    )
+    begun = json.loads((run / "test.json").read_text())["spec"]
+    alter(run, lambda rows: rows[0].update(payload=json.dumps({**json.loads(rows[0]["payload"]), "spec": begun})))
     results = judged(run)
     assert results["checkers"]["vacuity"]["verdict"] == "not applicable"
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
