@@ -54,7 +54,7 @@ class _Call:
 
 
 class Lane:
-    """Made inside the process that calls.
+    """owner: the process that calls; None = the one that makes it.
 
     timeout_s: of a call, connecting included.  connect_timeout_s: of connecting alone.  backoff_s: how much later a
     failure is reported.  patience_s: so long a newer call waits for the one before it, which is then given up; of
@@ -71,8 +71,9 @@ class Lane:
         connect_timeout_s: float = 0.5,
         backoff_s: float = 0.0,
         patience_s: float = 0.5,
+        owner: Process | None = None,
     ) -> None:
-        owner = OWNER.get()
+        owner = owner or OWNER.get()
         if owner is None:
             raise RuntimeError("only a process can call")
         self.owner: Process = owner

@@ -1,0 +1,185 @@
+"""Clients in the process of the simulation: what they ask, whom, and what the answers prove.
+
+Half of the processes follow: they ask the leader of the highest epoch.  The others stay with whom they know until it
+refuses them, or else nobody would ask a deposed leader.  A process that follows learns of a leader at once, which no
+real client does; so no clients have to look for it, and no verdict depends on whom a client asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from checkers.base.history import Type
+from harness.campaign.swarm.scenario import CLIENTS, Scenario
+from harness.campaign.swarm.voters import OK, PORT, REFUSED, Operation, Value, Voter
+from simulation.calls import Lane, NoAnswer
+from simulation.loop import Process, SimulatedLoop
+from simulation.network import Network
+
+BACKOFF_S = 0.05
+
+
+@dataclass(slots=True)
+class Asked:
+    """An operation.  began, ended: places in the one order of all invokes and completions; -1: it never ended.
+
+    type: OK, FAIL (certainly not done) or INFO (unknown).  got: what a read returned."""
+
+    process: int
+    function: str
+    key: str
+    value: int | None
+    began: int
+    began_s: float
+    node: str = ""
+    ended: int = -1
+    ended_s: float = -1.0
+    type: Type = Type.INFO
+    got: Value = None
+
+    def row(self) -> tuple[Any, ...]:
+        return (
+            self.began,
+            self.ended,
+            self.process,
+            self.function,
+            self.key,
+            self.value,
+            int(self.type),
+            self.got,
+            self.node,
+            round(self.began_s, 9),
+            round(self.ended_s, 9),
+        )
+
+
+class History:
+    """All operations in order of their invokes."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.places = 0
+
+    def place(self) -> int:
+        self.places += 1
+        return self.places - 1
+
+
+class Client:
+    """One process.  best: the voter that a process which follows asks, None if none is known."""
+
+    def __init__(
+        self,
+        number: int,
+        scenario: Scenario,
+        hosts: Sequence[Process],
+        network: Network,
+        history: History,
+        best: Callable[[], Voter | None],
+        names: Sequence[str],
+    ) -> None:
+        self.process = hosts[number % len(CLIENTS)]
+        self._number = number
+        self._scenario = scenario
+        self._network = network
+        self._loop: SimulatedLoop = network.loop
+        self._history = history
+        self._best = best
+        self._names = names
+        self._follows = number % 4 < 2
+        self._reads_only = number % 5 >= 3
+        self._random = Random(f"{scenario.seed}/client/{number}")
+        self._target = ""
+        self._lane: Lane | None = None
+        self._until_s = 0.0
+        self._values = number * 1_000_000
+        self.done = True
+
+    def run(self, until_s: float) -> None:
+        """Ask at the scenario's rate until then."""
+        self._until_s = until_s
+        self.done = False
+        self._next()
+
+    def _next(self) -> None:
+        pause_s = self._random.expovariate(self._scenario.rate_hz / self._scenario.processes)
+        at_s = self._loop.time() + pause_s
+        if at_s >= self._until_s:
+            self.done = True
+            return
+        self._loop.post(at_s, self.process, lambda _: self._ask(), None)
+
+    def _ask(self) -> None:
+        function, key, value = self._choose()
+        self.ask((function, key, value), lambda asked: self._next())
+
+    def _choose(self) -> Operation:
+        random, workload = self._random, self._scenario.workload
+        key = f"k{random.randrange(self._scenario.keys)}"
+        if self._reads_only or random.random() < 0.5:
+            return "read", key, None
+        if workload == "repeated":
+            return "write", key, random.randrange(3)
+        self._values += 1
+        return ("append" if workload == "list" else "write"), key, self._values
+
+    def ask(self, operation: Operation, done: Callable[[Asked], None]) -> None:
+        """Send one operation, and call `done` with how it ended."""
+        function, key, value = operation
+        asked = Asked(self._number, function, key, value, self._history.place(), self._loop.time())
+        self._history.asked.append(asked)
+        lane = self._lane_to_target()
+        if lane is None:
+            self._end(asked, NoAnswer("no leader known", sent=False), done)
+            return
+        asked.node = self._target
+        lane.call(operation, lambda answer: self._end(asked, answer, done))
+
+    def _lane_to_target(self) -> Lane | None:
+        if self._follows or not self._target:
+            best = self._best()
+            if best is None and not self._target:
+                return None
+            name = best.name if best is not None else self._target
+            if name != self._target:
+                self._leave(name)
+        if self._lane is None:
+            limit_s = self._scenario.op_timeout_s
+            self._lane = Lane(
+                self._network, self._target, PORT, timeout_s=limit_s, connect_timeout_s=limit_s, owner=self.process
+            )
+        return self._lane
+
+    def _leave(self, name: str) -> None:
+        if self._lane is not None:
+            self._lane.close()
+        self._lane, self._target = None, name
+
+    def _end(self, asked: Asked, answer: Any, done: Callable[[Asked], None]) -> None:
+        asked.ended, asked.ended_s = self._history.place(), self._loop.time()
+        reads = asked.function == "read"
+        if type(answer) is NoAnswer:
+            asked.type = Type.FAIL if reads or not answer.sent else Type.INFO
+            if answer.why == "refused":
+                self._move()
+        else:
+            how, got = answer
+            asked.type = Type.OK if how == OK else Type.FAIL if reads or how == REFUSED else Type.INFO
+            asked.got = got
+            if how != OK:
+                self._move()
+        if asked.type is Type.OK:
+            done(asked)
+        else:
+            self._loop.post(self._loop.time() + BACKOFF_S, self.process, done, asked)
+
+    def _move(self) -> None:
+        """Refused: a process that stays looks elsewhere now."""
+        if not self._follows:
+            best = self._best()
+            name = best.name if best is not None else self._random.choice(self._names)
+            if name != self._target:
+                self._leave(name)

@@ -1,0 +1,256 @@
+"""One seed as data: a cluster, its clients, and the cards of a storm.
+
+A scenario decides everything that happens, so that a file of it replays byte for byte.  A storm is drawn once; what is
+shrunk and kept is the scenario, so that a change of the storms makes no kept file worthless.
+
+Each scenario turns whole classes of faults, sizes and timings on or off (swarm testing: Groce et al., ISSTA 2012).
+With all of them on at once, few of the deep states are ever reached.
+
+A card names roles: `leader`, `it` (the server at which the moment happened), `any:N` and `follower:N` (the N-th, modulo
+their number).  It is played at a time, or *aimed*: after the N-th time that a moment is met.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from simulation.disk import Kind
+
+Layer = Literal["core", "node"]
+LAYERS: tuple[Layer, ...] = ("core", "node")
+
+FORMAT = "krucible-swarm-1"
+
+MOMENTS: Mapping[str, str] = {
+    "campaign": "a voter asks for votes",
+    "vote": "a voter has granted its vote",
+    "elected": "a voter has become leader",
+    "first-fetch": "a leader gets the first Fetch of its epoch",
+    "first-commit": "a leader has committed something of its own epoch",
+    "followed": "a voter has come to follow a leader",
+    "appended": "a log has grown",
+    "truncated": "a log was cut",
+    "fsync": "a server is about to fsync",
+    "resigned": "a leader has resigned",
+    "started": "a server has started",
+}
+"""What a card can be aimed at, with what it means."""
+
+WORKLOADS = ("register", "list", "repeated")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """fault: a name of `FAULTS`.  who: the role it strikes.  at_s: of the main phase; with a moment, the earliest.
+
+    moment, nth, delay_s: struck so long after the nth time that it is met, from at_s on.  for_s: how long it holds.
+    with_: the others of its side, for cuts.  how: a variant of the fault.  size: a number that it needs.
+    """
+
+    fault: str
+    who: str = "any:0"
+    at_s: float = 0.0
+    for_s: float = 1.0
+    moment: str = ""
+    nth: int = 1
+    delay_s: float = 0.0
+    with_: tuple[str, ...] = ()
+    how: str = ""
+    size: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
+
+    base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
+    """
+
+    seed: int
+    layer: Layer = "node"
+    nodes: int = 3
+    bug: str = ""
+    workload: str = "register"
+    seconds: float = 60.0
+    rate_hz: float = 50.0
+    processes: int = 10
+    keys: int = 5
+    op_timeout_s: float = 2.0
+    base_delay_s: float = 2e-4
+    spread_s: float = 8e-4
+    segment_bytes: int = 1 << 15
+    cached_bytes: int = 1 << 12
+    rates: tuple[float, ...] = ()
+    classes: tuple[str, ...] = ()
+    cards: tuple[Card, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        cards = [{name: value for name, value in asdict(card).items() if value != _PLAIN[name]} for card in self.cards]
+        return {"format": FORMAT, **asdict(self), "cards": cards}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Scenario:
+        """Raises ValueError, in words."""
+        if value.get("format") != FORMAT:
+            raise ValueError(f"no schedule of a swarm: its format is {value.get('format')!r}, not {FORMAT!r}")
+        known = {each.name for each in fields(Scenario)}
+        if unknown := set(value) - known - {"format"}:
+            raise ValueError(f"a schedule of a swarm has no {', '.join(sorted(unknown))}")
+        try:
+            cards = tuple(Card(**_with_tuples(card)) for card in value.get("cards", ()))
+            found = Scenario(**(_with_tuples(value, known) | {"cards": cards}))
+        except TypeError as problem:
+            raise ValueError(f"a schedule of a swarm cannot be read: {problem}") from None
+        for card in found.cards:
+            if card.fault not in FAULTS:
+                raise ValueError(f"there is no fault {card.fault!r}; there are {', '.join(FAULTS)}")
+            if card.moment and card.moment not in MOMENTS:
+                raise ValueError(f"there is no moment {card.moment!r}; there are {', '.join(MOMENTS)}")
+        if found.layer not in LAYERS or found.workload not in WORKLOADS or not 1 <= found.nodes <= 9:
+            raise ValueError("a schedule of a swarm has a layer, a workload or a number of nodes that there is not")
+        return found
+
+
+def _with_tuples(value: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:
+    named = ((name, each) for name, each in value.items() if known is None or name in known)
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in named}
+
+
+_PLAIN = {each.name: each.default for each in fields(Card)}
+
+
+def save(scenario: Scenario, path: Path) -> None:
+    path.write_text(json.dumps(scenario.to_json(), indent=1) + "\n")
+
+
+def load(path: Path) -> Scenario:
+    """Raises ValueError, in words, and OSError."""
+    try:
+        return Scenario.from_json(json.loads(path.read_text()))
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"{path} is no JSON: {problem}") from None
+
+
+# Storms
+
+FAULTS: Mapping[str, str] = {
+    "cut": "links are cut: a side from the rest, both ways, one way, or one link",
+    "flap": "the links of a server are cut and healed four times",
+    "packets": "links lose packets, and are slow",
+    "lag": "the leader hears the other voters late, and clients at once",
+    "kill": "a server is killed; its disk keeps all",
+    "power": "a server loses power: what was not fsynced is lost, torn or reordered",
+    "inside": "a server dies inside an effect, just before a change of its disk",
+    "pause": "a server stands still",
+    "busy": "a server computes, and answers nobody meanwhile",
+    "disk": "a disk answers EIO, is full, or is slow at fsync",
+    "wall-clock": "a wall clock is set wrong, or runs at another rate",
+    "flip": "a bit of the log flips while its server is down",
+    "stop": "a server is stopped in order",
+}
+"""What a card can do, with what it means."""
+
+CLASSES = (*FAULTS, "clock-rates", "aimed", "quick")
+RARE = {"flip": 0.15}
+CLIENTS = ("c1", "c2")
+
+TEMPOS_HZ = (0.12, 0.4, 1.0)
+AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "disk", "packets", "stop")
+
+
+def draw(
+    seed: int,
+    layer: Layer = "node",
+    seconds: float = 60.0,
+    rate_hz: float = 50.0,
+    nodes: int = 0,
+    bug: str = "",
+    favoured: Sequence[str] = (),
+) -> Scenario:
+    """The scenario of a seed.  nodes: 0 = drawn.  favoured: classes of fault that are on more often."""
+    random = Random(f"{seed}/storm")
+    count = nodes or random.choice((3, 3, 5, 5))
+    on = [name for name in CLASSES if random.random() < (0.8 if name in favoured else RARE.get(name, 0.4))]
+    tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
+    small = random.random() < 0.5
+    slow_links = random.random() < 0.15
+    scenario = Scenario(
+        seed,
+        layer,
+        count,
+        bug,
+        workload=random.choice(("register", "register", "list", "repeated")),
+        seconds=seconds,
+        rate_hz=rate_hz,
+        op_timeout_s=random.choice((0.7, 2.0, 4.0)),
+        base_delay_s=0.01 if slow_links else 2e-4,
+        spread_s=0.02 if slow_links else 8e-4,
+        segment_bytes=1 << 12 if small else 1 << 15,
+        cached_bytes=1 << 10 if small else 1 << 13,
+        rates=tuple(round(random.uniform(0.9, 1.1), 3) for _ in range(count)) if "clock-rates" in on else (),
+        classes=tuple(on),
+    )
+    return replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
+
+
+def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[Card]:
+    kinds = [name for name in on if name in FAULTS] or ["kill"]
+    found, at_s = [], 1.0
+    while at_s < scenario.seconds - 1:
+        found.append(_card(random, random.choice(kinds), round(at_s, 3)))
+        at_s += random.expovariate(tempo_hz)
+    if "aimed" in on:
+        for _ in range(random.choice((3, 8, 15))):
+            fault = random.choice([kind for kind in AIMED if kind in kinds] or ["cut", "kill", "lag"])
+            card = _card(random, fault, round(random.uniform(0, scenario.seconds - 2), 3))
+            moment = random.choice(tuple(MOMENTS))
+            nth = random.choice((1, 1, 2, 5, 20)) if moment in ("appended", "fsync") else random.choice((1, 1, 1, 2))
+            delay_s = random.choice((0.0, 0.002, 0.02)) * random.random()
+            who = random.choice(("it", "it", "it", card.who))
+            found.append(replace(card, moment=moment, nth=nth, delay_s=round(delay_s, 5), who=who))
+    return sorted(found, key=lambda card: (card.at_s, card.fault))
+
+
+def _card(random: Random, fault: str, at_s: float) -> Card:
+    who = random.choice(("leader", "leader", f"any:{random.randrange(5)}", f"follower:{random.randrange(4)}"))
+    card = Card(fault, who, at_s, round(random.uniform(0.5, 8), 2))
+    match fault:
+        case "cut":
+            others = [f"any:{n}" for n in range(5) if random.random() < 0.4]
+            clients = random.choice(((), ("c1",), ("c1", "c2")))
+            how = random.choice(("both", "both", "both", "in", "out", "one link"))
+            return replace(card, with_=(*random.choice(((), others)), *clients), how=how)
+        case "packets":
+            how = f"{random.choice((0, 0.05, 0.3))} {random.choice((0, 0.01, 0.1))} {random.choice((0, 0.02, 0.5))}"
+            return replace(card, how=how, size=random.randrange(1000))
+        case "lag":
+            return replace(
+                card, who="leader", for_s=round(random.uniform(3, 9), 2), size=round(random.uniform(1, 3.6), 2)
+            )
+        case "kill" | "stop":
+            return replace(card, for_s=round(random.choice((0.05, 0.5, 3.0)) * random.random(), 3))
+        case "power" | "inside":
+            kept: tuple[Kind, ...] = ("lose", "torn", "reorder", "keep")
+            how = random.choice(kept[:3] if fault == "power" else kept)
+            for_s = random.choice((0.05, 0.5, 3.0)) * random.random()
+            return replace(card, how=how, for_s=round(for_s, 3), size=random.randint(1, 12))
+        case "pause" | "busy":
+            return replace(card, for_s=round(random.choice((0.2, 2.0, 6.0)) * random.random(), 3))
+        case "disk":
+            how = random.choice(("write", "fsync", "open", "truncate", "full", "full", "slow", "slow"))
+            size = (
+                random.randint(0, 2000)
+                if how == "full"
+                else round(random.choice((0.05, 0.3, 2.5)) * random.random(), 3)
+            )
+            return replace(card, how=how, size=size, for_s=round(random.uniform(0.2, 4), 2))
+        case "wall-clock":
+            return replace(card, size=round(random.choice((0.3, 5, 60)) * random.uniform(-1, 1), 2))
+        case "flip":
+            return replace(card, size=random.randrange(1 << 16), for_s=0.5)
+    return card

@@ -1,0 +1,235 @@
+"""What must hold after every event.  A `Watch` sees the rows of all traces at once, as no voter does.
+
+The rows are those of `checkers.base.columns.TRACE_EVENTS`, as a voter writes them: after what they report is durable,
+before any message that depends on it leaves.  So no rule needs a clock, and none can blame a voter wrongly:
+
+    election safety       one leader, and one life of it, per epoch
+    vote once             no voter votes for two in one epoch, or forgets a vote
+    leader completeness   a new leader holds all that a former leader published as committed
+    log matching          two logs with the same end offset of the same epoch hold the same
+    committed prefix      everybody who publishes a mark holds the same below it
+    majority              a leader publishes a mark that a majority holds durably, and of its own epoch first
+    marks                 a mark never goes back within one life
+    reads                 a read is answered from at least what was published anywhere when it arrived
+    truncation            nothing below the own mark is cut
+    nobody stops          unless its disk failed
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+FOUND_MAX = 20
+
+
+class Watched(Protocol):
+    """A voter, as the watch sees it.  lives: how often it was started.  may_stop: its disk fails."""
+
+    name: str
+    lives: int
+    may_stop: bool
+
+    @property
+    def flushed(self) -> int: ...
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """(epoch, offset) of the end of its log."""
+        ...
+
+    def prefix(self, offset: int) -> int | None:
+        """Identifies all entries below this offset; None if it is not the end of one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A rule that did not hold: when, by which rule, and what happened.  role: of the voter then."""
+
+    time_s: float
+    rule: str
+    what: str
+    role: str = ""
+
+
+class Watch:
+    """count: of voters.  voters: set once they are made.  now: the time.  met: called at each moment that a card may be
+    aimed at, with its name and the voter.  note: takes every row as text."""
+
+    def __init__(
+        self,
+        count: int,
+        now: Callable[[], float],
+        met: Callable[[str, Watched], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.found: list[Found] = []
+        self.transitions: Counter[tuple[str, str]] = Counter()
+        self.rows = 0
+        self.committed = 0
+        self.roles: dict[str, str] = {}
+        self.voters: Sequence[Watched] = ()
+        self._majority = count // 2 + 1
+        self._now = now
+        self._met = met
+        self._note = note
+        self._leaders: dict[int, tuple[str, int]] = {}
+        self._votes: dict[tuple[str, int], str] = {}
+        self._marks: dict[str, int] = {}
+        self._at_mark: dict[int, int | None] = {}
+        self._applied: dict[int, int | None] = {}
+        self._written: dict[tuple[int, int], int | None] = {}
+        self._led_from: dict[str, tuple[int, int]] = {}
+        self._published: dict[int, int] = {}
+
+    def violated(self, rule: str, what: str, role: str = "") -> None:
+        if len(self.found) < FOUND_MAX:
+            self.found.append(Found(round(self._now(), 6), rule, what, role))
+
+    def row(
+        self,
+        voter: Watched,
+        event: str,
+        epoch: int,
+        offset: int | None,
+        hash_: int | None,
+        peer: str | None,
+        role: str | None,
+        detail: str | None,
+    ) -> None:
+        """A voter has written a row of its trace."""
+        self.rows += 1
+        self._note(f"{self._now():.9f} {voter.name} {event} {epoch} {offset} {hash_} {peer} {role} {detail}\n")
+        rule = _RULES.get(event)
+        if rule is not None:
+            rule(self, voter, epoch, offset or 0, hash_, peer, role or "", detail or "")
+
+    def leads(self, voter: Watched) -> bool:
+        return voter.name in self._led_from
+
+    def has_committed(self, voter: Watched) -> bool:
+        """Whether a leader has committed something of its own epoch."""
+        led = self._led_from.get(voter.name)
+        return led is not None and led[0] in self._published
+
+    # One method per event
+
+    def _appended(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
+        prefix = voter.prefix(offset)
+        if self._written.setdefault((offset, epoch), prefix) != prefix:
+            self._violated("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
+        self._met("appended", voter)
+
+    def _truncated(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
+        if offset < self._marks.get(voter.name, 0):
+            what = f"{voter.name} cuts its log to {offset}, its mark is {self._marks[voter.name]}"
+            self._violated("truncation below the own mark", voter, what)
+        self._met("truncated", voter)
+
+    def _high_watermark(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
+        name = voter.name
+        if offset < self._marks.get(name, 0):
+            self._violated("a mark goes back", voter, f"{name}: from {self._marks[name]} to {offset}")
+        self._marks[name] = offset
+        if hash_ is None:
+            self._violated("a mark where no entry ends", voter, f"{name}: {offset}")
+        elif self._at_mark.setdefault(offset, hash_) != hash_:
+            self._violated("committed prefixes differ", voter, f"{name}: another prefix up to {offset}")
+        led = self._led_from.get(name)
+        if led is not None and led[0] == epoch:
+            if offset <= led[1]:
+                what = f"{name} commits up to {offset}, its epoch {epoch} begins at {led[1]}"
+                self._violated("an earlier epoch is committed by count", voter, what)
+            holders = [v for v in self.voters if v.flushed >= offset and v.prefix(offset) == hash_]
+            if len(holders) < self._majority:
+                what = f"{name} commits up to {offset} of epoch {epoch}, held by {len(holders)} of {len(self.voters)}"
+                self._violated("a mark without a majority", voter, what)
+            if epoch not in self._published:
+                self._met("first-commit", voter)
+            self._published[epoch] = offset
+        self.committed = max(self.committed, offset)
+
+    def _apply(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
+        if self._applied.setdefault(offset, hash_) != hash_:
+            self._violated("applied states differ", voter, f"{voter.name} at {offset}")
+
+    def _vote(self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, *_: object) -> None:
+        earlier = self._votes.get((voter.name, epoch))
+        if peer is not None and earlier not in (None, peer):
+            self._violated("voted twice in one epoch", voter, f"{voter.name} epoch {epoch}: {earlier}, then {peer}")
+        self._file(voter, epoch, offset, hash_, peer)
+        self._met("vote", voter)
+
+    def _file(self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, *_: object) -> None:
+        earlier = self._votes.get((voter.name, epoch))
+        if earlier is not None and peer is None:
+            self._violated("vote not kept", voter, f"{voter.name} forgets that it voted for {earlier} in epoch {epoch}")
+        if peer is not None:
+            self._votes[voter.name, epoch] = peer
+
+    def _role(
+        self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, role: str, detail: str
+    ) -> None:
+        name = voter.name
+        before = self.roles.get(name, "dead")
+        self.transitions[before, role] += 1
+        self.roles[name] = role
+        self._led_from.pop(name, None)
+        if role == "leader":
+            who = (name, voter.lives)
+            if self._leaders.setdefault(epoch, who) != who:
+                self._violated("two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}")
+            self._led_from[name] = (epoch, offset)
+            needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
+            if needed and voter.prefix(needed) != self._at_mark.get(needed):
+                what = f"{name} leads epoch {epoch} without what is committed up to {needed}"
+                self._violated("committed entry lost", voter, what)
+        if moment := _MOMENT_OF.get(role):
+            self._met(moment, voter)
+
+    def _start(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
+        self._marks.pop(voter.name, None)
+        self._led_from.pop(voter.name, None)
+        self.roles[voter.name] = "dead"
+        self._met("started", voter)
+
+    def _fatal(
+        self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, role: str, detail: str
+    ) -> None:
+        if not voter.may_stop:
+            self._violated("a voter stops", voter, f"{voter.name}: {detail}")
+
+    def _violated(self, rule: str, voter: Watched, what: str) -> None:
+        self.violated(rule, what, self.roles.get(voter.name, ""))
+
+    # What clients see
+
+    def answered_read(self, voter: Watched, mark: int, owed: int) -> None:
+        """A read that arrived when `owed` was published is answered from what lies below `mark`."""
+        if mark < owed:
+            what = f"{voter.name} answers from below {mark}; {owed} was committed when the read arrived"
+            self._violated("stale read", voter, what)
+
+
+_MOMENT_OF = {
+    "candidate": "campaign",
+    "prospective": "campaign",
+    "leader": "elected",
+    "follower": "followed",
+    "resigned": "resigned",
+}
+
+_RULES: dict[str, Callable[..., None]] = {
+    "append": Watch._appended,
+    "truncate": Watch._truncated,
+    "high-watermark": Watch._high_watermark,
+    "applied": Watch._apply,
+    "vote": Watch._vote,
+    "quorum-state": Watch._file,
+    "role": Watch._role,
+    "start": Watch._start,
+    "fatal": Watch._fatal,
+}

@@ -1,0 +1,522 @@
+"""Plays a scenario: boots the voters, lets clients ask, plays the cards, heals, and demands progress.
+
+    set-up   objects are made, within SET_UP_S
+    main     clients ask, cards are played
+    calm     everything is healed and every server runs: within CALM_S each object takes a write and is read, and all
+             logs agree.  Servers whose disk was damaged may be missing, as long as a majority is left
+
+Everything is decided by the scenario: the same one gives the same rows, operations and verdict, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import gc
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from checkers.base.history import Type
+from harness.campaign.swarm.clients import Asked, Client, History
+from harness.campaign.swarm.judging import judge
+from harness.campaign.swarm.scenario import CLIENTS, Card, Scenario
+from harness.campaign.swarm.voters import CoreVoter, NodeVoter, Operation, Voter
+from harness.campaign.swarm.watch import Found, Watch, Watched
+from simulation.loop import OWNER, Killed, Process, SimulatedLoop
+from simulation.machine import Machine, stderr_of_each_process
+from simulation.network import Impairment, Link, Network
+
+SET_UP_S, CALM_S = 30.0, 25.0
+LOOK_S = 0.1
+
+
+@dataclass(slots=True)
+class Played:
+    """How a scenario went.  digest: of every row and operation.  faults: (fault, role, phase) -> how often it struck.
+
+    struck: the kinds of fault until the first violation, in order.  calm_s: how long the healed system took; -1: it
+    did not recover."""
+
+    scenario: Scenario
+    found: list[Found]
+    digest: str
+    simulated_s: float
+    cpu_s: float
+    operations: int
+    ok: int
+    rows: int
+    epochs: int
+    calm_s: float
+    moments: dict[str, int]
+    transitions: dict[tuple[str, str], int]
+    faults: dict[tuple[str, str, str], int]
+    struck: tuple[str, ...]
+
+    @property
+    def signature(self) -> str:
+        """What stands for the cause, as far as it can be seen from outside: the first rule that did not hold, the role
+        of the voter, and the layer."""
+        if not self.found:
+            return ""
+        first = self.found[0]
+        return f"{first.rule}; {first.role or 'clients'}; {self.scenario.layer}"
+
+
+def play(scenario: Scenario) -> Played:
+    """Play it to its end."""
+    began_s = time.process_time()
+    with _quiet():
+        world = World(scenario)
+        world.loop.run(world.main())
+        for problem in world.problems:  # the clients are ours: a mistake of them is no answer of the system
+            raise problem.get("exception") or RuntimeError(problem["message"])
+        judge(scenario, world.history, world.voters, world.watch)
+    for asked in world.history.asked:
+        world.note(repr(asked.row()))
+    first_s = world.watch.found[0].time_s if world.watch.found else float("inf")
+    return Played(
+        scenario=scenario,
+        found=world.watch.found,
+        digest=world.digest.hexdigest(),
+        simulated_s=world.loop.time(),
+        cpu_s=time.process_time() - began_s,
+        operations=len(world.history.asked),
+        ok=sum(asked.type is Type.OK for asked in world.history.asked),
+        rows=world.watch.rows,
+        epochs=max((voter.epoch for voter in world.voters), default=0),
+        calm_s=world.calm_s,
+        moments=dict(world.moments),
+        transitions=dict(world.watch.transitions),
+        faults=dict(world.struck),
+        struck=tuple(dict.fromkeys(kind for at_s, kind in world.kinds if at_s <= first_s)),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What nodes print and log goes to their machines, or nowhere.  Garbage is collected afterwards, in one go: while a
+    scenario is played that would cost a sixth of its time."""
+    before, collects = logging.root.manager.disable, gc.isenabled()
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    try:
+        with stderr_of_each_process():
+            yield
+    finally:
+        logging.disable(before)
+        if collects:
+            gc.enable()
+
+
+@dataclass(slots=True)
+class _Armed:
+    """A card that waits for a moment, and how often it was met since then."""
+
+    card: Card
+    met: int = 0
+
+
+class World:
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.loop = SimulatedLoop()
+        random = Random(f"{scenario.seed}/network")
+        self.network = Network(self.loop, random, scenario.base_delay_s, scenario.spread_s)
+        self.digest = hashlib.blake2b(digest_size=12)
+        self.watch = Watch(scenario.nodes, self.loop.time, self._met, self.note)
+        self.voters: list[Voter] = []
+        kind = CoreVoter if scenario.layer == "core" else NodeVoter
+        names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
+        for number, name in enumerate(names, 1):
+            machine = Machine(name, self.loop, self.network, scenario.seed)
+            voter = kind(number, scenario, machine, self.network, self.watch)
+            voter.on_first_fetch = lambda voter: self._met("first-fetch", voter)
+            machine.on_operation = self._operation_of(voter)
+            self.voters.append(voter)
+        self.watch.voters = self.voters
+        self.history = History()
+        self.problems: list[dict[str, Any]] = []
+        self.hosts = [Process(name) for name in CLIENTS]
+        for host in self.hosts:
+            host.on_exception = self.problems.append
+        self.clients = [
+            Client(number, scenario, self.hosts, self.network, self.history, self.best, names)
+            for number in range(scenario.processes)
+        ]
+        self.moments: Counter[str] = Counter()
+        self.struck: Counter[tuple[str, str, str]] = Counter()
+        self.kinds: list[tuple[float, str]] = []
+        self.calm_s = -1.0
+        self._nobody = contextvars.Context()
+        self._armed: list[_Armed] = []
+        self._cuts: dict[int, frozenset[Link]] = {}
+        self._impairments: dict[int, dict[Link, Impairment]] = {}
+        self._slow: dict[str, float] = {}
+        self._lost_power: dict[str, str] = {}
+        self._damaged: set[str] = set()
+        self._storm = False
+        self._numbers = 0
+
+    def note(self, line: str) -> None:
+        self.digest.update(line.encode())
+
+    # Phases
+
+    async def main(self) -> None:
+        try:
+            for voter in self.voters:
+                voter.start()
+            if not await self._every_object([("create",)], SET_UP_S):
+                self.watch.violated("no progress", f"no object could be made within {SET_UP_S:g} s of the first start")
+                return
+            await self._main_phase()
+            await self._calm()
+        finally:
+            self._storm = False
+            for voter in self.voters:
+                voter.machine.kill()
+            for host in self.hosts:
+                self.loop.kill(host)
+
+    async def _main_phase(self) -> None:
+        began_s = self.loop.time()
+        until_s = began_s + self.scenario.seconds
+        self._storm = True
+        for card in self.scenario.cards:
+            arm = self._arm if card.moment else self._strike
+            self._at(began_s + card.at_s, arm, card)
+        for client in self.clients:
+            client.run(until_s)
+        await asyncio.sleep(until_s - self.loop.time())
+        self._storm = False
+        self._armed.clear()
+        while not all(client.done for client in self.clients):  # noqa: ASYNC110 - a look costs nothing here
+            await asyncio.sleep(LOOK_S)
+
+    async def _calm(self) -> None:
+        self._heal()
+        began_s = self.loop.time()
+        change = {"register": "write", "repeated": "write", "list": "append"}[self.scenario.workload]
+        moved = await self._every_object([(change,), ("read",)], CALM_S)
+        while moved and not self._agree() and self.loop.time() < began_s + CALM_S:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        if not moved or not self._agree():
+            states = ", ".join(f"{v.name} {v.role} {v.epoch} {v.end[1]} {v.mark}" for v in self.voters)
+            what = "an object takes no write or read" if not moved else "the logs do not agree"
+            self.watch.violated("no progress", f"{what} {CALM_S:g} s after all was healed: {states}")
+        else:
+            self.calm_s = round(self.loop.time() - began_s, 3)
+
+    def _agree(self) -> bool:
+        need = [voter for voter in self.voters if voter.name not in self._damaged]
+        caught_up = [voter.alive and voter.mark >= self.watch.committed for voter in need]
+        return all(caught_up) and len(caught_up) > self.scenario.nodes // 2
+
+    async def _every_object(self, functions: Sequence[tuple[str]], limit_s: float) -> bool:
+        """Ask for these functions of every object, one after another and again until each was answered."""
+        until_s = self.loop.time() + limit_s
+        followers = [client for number, client in enumerate(self.clients) if number % 4 < 2]
+
+        async def each(number: int, key: str) -> bool:
+            client = followers[number % len(followers)]
+            for (function,) in functions:
+                while self.loop.time() < until_s:
+                    value = None
+                    if function not in ("read", "create"):
+                        self._numbers += 1
+                        repeats = self.scenario.workload == "repeated"
+                        value = self._numbers % 3 if repeats else 900_000_000 + self._numbers
+                    if (await self._asked(client, (function, key, value))).type is Type.OK:
+                        break
+                else:
+                    return False
+            return True
+
+        by_client: list[list[tuple[int, str]]] = [[] for _ in followers]
+        for number in range(self.scenario.keys):
+            by_client[number % len(followers)].append((number, f"k{number}"))
+
+        async def in_turn(wanted: list[tuple[int, str]]) -> bool:
+            return all([await each(number, key) for number, key in wanted])
+
+        return all(await asyncio.gather(*(in_turn(wanted) for wanted in by_client)))
+
+    async def _asked(self, client: Client, operation: Operation) -> Asked:
+        answer: asyncio.Future[Asked] = self.loop.create_future()
+        client.ask(operation, answer.set_result)
+        return await answer
+
+    # Who is who
+
+    def best(self) -> Voter | None:
+        """The living leader of the highest epoch."""
+        leaders = [voter for voter in self.voters if voter.role == "leader"]
+        return max(leaders, key=lambda voter: voter.epoch, default=None)
+
+    def _who(self, role: str, it: Voter | None) -> Voter | None:
+        name, _, number = role.partition(":")
+        if name == "it":
+            return it
+        if name == "any":
+            return self.voters[int(number) % len(self.voters)]
+        leader = self.best()
+        if name == "leader" or leader is None:
+            return leader
+        others = [voter for voter in self.voters if voter is not leader]
+        return others[int(number) % len(others)] if others else None
+
+    def _phase(self) -> str:
+        leader = self.best()
+        if leader is None:
+            return "no leader"
+        return "steady" if self.watch.has_committed(leader) else "new leader"
+
+    # Cards
+
+    def _at(self, when_s: float, action: Callable[..., object], *arguments: Any) -> None:
+        """The world acts outside of every process."""
+        self.loop.call_at(when_s, action, *arguments, context=self._nobody)
+
+    def _later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
+        self._at(self.loop.time() + seconds, action, *arguments)
+
+    def _arm(self, card: Card) -> None:
+        if self._storm:
+            self._armed.append(_Armed(card))
+
+    def _met(self, moment: str, voter: Watched) -> None:
+        self.moments[moment] += 1
+        if not self._armed:
+            return
+        it = next(each for each in self.voters if each is voter)
+        for armed in [each for each in self._armed if each.card.moment == moment]:
+            armed.met += 1
+            if armed.met == armed.card.nth:
+                self._armed.remove(armed)
+                if armed.card.delay_s:
+                    self._later(armed.card.delay_s, self._strike, armed.card, it)
+                else:
+                    self._strike(armed.card, it)
+        owner = OWNER.get()
+        if owner is not None and owner is not it.machine.process and owner.host == voter.name:
+            raise Killed  # a card has struck the very process that came to this moment: it gets no further
+
+    def _strike(self, card: Card, it: Voter | None = None) -> None:
+        if not self._storm:
+            return
+        victim = self._who(card.who, it)
+        if victim is None:
+            return
+        phase, role = self._phase(), victim.role
+        if _DO[card.fault](self, card, victim):
+            self.struck[card.fault, role, phase] += 1
+            self.kinds.append((self.loop.time(), card.fault))
+
+    def _again(self, voter: Voter) -> None:
+        if not voter.alive:
+            kind = self._lost_power.pop(voter.name, "")
+            if kind:
+                self._crash_disk(voter, kind, voter.lives)
+            voter.start()
+
+    def _crash_disk(self, voter: Voter, kind: str, seed: int) -> None:
+        random = Random(f"{self.scenario.seed}/{voter.name}/{seed}")
+        voter.machine.lose_power(kind, random)  # type: ignore[arg-type]
+        voter.power_lost(kind, random)
+
+    # Links
+
+    def _hold(self, card: Card, links: Sequence[Link], for_s: float) -> bool:
+        if not links:
+            return False
+        self._numbers += 1
+        number = self._numbers
+        self._cuts[number] = frozenset(links)
+        self._apply_cuts()
+        self._later(for_s, self._release, number)
+        return True
+
+    def _release(self, number: int) -> None:
+        self._cuts.pop(number, None)
+        self._impairments.pop(number, None)
+        self._apply_cuts()
+        self._apply_impairments()
+
+    def _apply_cuts(self) -> None:
+        self.network.cut(frozenset().union(*self._cuts.values()))
+
+    def _apply_impairments(self) -> None:
+        self.network.impaired = {link: how for links in self._impairments.values() for link, how in links.items()}
+
+    def _names(self) -> list[str]:
+        return [*(voter.name for voter in self.voters), *CLIENTS]
+
+    def _cut(self, card: Card, victim: Voter) -> bool:
+        side = {victim.name}
+        for other in card.with_:
+            found = None if other in CLIENTS else self._who(other, None)
+            side.add(found.name if found is not None else other if other in CLIENTS else victim.name)
+        rest = [name for name in self._names() if name not in side]
+        out = [(a, b) for a in sorted(side) for b in rest]
+        into = [(b, a) for a in sorted(side) for b in rest]
+        links = {"in": into, "out": out, "one link": into[:1]}.get(card.how, [*out, *into])
+        return self._hold(card, links, card.for_s)
+
+    def _flap(self, card: Card, victim: Voter) -> bool:
+        rest = [name for name in self._names() if name != victim.name]
+        links = [link for other in rest for link in ((victim.name, other), (other, victim.name))]
+        for turn in range(4):
+            self._later(turn * card.for_s / 4, self._hold, card, links, card.for_s / 8)
+        return True
+
+    def _packets(self, card: Card, victim: Voter) -> bool:
+        loss, delay_s, jitter_s = map(float, card.how.split())
+        random, names = Random(card.size), self._names()
+        links = [(a, b) for a in names for b in names if a != b and random.random() < 0.5]
+        return self._impair(card, dict.fromkeys(links, Impairment(loss, delay_s, jitter_s)))
+
+    def _lag(self, card: Card, victim: Voter) -> bool:
+        how = Impairment(0.0, card.size, 0.1)
+        others = [voter.name for voter in self.voters if voter is not victim]
+        return self._impair(card, {(other, victim.name): how for other in others})
+
+    def _impair(self, card: Card, links: dict[Link, Impairment]) -> bool:
+        self._numbers += 1
+        self._impairments[self._numbers] = links
+        self._apply_impairments()
+        self._later(card.for_s, self._release, self._numbers)
+        return bool(links)
+
+    # Processes
+
+    def _kill(self, card: Card, victim: Voter) -> bool:
+        if not victim.alive:
+            return False
+        victim.machine.kill()
+        self._later(card.for_s, self._again, victim)
+        return True
+
+    def _power(self, card: Card, victim: Voter) -> bool:
+        if not victim.alive:
+            return False
+        self._crash_disk(victim, card.how, int(card.size))
+        self._later(card.for_s, self._again, victim)
+        return True
+
+    def _inside(self, card: Card, victim: Voter) -> bool:
+        if not victim.alive:
+            return False
+        victim.machine.kill_at_change(int(card.size))
+        self._lost_power[victim.name] = card.how
+        self._later(1.0, self._kill_at_last, victim, victim.lives)
+        self._later(1.0 + card.for_s, self._again, victim)
+        return True
+
+    def _kill_at_last(self, victim: Voter, life: int) -> None:
+        if victim.lives == life:
+            victim.machine.kill()
+
+    def _pause(self, card: Card, victim: Voter) -> bool:
+        victim.machine.pause()
+        self._later(card.for_s, victim.machine.resume)
+        return victim.alive
+
+    def _busy(self, card: Card, victim: Voter) -> bool:
+        if victim.machine.process is not None:
+            self.loop.occupy(victim.machine.process, card.for_s)
+        return victim.alive
+
+    def _stop(self, card: Card, victim: Voter) -> bool:
+        if not victim.alive:
+            return False
+        victim.machine.terminate()
+        self._later(1.5, self._kill_at_last, victim, victim.lives)
+        self._later(1.5 + card.for_s, self._again, victim)
+        return True
+
+    # Disks and clocks
+
+    def _operation_of(self, voter: Voter) -> Callable[[str, str], None]:
+        def operation(verb: str, path: str) -> None:
+            if verb == "fsync":
+                self._met("fsync", voter)
+                if (slow_s := self._slow.get(voter.name)) and voter.machine.process is not None:
+                    self.loop.occupy(voter.machine.process, slow_s)
+
+        return operation
+
+    def _disk(self, card: Card, victim: Voter) -> bool:
+        if not victim.alive:
+            return False
+        disk = victim.machine.disk
+        if card.how == "slow":
+            self._slow[victim.name] = card.size
+        elif card.how == "full":
+            victim.may_stop = True
+            disk.capacity_bytes = sum(map(len, disk.files().values())) + int(card.size)
+            if self.scenario.layer == "core":
+                disk.failing = {"write": errno.ENOSPC}
+        else:
+            victim.may_stop = True
+            disk.failing = {card.how: errno.EIO}
+        self._later(card.for_s, self._mend, victim)
+        return True
+
+    def _mend(self, victim: Voter) -> None:
+        disk = victim.machine.disk
+        disk.failing, disk.capacity_bytes = {}, None
+        self._slow.pop(victim.name, None)
+        victim.may_stop = victim.name in self._damaged
+        self._again(victim)
+
+    def _wall_clock(self, card: Card, victim: Voter) -> bool:
+        victim.machine.set_wall_clock(card.size, 1.0)
+        self._later(card.for_s, victim.machine.set_wall_clock, 0.0, 1.0)
+        return True
+
+    def _flip(self, card: Card, victim: Voter) -> bool:
+        most = (self.scenario.nodes - 1) // 2
+        if not victim.alive or len(self._damaged | {victim.name}) > most:
+            return False
+        victim.machine.kill()
+        if victim.flip(int(card.size)):
+            self._damaged.add(victim.name)
+            victim.may_stop = True
+        self._later(card.for_s, self._again, victim)
+        return victim.name in self._damaged
+
+    def _heal(self) -> None:
+        self._cuts.clear()
+        self._impairments.clear()
+        self._apply_cuts()
+        self._apply_impairments()
+        for voter in self.voters:
+            voter.machine.kill_at_change(0)
+            voter.machine.set_wall_clock(0.0, 1.0)
+            voter.machine.resume()
+            self._mend(voter)
+
+
+_DO: dict[str, Callable[[World, Card, Voter], bool]] = {
+    "cut": World._cut,
+    "flap": World._flap,
+    "packets": World._packets,
+    "lag": World._lag,
+    "kill": World._kill,
+    "power": World._power,
+    "inside": World._inside,
+    "pause": World._pause,
+    "busy": World._busy,
+    "disk": World._disk,
+    "wall-clock": World._wall_clock,
+    "flip": World._flip,
+    "stop": World._stop,
+}

@@ -1,0 +1,180 @@
+"""Each rule of the watch, and of what is judged at the end, is broken on purpose; what looks like it is not blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from checkers.base.history import Type
+from harness.campaign.swarm.clients import Asked, History
+from harness.campaign.swarm.judging import judge
+from harness.campaign.swarm.scenario import Scenario
+from harness.campaign.swarm.watch import Watch
+
+
+class Log:
+    """A voter whose log holds what a test says.  hashes: end offset -> what identifies the prefix."""
+
+    def __init__(self, name: str, flushed: int = 0, hashes: dict[int, int] | None = None) -> None:
+        self.name, self.lives, self.may_stop = name, 1, False
+        self.flushed = flushed
+        self.hashes = {0: 0, **(hashes or {})}
+        self.end = (1, max(self.hashes))
+        self.mark = max(self.hashes)
+        self.written: list[tuple[tuple[int, int], str, int | str | None]] = []
+
+    def prefix(self, offset: int) -> int | None:
+        return self.hashes.get(offset)
+
+    def changes(self, end_offset: int) -> Iterator[tuple[tuple[int, int], str, int | str | None]]:
+        return iter(self.written)
+
+
+def rows(*said: tuple[Log, str, int, dict[str, Any]], voters: tuple[Log, ...] = ()) -> list[str]:
+    """The rules that were broken by these rows: (voter, event, epoch, other columns)."""
+    watch = Watch(len(voters) or 3, lambda: 0.0, lambda moment, voter: None, lambda line: None)
+    watch.voters = voters
+    for voter, event, epoch, rest in said:
+        columns = [rest.get(name) for name in ("offset", "hash", "peer", "role", "detail")]
+        watch.row(voter, event, epoch, *columns)
+    return [found.rule for found in watch.found]
+
+
+A, B, C = Log("a"), Log("b"), Log("c")
+LEADS: dict[str, Any] = {"role": "leader", "offset": 0}
+
+
+def test_two_leaders_in_one_epoch() -> None:
+    assert rows((A, "role", 1, LEADS), (B, "role", 1, LEADS)) == ["two leaders in one epoch"]
+    assert rows((A, "role", 1, LEADS), (B, "role", 2, LEADS)) == []
+
+
+def test_one_leader_in_two_lives() -> None:
+    again = Log("a")
+    again.lives = 2
+    assert rows((A, "role", 1, LEADS), (again, "role", 1, LEADS)) == ["two leaders in one epoch"]
+
+
+def test_two_votes_and_a_vote_that_is_forgotten() -> None:
+    for_b, for_c, for_nobody = {"peer": "b"}, {"peer": "c"}, {"peer": None}
+    assert rows((A, "vote", 1, for_b), (A, "vote", 1, for_c)) == ["voted twice in one epoch"]
+    assert rows((A, "vote", 1, for_b), (A, "quorum-state", 1, for_nobody)) == ["vote not kept"]
+    assert rows((A, "vote", 1, for_b), (A, "vote", 2, for_c), (A, "vote", 2, for_c)) == []
+
+
+def test_a_mark_that_goes_back_but_not_over_a_restart() -> None:
+    log = Log("a", hashes={5: 55, 3: 33})
+    five, three = {"offset": 5, "hash": 55}, {"offset": 3, "hash": 33}
+    assert rows((log, "high-watermark", 1, five), (log, "high-watermark", 1, three)) == ["a mark goes back"]
+    started = (log, "start", 1, {"offset": 5, "hash": 55})
+    assert rows((log, "high-watermark", 1, five), started, (log, "high-watermark", 1, three)) == []
+
+
+def test_committed_prefixes_differ_and_a_mark_inside_an_entry() -> None:
+    five, other = {"offset": 5, "hash": 55}, {"offset": 5, "hash": 56}
+    assert rows((A, "high-watermark", 1, five), (B, "high-watermark", 1, other)) == ["committed prefixes differ"]
+    assert rows((A, "high-watermark", 1, {"offset": 5, "hash": None})) == ["a mark where no entry ends"]
+
+
+@pytest.mark.parametrize(("flushed", "broken"), [(5, []), (4, ["a mark without a majority"])])
+def test_a_leader_commits_what_a_majority_holds_durably(flushed: int, broken: list[str]) -> None:
+    leader, other, third = Log("a", 5, {5: 55}), Log("b", flushed, {5: 55}), Log("c", 5, {5: 77})
+    said = [(leader, "role", 1, LEADS), (leader, "high-watermark", 1, {"offset": 5, "hash": 55})]
+    assert rows(*said, voters=(leader, other, third)) == broken
+
+
+def test_a_leader_commits_its_own_epoch_first() -> None:
+    logs = tuple(Log(name, 5, {5: 55}) for name in "abc")
+    leads = (logs[0], "role", 2, {"role": "leader", "offset": 5})
+    commits = (logs[0], "high-watermark", 2, {"offset": 5, "hash": 55})
+    assert rows(leads, commits, voters=logs) == ["an earlier epoch is committed by count"]
+
+
+def test_a_leader_without_what_is_committed() -> None:
+    logs = tuple(Log(name, 5, {5: 55}) for name in "ab")
+    late = Log("c", 3, {3: 33})
+    commits = (logs[0], "high-watermark", 1, {"offset": 5, "hash": 55})
+    said = [(logs[0], "role", 1, LEADS), commits, (late, "role", 2, {"role": "leader", "offset": 3})]
+    assert rows(*said, voters=(*logs, late)) == ["committed entry lost"]
+
+
+def test_logs_differ_below_an_equal_epoch() -> None:
+    one, other = Log("a", hashes={5: 55}), Log("b", hashes={5: 56})
+    assert rows((one, "append", 1, {"offset": 5}), (other, "append", 1, {"offset": 5})) == [
+        "logs differ below an equal epoch"
+    ]
+    assert rows((one, "append", 1, {"offset": 5}), (other, "append", 2, {"offset": 5})) == []
+
+
+def test_states_differ_and_a_cut_below_the_mark() -> None:
+    assert rows((A, "applied", 1, {"offset": 3, "hash": 1}), (B, "applied", 1, {"offset": 3, "hash": 2})) == [
+        "applied states differ"
+    ]
+    log = Log("a", hashes={5: 55})
+    assert rows((log, "high-watermark", 1, {"offset": 5, "hash": 55}), (log, "truncate", 2, {"offset": 4})) == [
+        "truncation below the own mark"
+    ]
+
+
+def test_a_voter_stops_unless_its_disk_failed() -> None:
+    sick = Log("b")
+    sick.may_stop = True
+    assert rows((A, "fatal", 1, {"detail": "two leaders"}), (sick, "fatal", 1, {"detail": "EIO"})) == ["a voter stops"]
+
+
+# The end
+
+
+def judged(workload: str, log: list[tuple[int, str, int | str | None]], *asked: Asked) -> list[str]:
+    best = Log("a", hashes={len(log): 1})
+    best.written = [((at, 0), key, value) for at, key, value in log]
+    history = History()
+    history.asked = list(asked)
+    watch = Watch(1, lambda: 0.0, lambda moment, voter: None, lambda line: None)
+    judge(Scenario(1, workload=workload), history, [best], watch)  # type: ignore[list-item]
+    return [found.rule for found in watch.found]
+
+
+def did(function: str, value: int | None, began: int, ended: int, type_: Type = Type.OK, got: Any = None) -> Asked:
+    return Asked(0, function, "k", value, began, 0.0, "a", ended, 0.0, type_, got)
+
+
+LOG: list[tuple[int, str, int | str | None]] = [(0, "k", 1), (1, "k", 2)]
+WROTE = (did("write", 1, 0, 1), did("write", 2, 2, 3))
+
+BROKEN: dict[str, Callable[[], list[str]]] = {
+    "lost write": lambda: judged("register", LOG, *WROTE, did("write", 3, 4, 5)),
+    "failed write in the log": lambda: judged("register", LOG, WROTE[0], did("write", 2, 2, 3, Type.FAIL)),
+    "write in the log twice": lambda: judged("register", [*LOG, (2, "k", 1)], WROTE[1]),
+    "read of no committed value": lambda: judged("register", LOG, *WROTE, did("read", None, 4, 5, got=9)),
+    "not linearizable": lambda: judged("register", LOG, *WROTE, did("read", None, 4, 5, got=1)),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_what_is_judged_at_the_end(rule: str) -> None:
+    assert rule in BROKEN[rule]()
+
+
+def test_what_only_looks_wrong_is_not_blamed() -> None:
+    overlapping = did("read", None, 2, 5, got=1)
+    unknown = did("write", 3, 4, 5, Type.INFO)
+    assert judged("register", LOG, *WROTE, overlapping, unknown) == []
+
+
+def test_lists_are_read_as_a_whole() -> None:
+    log: list[tuple[int, str, int | str | None]] = [(0, "k", "1:0"), (1, "k", "1:0,2:0")]
+    appended = (did("append", 1, 0, 1), did("append", 2, 2, 3))
+    assert judged("list", log, *appended, did("read", None, 4, 5, got=(1, 2))) == []
+    assert judged("list", log, *appended, did("read", None, 4, 5, got=(1,))) == ["not linearizable"]
+    assert judged("list", log, *appended, did("read", None, 4, 5, got=(2, 1))) == ["read of no committed value"]
+
+
+def test_values_that_repeat_are_searched_for_an_order() -> None:
+    log: list[tuple[int, str, int | str | None]] = [(0, "k", 1), (1, "k", 2), (2, "k", 1)]
+    wrote = (did("write", 1, 0, 1), did("write", 2, 2, 3))
+    assert judged("repeated", log, *wrote, did("read", None, 4, 5, got=1)) == ["not linearizable"]
+    again = did("write", 1, 4, 7, Type.INFO)
+    assert judged("repeated", log, *wrote, again, did("read", None, 5, 6, got=1)) == []
