@@ -183,6 +183,20 @@ class SparkJudge:
                 answers.append(Judged(None, f"{named(task_of(item).part)}: {why}", 0.0))
         return answers
 
+    def run(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """function(item) of every item, each as a task; the nodes of a cluster must have the function's module.
+
+        Ctrl-C cancels the job and raises KeyboardInterrupt.  Raises SparkUnavailable, with the reason."""
+        from py4j.protocol import Py4JError
+
+        self.wait_until_started()
+        try:
+            return self._job(function, items, lambda _: None)
+        except JobFailed as problem:
+            raise SparkUnavailable(str(problem)) from problem
+        except (Py4JError, OSError) as problem:
+            raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
+
     def _job(self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None]) -> list[R]:
         return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max)
 

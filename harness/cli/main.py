@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, str] = {
     "nightly": "harness.cli.campaigns:nightly",
     "hunt": "harness.cli.campaigns:hunt_at_random",
     "hunt-bugs": "harness.cli.campaigns:hunt_bugs",
+    "swarm": "harness.cli.swarming:swarm",
     "find": "harness.cli.known_findings:find",
     "findings": "harness.cli.campaigns:findings",
     "completion": "harness.cli.machine:completion",

@@ -99,7 +99,7 @@ class Scenario:
         if value.get("format") != FORMAT:
             raise ValueError(f"no schedule of a swarm: its format is {value.get('format')!r}, not {FORMAT!r}")
         known = {each.name for each in fields(Scenario)}
-        if unknown := set(value) - known - {"format"}:
+        if unknown := set(value) - known - {"format", "expects"}:
             raise ValueError(f"a schedule of a swarm has no {', '.join(sorted(unknown))}")
         try:
             cards = tuple(Card(**_with_tuples(card)) for card in value.get("cards", ()))

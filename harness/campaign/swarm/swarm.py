@@ -1,0 +1,242 @@
+"""Runs a swarm: seeds on Spark, wave by wave; counts, coverage, and a small schedule of each kind of failure.
+
+The folder of a swarm:
+
+    rows/part-N.parquet      one row a seed (`work`)
+    findings/NAME.json       a schedule for each signature, shrunk; `krucible swarm --replay` plays it byte for byte
+    summary.json             counts by Spark SQL, coverage, and what was never met
+
+Seeds that are in the folder already are not played again, so a swarm that was broken off goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.spark.session import SparkJudge
+from harness.campaign.swarm.scenario import FAULTS, FORMAT, MOMENTS, Scenario, load
+from harness.campaign.swarm.shrinking import shrink, words
+from harness.campaign.swarm.work import FAILED, INVALID, TOO_LONG, VALID, SeedTask, run_task, tasks_of
+from harness.campaign.swarm.world import Played, play
+from system_under_test.kraft.raft.states import LEGAL
+
+PHASES = ("no leader", "new leader", "steady")
+ROLES = ("leader", "follower", "candidate", "prospective", "unattached", "resigned", "dead")
+SIGNATURES_MAX = 20
+
+_TEXT = pa.list_(pa.string())
+SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("seed", "nodes", "operations", "ok", "rows", "epochs")),
+        *((name, pa.float64()) for name in ("found_s", "simulated_s", "cpu_s", "calm_s")),
+        *((name, _TEXT) for name in ("classes", "struck")),
+        *(
+            (name, pa.string())
+            for name in (
+                *("layer", "workload", "bug", "revision", "python", "verdict", "signature", "rule", "what", "digest"),
+                *("moments", "transitions", "faults"),
+            )
+        ),
+    ]
+)
+"""Of the rows; moments, transitions and faults are JSON objects of counts."""
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What was met, and how often."""
+
+    moments: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for name in ("moments", "transitions", "faults"):
+            getattr(self, name).update(json.loads(row[name]))
+
+    def never_met(self) -> dict[str, list[str]]:
+        """Moments, transitions of the table of roles, and faults with roles, that no seed has met.
+
+        A fault that must find a living server cannot strike a dead one; of dead ones only links are cut."""
+        transitions = {f"{old} > {new}" for old, new in LEGAL if old != new}
+        faults = {f"{fault} / {role}" for fault in FAULTS for role in ROLES if role != "dead"}
+        met = {" / ".join(key.split(" / ")[:2]) for key in self.faults}
+        phases = {f"{fault} / {phase}" for fault in FAULTS for phase in PHASES}
+        met_in = {f"{key.split(' / ')[0]} / {key.split(' / ')[2]}" for key in self.faults}
+        return {
+            "moments": sorted(set(MOMENTS) - set(self.moments)),
+            "transitions": sorted(transitions - set(self.transitions)),
+            "faults and roles": sorted(faults - met),
+            "faults and phases": sorted(phases - met_in),
+        }
+
+
+@dataclass(slots=True)
+class Swarm:
+    """say: prints a line.  keep_on: also after the first failure."""
+
+    folder: Path
+    plain: SeedTask
+    say: Callable[[str], None]
+    each: int = 50
+    waves_of: int = 4
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    coverage: Coverage = field(default_factory=Coverage)
+
+    def run(self, seeds: Sequence[int], spark: SparkJudge, minutes: float, until_found: bool = False) -> None:
+        """Play the seeds that are not in the folder yet, until the time is up."""
+        self._take_up()
+        known = {(row["seed"], row["bug"]) for row in self.rows}
+        left = [seed for seed in seeds if (seed, self.plain.bug) not in known]
+        if len(left) < len(seeds):
+            self.say(f"goes on after {len(seeds) - len(left)} seeds in {self.folder}")
+        began_s, done = time.monotonic(), 0
+        while left and time.monotonic() - began_s < minutes * 60:
+            tasks = tasks_of(left[: self.each * self.waves_of], self.each, self.plain)
+            found = [row for rows in spark.run(run_task, tasks) for row in rows]
+            left, done = left[sum(len(task.seeds) for task in tasks) :], done + len(found)
+            self._keep(found)
+            self.say(self._progress(found, done, len(left), time.monotonic() - began_s))
+            if until_found and any(row["verdict"] == INVALID for row in found):
+                break
+
+    def _take_up(self) -> None:
+        for path in sorted((self.folder / "rows").glob("part-*.parquet")):
+            self._note(pq.read_table(path).to_pylist())
+
+    def _keep(self, rows: list[dict[str, Any]]) -> None:
+        folder = self.folder / "rows"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part-{len(list(folder.glob('part-*.parquet'))):05}.parquet"
+        partial = path.with_suffix(".partial")
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), partial)
+        partial.rename(path)
+        self._note(rows)
+
+    def _note(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            self.rows.append(row)
+            self.coverage.add(row)
+
+    def _progress(self, found: Sequence[Mapping[str, Any]], done: int, left: int, seconds: float) -> str:
+        verdicts = Counter(row["verdict"] for row in self.rows)
+        simulated_s, cpu_s = (sum(row[name] for row in found) for name in ("simulated_s", "cpu_s"))
+        never = self.coverage.never_met()
+        parts = [f"{len(self.rows)} seeds", *(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))]
+        parts += [f"{done / seconds:.1f} seeds/s", f"{simulated_s / max(cpu_s, 1e-9):.0f} simulated s a CPU s"]
+        parts += [f"never met: {sum(map(len, never.values()))} of coverage", f"{left} left"]
+        return "; ".join(parts)
+
+    # What failed
+
+    def failures(self) -> dict[str, list[dict[str, Any]]]:
+        """Signature -> the rows that have it, the quickest first."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows:
+            if row["verdict"] != VALID:
+                found.setdefault(row["signature"], []).append(row)
+        for rows in found.values():
+            rows.sort(key=lambda row: (row["found_s"], row["seed"]))
+        return dict(sorted(found.items()))
+
+    def keep_findings(self, plays_max: int) -> list[Path]:
+        """Shrink one failure of each signature, and keep its schedule."""
+        folder = self.folder / "findings"
+        kept = []
+        for signature, rows in list(self.failures().items())[:SIGNATURES_MAX]:
+            if rows[0]["verdict"] != INVALID:
+                continue
+            path = folder / f"{re.sub('[^a-z0-9]+', '-', signature.lower()).strip('-')}.json"
+            kept.append(path)
+            if path.exists():
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            self.say(f"{signature}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is made smaller")
+            original = play(self.plain.scenario(rows[0]["seed"]))
+            smallest = shrink(original, plays_max, say=self.say)
+            keep(smallest.played, path)
+        return kept
+
+
+def keep(played: Played, path: Path) -> None:
+    """Save a schedule with what it is expected to show."""
+    expects = {"signature": played.signature, "digest": played.digest, "what": played.found[0].what}
+    path.write_text(json.dumps({**played.scenario.to_json(), "expects": expects}, indent=1) + "\n")
+
+
+def replay(path: Path) -> tuple[Played, str]:
+    """Play a kept schedule again; how it compares with what it showed when it was kept.
+
+    Raises ValueError and OSError, in words, for a file that is none."""
+    scenario = load(path)
+    expects = json.loads(path.read_text()).get("expects", {})
+    played = play(scenario)
+    if not expects:
+        return played, ""
+    if played.digest == expects["digest"]:
+        return played, "byte for byte as it was kept"
+    same = played.signature == expects["signature"]
+    return played, f"otherwise than it was kept, {'with the same end' if same else 'and with another end'}"
+
+
+def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
+    """Counts by Spark SQL over all rows of the folder, with coverage."""
+    session = spark.sql_session()
+    session.read.parquet((swarm.folder / "rows").resolve().as_uri()).createOrReplaceTempView("seeds")
+
+    def ask(statement: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in session.sql(statement).collect()]
+
+    counts = "count(*) seeds, round(sum(simulated_s)) simulated_s, round(sum(cpu_s), 1) cpu_s"
+    return {
+        "layers": ask(f"SELECT layer, verdict, {counts} FROM seeds GROUP BY layer, verdict ORDER BY layer, verdict"),
+        "signatures": ask(
+            "SELECT signature, verdict, count(*) seeds, min(seed) first_seed, min(found_s) soonest_s FROM seeds "
+            f"WHERE verdict <> '{VALID}' GROUP BY signature, verdict ORDER BY seeds DESC"
+        ),
+        "moments": dict(swarm.coverage.moments),
+        "transitions": dict(swarm.coverage.transitions),
+        "faults": dict(swarm.coverage.faults),
+        "never_met": swarm.coverage.never_met(),
+    }
+
+
+def in_words(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for row in found["layers"]:
+        rate = row["simulated_s"] / row["cpu_s"] if row["cpu_s"] else 0.0
+        lines.append(
+            f"{row['layer']:<5} {row['verdict']:<8} {row['seeds']:>7} seeds, {row['simulated_s']:>9.0f} simulated s, "
+            f"{row['cpu_s']:>8.1f} CPU s ({rate:.0f} a CPU s)"
+        )
+    for row in found["signatures"]:
+        lines.append(f"{row['verdict']}: {row['signature']}: {row['seeds']} seeds, the first is {row['first_seed']}")
+    for what, never in found["never_met"].items():
+        lines.append(f"never met of {what}: {', '.join(never) if never else 'nothing: all were met'}")
+    return lines
+
+
+__all__ = [
+    "FAILED",
+    "FORMAT",
+    "INVALID",
+    "TOO_LONG",
+    "VALID",
+    "Scenario",
+    "Swarm",
+    "in_words",
+    "keep",
+    "replay",
+    "summary",
+    "words",
+]

@@ -1,0 +1,162 @@
+"""Seeds as tasks of Spark: each task plays its seeds in a fresh process of its own.
+
+    run_task(task)                            on a worker of Spark
+      python -m harness.campaign.swarm.work   the fresh process: seeds on stdin, one row of JSON on stdout for each
+
+The process has a limit of CPU time, and the worker a watch on its wall clock.  A seed that goes beyond either is
+reported as such, and the other seeds of the task are played in another process.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, draw
+
+WALL_S_A_SEED = 600
+VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTask:
+    """layer: "" = each in turn.  nodes: 0 = drawn.  revision: of the code that is to play them.
+
+    cpu_s_max: of one seed."""
+
+    seeds: tuple[int, ...]
+    layer: str = ""
+    seconds: float = 60.0
+    rate_hz: float = 50.0
+    nodes: int = 0
+    bug: str = ""
+    revision: str = ""
+    cpu_s_max: int = 120
+
+    def scenario(self, seed: int) -> Scenario:
+        return draw(seed, layer_of(self.layer, seed), self.seconds, self.rate_hz, self.nodes, self.bug)
+
+
+def layer_of(layer: str, seed: int) -> Layer:
+    return next((each for each in LAYERS if each == layer), LAYERS[seed % len(LAYERS)])
+
+
+def run_task(task: SeedTask) -> list[dict[str, Any]]:
+    """One row for each seed."""
+    rows: list[dict[str, Any]] = []
+    left = list(task.seeds)
+    while left:
+        found, why = _in_a_fresh_process({**asdict(task), "seeds": left})
+        rows += found
+        left = left[len(found) :]
+        if left and why:
+            rows.append(_row(task.scenario(left[0]), task.revision, TOO_LONG if why == TOO_LONG else FAILED, why))
+            left = left[1:]
+    return rows
+
+
+def _in_a_fresh_process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The rows of the seeds that it played, and why it did not play the others."""
+    command = [sys.executable, "-m", "harness.campaign.swarm.work"]
+    root = Path(__file__).resolve().parents[3]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
+    late = False
+    try:
+        out, problems = child.communicate(json.dumps(task).encode(), timeout=WALL_S_A_SEED * len(task["seeds"]))
+    except subprocess.TimeoutExpired:
+        late = True
+        child.kill()
+        out, problems = child.communicate()
+    lines = out.decode(errors="replace").split("\n")[:-1]  # the last piece is "", or a row that was not finished
+    rows = [json.loads(line) for line in lines]
+    if len(rows) == len(task["seeds"]):
+        return rows, ""
+    if late or child.returncode == -24:  # SIGXCPU
+        return rows, TOO_LONG
+    last = (problems.decode(errors="replace").strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+    return rows, last
+
+
+def main() -> None:
+    """Play the seeds of the task on stdin."""
+    from harness.campaign.swarm.world import play
+
+    fields = json.load(sys.stdin)
+    task = SeedTask(**{**fields, "seeds": tuple(fields["seeds"])})
+    for seed in task.seeds:
+        used_s = resource.getrusage(resource.RUSAGE_SELF)
+        until_s = int(used_s.ru_utime + used_s.ru_stime) + task.cpu_s_max
+        resource.setrlimit(resource.RLIMIT_CPU, (until_s, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        scenario = task.scenario(seed)
+        try:
+            played = play(scenario)
+        except Exception as problem:  # noqa: BLE001 - a seed that cannot be played is a row of its own
+            row = _row(scenario, task.revision, FAILED, f"{type(problem).__name__}: {problem}")
+        else:
+            first = played.found[0] if played.found else None
+            row = _row(scenario, task.revision, INVALID if first else VALID) | {
+                "signature": played.signature,
+                "rule": first.rule if first else "",
+                "what": first.what if first else "",
+                "found_s": first.time_s if first else -1.0,
+                "struck": list(played.struck),
+                "digest": played.digest,
+                "simulated_s": played.simulated_s,
+                "cpu_s": played.cpu_s,
+                "operations": played.operations,
+                "ok": played.ok,
+                "rows": played.rows,
+                "epochs": played.epochs,
+                "calm_s": played.calm_s,
+                "moments": json.dumps(played.moments),
+                "transitions": json.dumps({f"{a} > {b}": n for (a, b), n in played.transitions.items()}),
+                "faults": json.dumps({" / ".join(key): n for key, n in played.faults.items()}),
+            }
+        print(json.dumps(row), flush=True)
+
+
+def _row(scenario: Scenario, revision: str, verdict: str, what: str = "") -> dict[str, Any]:
+    return {
+        "seed": scenario.seed,
+        "layer": scenario.layer,
+        "nodes": scenario.nodes,
+        "workload": scenario.workload,
+        "bug": scenario.bug,
+        "classes": list(scenario.classes),
+        "revision": revision,
+        "python": platform.python_version(),
+        "verdict": verdict,
+        "signature": f"{verdict}: {what}" if what else "",
+        "rule": "",
+        "what": what,
+        "found_s": -1.0,
+        "struck": [],
+        "digest": "",
+        "simulated_s": 0.0,
+        "cpu_s": 0.0,
+        "operations": 0,
+        "ok": 0,
+        "rows": 0,
+        "epochs": 0,
+        "calm_s": -1.0,
+        "moments": "{}",
+        "transitions": "{}",
+        "faults": "{}",
+    }
+
+
+def tasks_of(seeds: Sequence[int], each: int, plain: SeedTask) -> list[SeedTask]:
+    """The seeds in tasks of so many."""
+    fields = asdict(plain)
+    return [SeedTask(**{**fields, "seeds": tuple(seeds[at : at + each])}) for at in range(0, len(seeds), each)]
+
+
+if __name__ == "__main__":
+    main()

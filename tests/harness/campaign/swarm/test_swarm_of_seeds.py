@@ -1,0 +1,174 @@
+"""A swarm plays every seed once, says which failed and why, makes failures smaller, and keeps what replays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from harness.campaign.swarm.scenario import Card, Scenario
+from harness.campaign.swarm.shrinking import shrink
+from harness.campaign.swarm.swarm import Coverage, Swarm, replay
+from harness.campaign.swarm.watch import Found
+from harness.campaign.swarm.work import INVALID, TOO_LONG, VALID, SeedTask, layer_of, run_task, tasks_of
+from harness.campaign.swarm.world import Played, play
+from harness.cli.main import cli
+from harness.spec import WrongSpec
+
+SECONDS = 10.0
+
+
+class Here:
+    """In place of Spark: the same function, in this process."""
+
+    def run(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        return [function(item) for item in items]
+
+
+def test_seeds_take_the_layers_in_turn_and_are_dealt_into_tasks() -> None:
+    assert [layer_of("", seed) for seed in range(4)] == ["core", "node", "core", "node"]
+    assert layer_of("node", 0) == "node"
+    assert [task.seeds for task in tasks_of(range(5), 2, SeedTask(()))] == [(0, 1), (2, 3), (4,)]
+
+
+def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here() -> None:
+    task = SeedTask((7, 8), "core", SECONDS)
+    rows = run_task(task)
+    assert [(row["seed"], row["verdict"]) for row in rows] == [(7, VALID), (8, VALID)]
+    assert rows[0]["digest"] == play(task.scenario(7)).digest
+
+
+def test_a_seed_beyond_its_cpu_time_is_reported_and_the_others_are_played() -> None:
+    rows = run_task(SeedTask((1, 2), "node", seconds=3000.0, rate_hz=400.0, nodes=5, cpu_s_max=1))
+    assert [(row["seed"], row["verdict"]) for row in rows] == [(1, TOO_LONG), (2, TOO_LONG)]
+
+
+def test_a_seed_that_cannot_be_played_is_a_row_with_the_reason() -> None:
+    [row] = run_task(SeedTask((1,), "core", SECONDS, bug="", nodes=-1))
+    assert row["verdict"] == "failed"
+    assert row["what"]
+
+
+# Shrinking
+
+
+def played(scenario: Scenario, fails: bool) -> Played:
+    found = [Found(2.0, "lost write", "x", "leader")] if fails else []
+    return Played(scenario, found, "d", 3.0, 0.0, 1, 1, 1, 1, 0.0, {}, {}, {}, ())
+
+
+def test_what_does_not_matter_is_left_out() -> None:
+    """Two cards matter, and nothing else."""
+    cards = tuple(Card("kill", f"any:{n}", float(n), 4.0) for n in range(20))
+    needed = {cards[3].who, cards[11].who}
+    scenario = Scenario(1, nodes=5, seconds=60.0, cards=cards, rates=(1.1,) * 5)
+
+    def run(tried: Scenario) -> Played:
+        return played(tried, needed <= {card.who for card in tried.cards})
+
+    smallest = shrink(run(scenario), 500, run, say=lambda line: None)
+    assert smallest.finished
+    left = smallest.played.scenario
+    assert {card.who for card in left.cards} == needed
+    assert (left.nodes, left.keys, left.processes, left.rates) == (3, 1, 2, ())
+    assert all(card.for_s <= 0.5 for card in left.cards)
+
+
+def test_shrinking_ends_when_its_plays_are_used_up() -> None:
+    cards = tuple(Card("kill", f"any:{n}", float(n)) for n in range(20))
+    scenario = Scenario(1, cards=cards)
+    smallest = shrink(played(scenario, True), 5, lambda tried: played(tried, False), say=lambda line: None)
+    assert (smallest.plays, smallest.finished, smallest.played.scenario) == (5, False, scenario)
+
+
+# The whole
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, list[Path]]:
+    """A swarm over a planted bug, with its findings."""
+    folder = tmp_path_factory.mktemp("swarm")
+    swarm = Swarm(folder, SeedTask((), "core", SECONDS, bug="lone-vote"), lambda line: None, each=5, waves_of=1)
+    swarm.run(range(30), Here(), minutes=10, until_found=True)  # type: ignore[arg-type]
+    return swarm, swarm.keep_findings(120)
+
+
+def test_a_failure_is_kept_as_a_small_schedule_that_replays_byte_for_byte(found: tuple[Swarm, list[Path]]) -> None:
+    swarm, kept = found
+    assert kept
+    played_again, compared = replay(kept[0])
+    assert compared == "byte for byte as it was kept"
+    assert played_again.found
+    rows = next(iter(swarm.failures().values()))
+    original = swarm.plain.scenario(rows[0]["seed"])
+    assert len(played_again.scenario.cards) < len(original.cards)
+
+
+def test_a_swarm_that_was_broken_off_goes_on(found: tuple[Swarm, list[Path]]) -> None:
+    swarm, _ = found
+    stored = sum(pq.read_table(path).num_rows for path in (swarm.folder / "rows").glob("*.parquet"))
+    assert stored == len(swarm.rows)
+    again = Swarm(swarm.folder, swarm.plain, lambda line: None)
+
+    class NotAsked:
+        def run(self, function: object, items: object) -> list[Any]:
+            raise AssertionError("every seed was played already")
+
+    again.run([row["seed"] for row in swarm.rows], NotAsked(), minutes=10)  # type: ignore[arg-type]
+    assert len(again.rows) == len(swarm.rows)
+    assert {row["verdict"] for row in again.rows} >= {INVALID}
+
+
+def test_what_was_never_met_is_listed() -> None:
+    coverage = Coverage()
+    assert "elected" in coverage.never_met()["moments"]
+    row = {
+        "moments": '{"elected": 2}',
+        "transitions": '{"candidate > leader": 1}',
+        "faults": '{"kill / leader / steady": 3}',
+    }
+    coverage.add(row)
+    never = coverage.never_met()
+    assert "elected" not in never["moments"]
+    assert "candidate > leader" not in never["transitions"]
+    assert "kill / leader" not in never["faults and roles"]
+    assert "kill / follower" in never["faults and roles"]
+    assert "kill / steady" not in never["faults and phases"]
+
+
+def test_a_replay_of_a_changed_schedule_says_so(found: tuple[Swarm, list[Path]], tmp_path: Path) -> None:
+    _, kept = found
+    path = tmp_path / "changed.json"
+    fields = json.loads(kept[0].read_text())
+    path.write_text(json.dumps({**fields, "seed": fields["seed"] + 1}))
+    assert replay(path)[1].startswith("otherwise than it was kept")
+
+
+def test_the_command_replays_a_schedule_and_refuses_what_is_none(
+    found: tuple[Swarm, list[Path]], tmp_path: Path
+) -> None:
+    _, kept = found
+    answer = CliRunner().invoke(cli, ["swarm", "--replay", str(kept[0])])
+    assert answer.exit_code == 1
+    assert "byte for byte as it was kept" in answer.output
+    (tmp_path / "none.json").write_text("{}")
+    refused = CliRunner().invoke(cli, ["swarm", "--replay", str(tmp_path / "none.json")])
+    assert isinstance(refused.exception, WrongSpec)
+    assert "no schedule of a swarm" in str(refused.exception)
+
+
+@pytest.mark.spark
+def test_the_command_plays_seeds_on_spark_and_counts_them_there(tmp_path: Path) -> None:
+    words = ["swarm", "--seeds", "4", "--first-seed", "20", "--seconds", "5", "--each", "2", "--results", str(tmp_path)]
+    answer = CliRunner().invoke(cli, words)
+    assert answer.exit_code == 0, answer.output
+    summary = json.loads((tmp_path / "20-all" / "summary.json").read_text())
+    assert {(row["layer"], row["verdict"], row["seeds"]) for row in summary["layers"]} == {
+        ("core", VALID, 2),
+        ("node", VALID, 2),
+    }
