@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "runs": "harness.cli.lake:runs",
     "compare": "harness.cli.lake:compare",
     "query": "harness.cli.lake:query",
+    "serve": "harness.cli.serve:serve",
     "list": "harness.cli.names:list_names",
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",

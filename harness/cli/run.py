@@ -29,6 +29,17 @@ from system_under_test.subject import FAILOVER_S
 _DEFAULT = Spec()
 
 
+def _address(_: click.Context, __: click.Parameter, text: str) -> str:
+    if text:
+        from harness.metrics import BadAddress, address_of
+
+        try:
+            address_of(text)
+        except BadAddress as problem:
+            raise click.BadParameter(str(problem)) from None
+    return text
+
+
 @click.command()
 @click.option(
     "--nemesis",
@@ -102,6 +113,13 @@ _DEFAULT = Spec()
 )
 @click.option("--over-budget", is_flag=True, help="Let faults also destroy what a majority has fsynced.")
 @click.option("--stop-on-violation", is_flag=True, help="End the run early when an online check finds a violation.")
+@click.option(
+    "--metrics",
+    metavar="ADDRESS:PORT",
+    default="",
+    callback=_address,
+    help="Serve metrics for Prometheus while the run goes on, such as :9100 (loopback); see docs/metrics.md.",
+)
 @spark_master
 @as_json
 def run(
@@ -112,6 +130,7 @@ def run(
     seed: int | None,
     results: Path,
     note_folder: Path | None,
+    metrics: str,
     spark_master: str | None,
     as_json: bool,
     **options: Any,
@@ -139,10 +158,10 @@ def run(
     from rich.console import Console
 
     from harness.cli.ending import end
-    from harness.run.session import run_and_judge
+    from harness.run.session import Aside, run_and_judge
 
     console = Console(soft_wrap=True, stderr=as_json)
-    end(console, run_and_judge(spec, results, spark_master, console, note_folder), as_json)
+    end(console, run_and_judge(spec, results, spark_master, console, note_folder, Aside(metrics)), as_json)
 
 
 def titled_by_schedule(spec: Spec) -> Spec:

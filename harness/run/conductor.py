@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from checkers.base.history import Type
 from checkers.online.online_finding import OnlineFinding
 from checkers.sealing.manifest import write_manifest
 from checkers.warm_up import load_online_kernels
+from harness.live import RunStatus, Watcher
 from harness.run.background_duties import beside
 from harness.run.clock import Clock
 from harness.run.context import RunContext, prepare
@@ -51,8 +53,17 @@ COLLECTION = Phase("collection", collect)
 class Conductor:
     """One run.  `run()` once; afterwards its outcome and the run folder hold everything."""
 
-    def __init__(self, spec: Spec, backend_name: str, folder: RunFolder, progress: Progress, clock: Clock) -> None:
-        self._run = prepare(spec, backend_name, folder, progress, clock)
+    def __init__(
+        self,
+        spec: Spec,
+        backend_name: str,
+        folder: RunFolder,
+        progress: Progress,
+        clock: Clock,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self._run = prepare(spec, backend_name, folder, progress, clock, watchers)
+        self._watchers = watchers
         if self._run.online is not None:
             self._run.online.found = self._violated
 
@@ -113,6 +124,7 @@ class Conductor:
         }
         run.outcome.phases.append(entry)
         run.progress.phase(phase.name)
+        self._tell_watchers(0.0)
         ended = Type.INFO
         try:
             await phase.work(run)
@@ -146,14 +158,40 @@ class Conductor:
         while True:
             await run.clock.sleep(1.0)
             done, now_s = sum(tally.by_type.values()), run.clock.monotonic_s()
-            leader = run.watch.leader()
+            leader, rate_hz = run.watch.leader(), (done - before) / (now_s - then_s)
+            self._tell_watchers(rate_hz)
             run.progress.running(
-                rate_hz=(done - before) / (now_s - then_s),
+                rate_hz=rate_hz,
                 unknown=tally.by_type[Type.INFO],
                 leader=f"{leader.node} leads epoch {leader.epoch}" if leader else "",
                 limit_s=run.spec.time_limit_s if run.phase == MAIN.name else None,
             )
             before, then_s = done, now_s
+
+    def _tell_watchers(self, rate_hz: float) -> None:
+        if not self._watchers:
+            return
+        run, leader = self._run, self._run.watch.leader()
+        counts = run.interpreter.tally.by_type
+        in_force = [fault for fault in run.records.values() if fault.injected_ns >= 0 > fault.healed_ns]
+        status = RunStatus(
+            title=f"{run.spec.test}: {run.spec.subject} on {run.test['spec']['backend']}, seed {run.spec.seed}",
+            folder=str(run.folder.root),
+            phase=run.phase,
+            elapsed_s=run.recorder.now_ns() / 1e9,
+            rate_hz=rate_hz,
+            ok=counts[Type.OK],
+            fail=counts[Type.FAIL],
+            unknown=counts[Type.INFO],
+            faults=tuple(fault.words for fault in in_force),
+            kinds=tuple(fault.card.kind for fault in in_force),
+            leader=leader.node if leader else "",
+            epoch=leader.epoch if leader else -1,
+            violations=len(run.online.record.findings) if run.online is not None else 0,
+            pid=os.getpid(),
+        )
+        for watcher in self._watchers:
+            watcher.show(status)
 
     async def _destroy(self) -> None:
         """Remove the nodes.  What is left behind is reported, and fails neither the run nor its verdict."""

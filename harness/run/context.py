@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for
+from harness.live import Watcher
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.clock import Clock
 from harness.run.copies import Copies
@@ -74,7 +75,14 @@ class RunContext:
         return str(self.outcome.phases[-1]["name"])
 
 
-def prepare(spec: Spec, backend_name: str, folder: RunFolder, progress: Progress, clock: Clock) -> RunContext:
+def prepare(
+    spec: Spec,
+    backend_name: str,
+    folder: RunFolder,
+    progress: Progress,
+    clock: Clock,
+    watchers: Sequence[Watcher] = (),
+) -> RunContext:
     """The context of a run that is about to begin: everything is loaded, and no node is created."""
     subject, workload = load_subject(spec.subject), load_workload(spec)
     backend = _backend(spec, backend_name, folder.run_id, subject)
@@ -87,6 +95,8 @@ def prepare(spec: Spec, backend_name: str, folder: RunFolder, progress: Progress
     def hand_over(batch: pa.RecordBatch) -> None:
         for online in handed:
             online.hand_over(batch)
+        for watcher in watchers:
+            watcher.hand_over(batch)
 
     recorder = Recorder(folder.root / "history.arrows", clock, hand_over)
     nodes: list[Node] = []

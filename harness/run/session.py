@@ -6,8 +6,11 @@ Spark starts in the background before the first container does, so that its cold
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +24,7 @@ from harness.judge import results_before
 from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.lake.lake import Lake, existing_lake, lake_of
+from harness.live import LiveFile, RunStatus, Watcher
 from harness.registry import BACKENDS, load_backend, load_subject
 from harness.run.clock import MACHINE, clock_of
 from harness.run.conductor import Conductor
@@ -112,8 +116,20 @@ def lacking(spec: Spec, backend: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, map(cluster.lacks, sorted(wanted)))))
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What goes on beside a run, and what becomes of it afterwards.  metrics: ADDRESS:PORT at which to serve them."""
+
+    metrics: str = ""
+
+
 def run_and_judge(
-    spec: Spec, results: Path, spark_master: str | None, console: Console, note_folder: Path | None = None
+    spec: Spec,
+    results: Path,
+    spark_master: str | None,
+    console: Console,
+    note_folder: Path | None = None,
+    aside: Aside = Aside(),
 ) -> dict[str, Any]:
     """Run one test and judge it; the content of results.json, which is there however the run ends.
 
@@ -122,7 +138,7 @@ def run_and_judge(
     """
     progress = Progress(console)
     spark = SparkJudge(spark_master)
-    spark_end = Once(spark.stop)
+    spark_end, watched = Once(spark.stop), ExitStack()
     try:
         backend = choose_backend(spec, progress)
         spark.start_in_background()
@@ -132,9 +148,12 @@ def run_and_judge(
             note_folder.write_text(str(run.root))
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
+        watchers = watched.enter_context(_watchers(spec, results.resolve(), run, aside, progress.say))
         try:
-            _conduct(spec, backend, run, progress, spark_end.start)
+            _conduct(spec, backend, run, progress, spark_end.start, watchers)
             progress.phase("judging")
+            for watcher in watchers:
+                watcher.show(RunStatus(what, str(run.root), "judging", pid=os.getpid()))
             with sigterm_as_ctrl_c():
                 found = dict(judge(run.root, spark, progress.detail, trust=True))  # it was made just now, here
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -146,22 +165,51 @@ def run_and_judge(
         _note_in_lake(lake_of(results), run.root, progress.say)
         return _for_terminal(run.root, found, spec)
     finally:
+        watched.close()
         progress.stop()
         spark_end.start()
         spark_end.wait()
 
 
-def _conduct(spec: Spec, backend: str, run: RunFolder, progress: Progress, interrupted: Callable[[], None]) -> None:
+@contextlib.contextmanager
+def _watchers(
+    spec: Spec, results: Path, run: RunFolder, aside: Aside, say: Callable[[str], None]
+) -> Iterator[Sequence[Watcher]]:
+    """Those who watch the run until it is judged.  Raises OSError if metrics cannot be served."""
+    with ExitStack() as ends:
+        live = LiveFile(results, run.run_id)
+        ends.callback(live.remove)
+        watchers: list[Watcher] = [live]
+        if aside.metrics:
+            from harness.metrics import Metrics, address_of
+
+            metrics = Metrics(Path(spec.subject).stem, Path(spec.workload).stem)
+            host, port = address_of(aside.metrics)
+            port, end = metrics.serve(host, port)
+            ends.callback(end)
+            say(f"metrics: http://{host}:{port}/metrics")
+            watchers.append(metrics)
+        yield watchers
+
+
+def _conduct(
+    spec: Spec,
+    backend: str,
+    run: RunFolder,
+    progress: Progress,
+    interrupted: Callable[[], None],
+    watchers: Sequence[Watcher],
+) -> None:
     """Run the test to its end, on the time of its backend.  Raises as `interruptible`."""
     if not BACKENDS[backend].virtual_time:
-        asyncio.run(interruptible(Conductor(spec, backend, run, progress, MACHINE), interrupted))
+        asyncio.run(interruptible(Conductor(spec, backend, run, progress, MACHINE, watchers), interrupted))
         return
     from simulation.loop import SimulatedLoop
 
     loop = SimulatedLoop()
     clock = clock_of(loop, datetime.now(UTC))
     with progress.by(clock.monotonic_s):
-        loop.run(interruptible(Conductor(spec, backend, run, progress, clock), interrupted))
+        loop.run(interruptible(Conductor(spec, backend, run, progress, clock, watchers), interrupted))
 
 
 def judge_again(

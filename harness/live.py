@@ -1,0 +1,115 @@
+"""What a run is doing now, for readers in other processes: a small file beside the runs, gone when the run has ended.
+
+It stands in `results/.live/`, outside the run's folder: it is no evidence, and a run folder holds nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER = ".live"
+LEAST_S = 0.25
+"""On virtual time a second passes in a moment; so the file is written no more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run at one moment.  title: what is run.  folder: of the run.  elapsed_s: on the clock of the run.
+
+    rate_hz: completions per second, of late.  ok, fail, unknown: completions so far.  faults: in force, in words;
+    kinds: theirs.  leader: its name, "" if it is not known; epoch: -1 then.  violations: found by online checks.
+    """
+
+    title: str
+    folder: str
+    phase: str
+    elapsed_s: float = 0.0
+    rate_hz: float = 0.0
+    ok: int = 0
+    fail: int = 0
+    unknown: int = 0
+    faults: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    leader: str = ""
+    epoch: int = -1
+    violations: int = 0
+    pid: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Watcher(Protocol):
+    """Who wants to know what a run does while it goes on; called on the loop of the run, so it must be quick."""
+
+    def show(self, status: RunStatus) -> None:
+        """What the run does now: at the begin of every phase, and once a second."""
+
+    def hand_over(self, batch: pa.RecordBatch) -> None:
+        """Rows of the history that were written just now; they never change again."""
+
+
+class LiveFile:
+    """Keeps the status of one run in a file.  results: the folder that keeps the runs.  name: of the file."""
+
+    def __init__(self, results: Path, name: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._path = results / FOLDER / f"{name}.json"
+        self._monotonic_s = monotonic_s
+        self._written_s = -LEAST_S
+        self._phase = ""
+
+    def show(self, status: RunStatus) -> None:
+        now = self._monotonic_s()
+        if status.phase == self._phase and now - self._written_s < LEAST_S:
+            return
+        self._phase, self._written_s = status.phase, now
+        part = self._path.with_suffix(".part")
+        with contextlib.suppress(OSError):  # of a full disk the run itself complains: it must keep more than this
+            self._path.parent.mkdir(exist_ok=True)
+            part.write_text(json.dumps(status.to_json()))
+            part.replace(self._path)
+
+    def hand_over(self, batch: pa.RecordBatch) -> None:
+        """A status counts operations already."""
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def read_live(results: Path) -> list[RunStatus]:
+    """The runs that go on under this results folder, and its campaigns' runs, by title.
+
+    A file whose process is gone is left out: that harness was killed.
+    """
+    found = []
+    for folder in (results / FOLDER, *results.glob(f"*/runs/{FOLDER}"), *results.glob(f"*/*/runs/{FOLDER}")):
+        for path in folder.glob("*.json"):
+            try:
+                status = RunStatus(**json.loads(path.read_text()))
+            except (OSError, ValueError, TypeError):
+                continue  # it was removed just now, or is of another version
+            if _lives(status.pid):
+                found.append(status)
+    return sorted(found, key=lambda status: status.title)
+
+
+def _lives(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

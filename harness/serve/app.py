@@ -1,0 +1,267 @@
+"""The page's routes.  Everything is GET, and nothing that a request says is written anywhere.
+
+    /                       the list: filters, a spark for each row, two runs to compare
+    /live, /live/events     what runs now, once a second as server-sent events
+    /run/SOURCE/RUN         one run: spec, figures, violations, faults
+    /report/…, /zip/…       its report, and its folder as a zip file
+    /compare?a=…&b=…        two runs side by side
+
+A page's own scripts and styles come from here alone (Content-Security-Policy).  A report is a file that somebody made:
+it is shown in a sandbox, where its scripts can ask nothing of this server.  The name in the Host header must be one of
+ours, or a page elsewhere could read this one through a name of its own that leads here.  Bound to another address than
+loopback the server wants a token, once in the address and from then on in a cookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.datastructures import URL, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from harness.lake.compare import compare
+from harness.lake.listing import Filter, moment
+from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
+from harness.live import read_live
+from harness.serve.sources import Source, choices, listed
+
+HERE = Path(__file__).parent
+COOKIE = "krucible"
+RUNS_SHOWN = 200
+EVERY_S = 1.0
+POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+REPORT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; sandbox allow-scripts"
+)
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: str | None = None) -> Starlette:
+    """The page over these sources.  hosts: names by which it may be addressed.  token: what a reader must know."""
+    page = _Page(sources)
+    routes = [
+        Route("/", page.runs),
+        Route("/live", page.live),
+        Route("/live/events", page.live_events),
+        Route("/run/{source}/{run}", page.run),
+        Route("/report/{source}/{run}", page.report),
+        Route("/zip/{source}/{run}", page.zip),
+        Route("/compare", page.compare),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+    ]
+    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), Middleware(_Headers)]
+    if token is not None:
+        middleware.append(Middleware(_Token, token=token))
+    return Starlette(routes=routes, middleware=middleware, exception_handlers={HTTPException: _refused})
+
+
+class _Headers:
+    """Adds the headers that every answer has; a Content-Security-Policy of its own stays."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("Content-Security-Policy", POLICY)
+                headers.update({"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"})
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class _Token:
+    """Lets those in who know the token.  From the address it moves into a cookie that scripts cannot read."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        if self._is_right(request.query_params.get("token", "")):
+            answer: Any = RedirectResponse(_without_token(request.url))
+            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+        elif self._is_right(request.cookies.get(COOKIE, "")):
+            answer = self._app
+        else:
+            answer = PlainTextResponse("This page wants the token that `krucible serve` printed: …/?token=TOKEN\n", 401)
+        await answer(scope, receive, send)
+
+    def _is_right(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())
+
+
+def _without_token(url: URL) -> str:
+    rest = url.remove_query_params("token")
+    return f"{rest.path}?{rest.query}" if rest.query else str(rest.path)
+
+
+async def _refused(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    return HTMLResponse(_template("refused.html.j2").render(words=problem.detail), problem.status_code)
+
+
+class _Page:
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = {source.name: source for source in sources}
+
+    async def runs(self, request: Request) -> Response:
+        wanted = _filter(request.query_params)
+        sources = list(self._sources.values())
+        rows = await asyncio.to_thread(listed, sources, wanted, RUNS_SHOWN)
+        offered = await asyncio.to_thread(choices, sources)
+        html = _template("runs.html.j2").render(
+            rows=rows, offered=offered, given=request.query_params, most=RUNS_SHOWN, several=len(sources) > 1
+        )
+        return HTMLResponse(html)
+
+    async def run(self, request: Request) -> Response:
+        source, run = await self._found(request)
+        rows = {
+            name: source.lake.read(name, run=str(run["run"])).to_pylist() for name in (VIOLATIONS, FAULTS, CRITERIA)
+        }
+        violations = sorted(rows[VIOLATIONS], key=lambda row: row["place"])
+        folder = source.folder_of(run)
+        html = _template("run.html.j2").render(
+            source=source.name, run=run, violations=violations, faults=rows[FAULTS], criteria=rows[CRITERIA],
+            has_folder=folder is not None, has_report=folder is not None and (folder / "report.html").is_file(),
+        )  # fmt: skip
+        return HTMLResponse(html)
+
+    async def report(self, request: Request) -> Response:
+        folder = await self._folder(request)
+        report = folder / "report.html"
+        if not report.is_file() or report.is_symlink():
+            raise HTTPException(404, "This run has no report: `krucible analyze` makes one.")
+        return FileResponse(report, headers={"Content-Security-Policy": REPORT_POLICY}, media_type="text/html")
+
+    async def zip(self, request: Request) -> Response:
+        folder = await self._folder(request)
+        path = await asyncio.to_thread(zipped, folder)
+        return FileResponse(
+            path, filename=f"{folder.name}.zip", media_type="application/zip", background=BackgroundTask(path.unlink)
+        )
+
+    async def compare(self, request: Request) -> Response:
+        pair = request.query_params.getlist("run") or [request.query_params.get(name, "") for name in ("a", "b")]
+        if len(pair) != 2:
+            raise HTTPException(400, f"Choose two runs to compare them; {len(pair)} are chosen.")
+        found = [await self._named(*_parted(each)) for each in pair]
+        (one, a), (other, b) = found
+        compared = await asyncio.to_thread(compare, one.facts(a), other.facts(b), one.folder_of(a), other.folder_of(b))
+        links = [f"/run/{quote(source.name, '')}/{quote(str(run['run']), '')}" for source, run in found]
+        return HTMLResponse(_template("compare.html.j2").render(compared=compared, links=links))
+
+    async def live(self, _: Request) -> Response:
+        return HTMLResponse(_template("live.html.j2").render())
+
+    async def live_events(self, request: Request) -> Response:
+        async def events() -> AsyncIterator[str]:
+            while not await request.is_disconnected():
+                going = [one for source in self._sources.values() for one in read_live(source.base)]
+                yield f"data: {json.dumps([one.to_json() for one in going])}\n\n"
+                await asyncio.sleep(EVERY_S)
+
+        return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def _found(self, request: Request) -> tuple[Source, dict[str, Any]]:
+        return await self._named(request.path_params["source"], request.path_params["run"])
+
+    async def _named(self, source: str, run: str) -> tuple[Source, dict[str, Any]]:
+        if source not in self._sources:
+            raise HTTPException(404, "There is no such store.")
+        found = await asyncio.to_thread(self._sources[source].run, run)
+        if found is None:
+            raise HTTPException(404, "There is no such run in this store.")
+        return self._sources[source], found
+
+    async def _folder(self, request: Request) -> Path:
+        source, run = await self._found(request)
+        folder = await asyncio.to_thread(source.folder_of, run)
+        if folder is None:
+            raise HTTPException(404, "The folder of this run is not here: the lake knows only its facts.")
+        return folder
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """SOURCE/RUN, as a form sends it."""
+    source, _, run = name.rpartition("/")
+    return source, run
+
+
+def _filter(given: Mapping[str, str]) -> Filter:
+    """Raises HTTPException for a time that is none."""
+
+    def time(name: str) -> datetime | None:
+        try:
+            return moment(given[name]) if given.get(name) else None
+        except ValueError:
+            raise HTTPException(400, f"{name} is no date or time, such as 2026-11-25.") from None
+
+    names = ("system", "workload", "kind", "bug", "verdict", "signature", "revision", "backend")
+    wanted: dict[str, Any] = {name: given.get(name, "") for name in names}
+    return replace(Filter(**wanted), since=time("since"), until=time("until"))
+
+
+def zipped(folder: Path) -> Path:
+    """A zip file of a run, in a temporary file that the caller removes.  Links are left out."""
+    with tempfile.NamedTemporaryFile(prefix="krucible-", suffix=".zip", delete=False) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(folder):
+                    archive.write(path, Path(folder.name) / path.relative_to(folder))
+        return Path(file.name)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters |= {"part": lambda text: quote(str(text), ""), "plain": _plain, "query": urlencode}
+    return found
+
+
+def _template(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}".rstrip("0").rstrip(".")
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "–" if value is None else str(value)

@@ -1,0 +1,85 @@
+"""Where the page gets its runs from: one or several lakes, each with the folder that its runs lie in.
+
+Names in a request are looked up in the lake, never joined to a path.  The folder that the lake then names must lie in
+the folder of the lake, without a link that leads out of it, and must be a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checkers.record.reading import TEST
+from harness.lake.compare import Rows, find
+from harness.lake.lake import Lake
+from harness.lake.listing import Filter, runs
+from harness.lake.tables import RUNS
+
+SPARK_RUNS = 24
+"""How many runs of the same test the spark of a row shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """name: as the page shows it, unique.  lake: of its runs."""
+
+    name: str
+    lake: Lake
+
+    @property
+    def base(self) -> Path:
+        return self.lake.folder.parent
+
+    def folder_of(self, run: Mapping[str, Any]) -> Path | None:
+        """The folder of a run of this lake; None if it is not here, or not inside the folder of the lake."""
+        base = self.base.resolve()
+        folder = (base / str(run["path"])).resolve()
+        return folder if folder.is_relative_to(base) and (folder / TEST).is_file() else None
+
+    def run(self, name: str) -> dict[str, Any] | None:
+        """The row of the run of exactly this name."""
+        rows = self.lake.read(RUNS, run=name).to_pylist()
+        return rows[0] if rows else None
+
+    def facts(self, run: Mapping[str, Any]) -> Rows:
+        return find(self.lake, str(run["run"]))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A row of the list.  spark: verdicts of the runs of the same test, the oldest first, up to this one."""
+
+    source: str
+    run: Mapping[str, Any]
+    spark: Sequence[str]
+
+
+def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[Listed]:
+    """The newest runs of all sources that pass the filter."""
+    found = []
+    for source in sources:
+        every = runs(source.lake, Filter())
+        history: dict[tuple[Any, ...], list[str]] = {}
+        spark_of: dict[str, tuple[str, ...]] = {}
+        for run in reversed(every):
+            verdicts = history.setdefault(_test(run), [])
+            verdicts.append(str(run["verdict"]))
+            spark_of[run["run"]] = tuple(verdicts[-SPARK_RUNS:])
+        found += [Listed(source.name, run, spark_of[run["run"]]) for run in runs(source.lake, wanted, most)]
+    found.sort(key=lambda one: str(one.run["started"]), reverse=True)
+    return found[:most]
+
+
+def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two runs have in common that differ in their seeds alone."""
+    return run["system"], run["workload"], tuple(run["kinds"] or ()), run["bug"], run["backend"], run["nodes"]
+
+
+def choices(sources: Sequence[Source]) -> dict[str, list[str]]:
+    """What a reader can filter by: column -> the values that there are."""
+    every = [run for source in sources for run in runs(source.lake, Filter())]
+    columns = ("system", "workload", "bug", "verdict", "signature")
+    found = {column: sorted({str(run[column]) for run in every if run[column]}) for column in columns}
+    return found | {"kind": sorted({kind for run in every for kind in run["kinds"] or ()})}

@@ -1,0 +1,116 @@
+"""Metrics of a running test: what a scrape says, and that the dashboard asks for nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from checkers.base.columns import HISTORY, events_to_table
+from checkers.base.history import Event, Type
+from harness.live import RunStatus
+from harness.metrics import BadAddress, Metrics, address_of
+
+ROOT = Path(__file__).parents[2]
+EVENTS = (
+    Event(0, 0, 1, Type.INVOKE, "read"),
+    Event(1, 0, 2, Type.INVOKE, "write"),
+    Event(2, 3_000_000, 1, Type.OK, "read"),
+    Event(3, 3_000_000, -1, Type.OK, "inject-partition"),
+    Event(4, 2_000_000_000, 2, Type.INFO, "write"),
+    Event(5, 2_000_000_000, 3, Type.INVOKE, "read"),
+)
+
+
+def scraped(metrics: Metrics) -> tuple[str, dict[tuple[str, tuple[str, ...]], float]]:
+    """The text of a scrape, and its samples by name and values of labels, in the order of the labels' names."""
+    port, end = metrics.serve("127.0.0.1", 0)
+    try:
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+    finally:
+        end()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return text, {(sample.name, tuple(v for _, v in sorted(sample.labels.items()))): sample.value for sample in samples}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    metrics = Metrics("kraft", "register")
+    for batch in events_to_table(EVENTS).cast(HISTORY).to_batches():
+        metrics.hand_over(batch)
+    metrics.show(RunStatus("a run", "", "main", 5.0, 120.0, kinds=("partition",), leader="n2", epoch=7, violations=1))
+    return metrics
+
+
+def test_a_scrape_counts_operations_by_function_and_outcome(metrics: Metrics) -> None:
+    _, samples = scraped(metrics)
+    count = "krucible_operation_seconds_count"
+    assert (samples[count, ("read", "ok")], samples[count, ("write", "info")]) == (1, 1)
+    assert samples["krucible_operations_invoked_total", ("read",)] == 2
+    bucket = "krucible_operation_seconds_bucket"
+    assert samples[bucket, ("read", "0.0025", "ok")] == 0 and samples[bucket, ("read", "0.005", "ok")] == 1
+    assert samples["krucible_operation_seconds_sum", ("write", "info")] == 2.0
+    assert samples["krucible_faults_in_force", ("partition",)] == samples["krucible_leader", ("n2",)] == 1
+    assert (samples["krucible_epoch", ()], samples["krucible_online_violations", ()]) == (7, 1)
+
+
+def test_what_ended_is_no_longer_there(metrics: Metrics) -> None:
+    metrics.show(RunStatus("a run", "", "recovery", 9.0, leader="n3", epoch=8))
+    _, samples = scraped(metrics)
+    assert samples["krucible_faults_in_force", ("partition",)] == 0
+    assert ("krucible_leader", ("n2",)) not in samples and samples["krucible_leader", ("n3",)] == 1
+    assert {labels for name, labels in samples if name == "krucible_phase"} == {("recovery",)}
+
+
+def test_the_dashboard_asks_for_metrics_that_a_run_serves(metrics: Metrics) -> None:
+    dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for t in panel["targets"]
+        for name in re.findall(r"krucible_\w+", t["expr"])
+    }
+    served = {name for name, _ in scraped(metrics)[1]}
+    documented = set(re.findall(r"`(krucible_\w+)`", (ROOT / "docs" / "metrics.md").read_text()))
+    assert asked and asked <= served
+    assert documented - {"krucible_operation_seconds"} <= served and "krucible_operation_seconds_bucket" in served
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(":9100", ("127.0.0.1", 9100)), ("0.0.0.0:1", ("0.0.0.0", 1)), ("[::1]:9", ("::1", 9))],
+)
+def test_an_address_without_a_host_is_loopback(text: str, address: tuple[str, int]) -> None:
+    assert address_of(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "9100x", "host", ":", ":70000"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(BadAddress, match="is no address, such as :9100"):
+        address_of(text)
+
+
+def test_a_run_serves_them_and_a_wrong_address_is_one_sentence(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "harness", "run", "--subject", "canary", "--nemesis", "none", "--time-limit", "3"]
+    wrong = subprocess.run([*run, "--metrics", "x"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 3 and "'x' is no address" in wrong.stderr
+    command = [*run, "--rate", "200", "--seed", "1", "--results", str(tmp_path), "--metrics", ":0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("metrics: "))
+        seen = ""
+        while process.poll() is None and 'f="read",outcome="ok"' not in seen:
+            try:
+                seen = urllib.request.urlopen(line.split()[1], timeout=60).read().decode()
+            except OSError:
+                break  # the run has ended
+        process.communicate()
+    assert 'krucible_run_info{system="canary",workload="register"} 1.0' in seen
+    assert 'krucible_operation_seconds_count{f="read",outcome="ok"}' in seen
+    assert not list((tmp_path / ".live").glob("*"))
