@@ -13,16 +13,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from checkers.base.checker import Budget, Part
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.formats.open_file import read_once
 from checkers.formats.recognise import place_of, read_bytes
+from checkers.formats.session_hints import cobra_logs, session_format
 from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent
 from checkers.models.read_own_model import BadModel, model_of
+
+if TYPE_CHECKING:
+    from checkers.transactions.read import Transcript
 
 KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
@@ -30,17 +34,20 @@ TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-app
 DID_NOT_HAPPEN = "did-not-happen"
 """How a failed cas is read by default (`checkers.registers.checker`)."""
 
-STRICT_SERIALIZABLE = "strict-serializable"
-"""The consistency demanded of transactions by default (`checkers.transactions.anomalies`)."""
+STRICT_SERIALIZABLE, STRONG_SESSION_SERIALIZABLE = "strict-serializable", "strong-session-serializable"
+"""The consistency demanded of transactions by default (`checkers.transactions.anomalies`).
+
+The second one is for histories that record sessions, and no real time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """How every file is judged.
 
-    model: one of `names()`, or the path of a Python file whose text is `source`.
+    model: one of `names()`, or the path of a Python file whose text is `source`; "" if the file's format decides.
     keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: the reading of a cas that did not match.
-    consistency: of transactions.  order: whether a valid verdict keeps the order of all transactions in its details.
+    consistency: of transactions; "" for the default.
+    order: whether a valid verdict keeps the order of all transactions in its details.
     levels: whether transactions are judged at every level, too.
     allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
     """
@@ -49,7 +56,7 @@ class Ask:
     source: str = ""
     keyed: bool = False
     failed_cas: str = DID_NOT_HAPPEN
-    consistency: str = STRICT_SERIALIZABLE
+    consistency: str = ""
     allow: tuple[str, ...] | None = None
     order: bool = False
     levels: bool = False
@@ -57,10 +64,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class FileVerdict:
-    """error: why the file (or the model the user wrote) could not be used; then the verdict is unknown."""
+    """error: why the file (or the model the user wrote) could not be used; then the verdict is unknown.
+
+    model: the model by which it was judged, if the file's format decided.
+    """
 
     verdict: Verdict
     error: str = ""
+    model: str = ""
 
 
 def names() -> tuple[str, ...]:
@@ -80,7 +91,14 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     ask = Ask(**part.params)
     content = b""
     try:
-        content = read_once(Path(part.paths[0]))
+        path = Path(part.paths[0])
+        if path.is_dir():
+            return _judge_sessions(path, b"", ask, budget)
+        content = read_once(path)
+        if session_format(content) is not None:
+            return _judge_sessions(path, content, ask, budget)
+        if not ask.model:
+            return _refused("line 1: its format does not name what is judged: give --model NAME")
         events = read_bytes(content, keyed=ask.keyed)
         if not ask.keyed and not ask.source:
             _demand_no_tuples(events)
@@ -100,6 +118,23 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     if verdict.validity is Validity.NOT_APPLICABLE:  # if nothing in a file was judged, that is no pass
         verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
     return FileVerdict(verdict)
+
+
+def _judge_sessions(path: Path, content: bytes, ask: Ask, budget: Budget) -> FileVerdict:
+    """Judge a history by session: a folder of Cobra's logs, or the content of a file."""
+    from checkers.formats.session_files import SIZE_FACTOR, read_cobra_folder, read_session_history
+    from checkers.transactions.read_sessions import model_of as model_of_sessions
+    from checkers.transactions.read_sessions import transcript_of
+
+    size_bytes = len(content) if content else sum(log.stat().st_size for log in cobra_logs(path))
+    if size_bytes * SIZE_FACTOR > budget.size_bytes:
+        words = f"reading {size_bytes} bytes takes {size_bytes * SIZE_FACTOR}, and the budget is {budget.size_bytes}"
+        return FileVerdict(Verdict(Validity.UNKNOWN, reason=words))
+    sessions = read_session_history(content) if content else read_cobra_folder(path)
+    model = model_of_sessions(sessions)
+    if ask.model not in ("", model):
+        return _refused(f"line 1: a history of {model} in the format {sessions.format}, not of {ask.model:.60}")
+    return FileVerdict(_judge_transcript(transcript_of(sessions), ask, budget), model=model)
 
 
 def _demand_no_tuples(events: Sequence[Event]) -> None:
@@ -139,12 +174,17 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
 def _judge_transactions(
     events: Sequence[Event], model: Literal["list-append", "rw-register"], ask: Ask, budget: Budget
 ) -> Verdict:
-    from checkers.transactions.anomalies import MODELS
-    from checkers.transactions.judge import judge_transcript
     from checkers.transactions.read import read_transactions
 
-    transcript = read_transactions(events, model)
-    verdict = judge_transcript(transcript, budget, consistency=ask.consistency, keep_order=ask.order)
+    return _judge_transcript(read_transactions(events, model), ask, budget)
+
+
+def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdict:
+    from checkers.transactions.anomalies import MODELS
+    from checkers.transactions.judge import judge_transcript
+
+    consistency = ask.consistency or (STRICT_SERIALIZABLE if transcript.timed else STRONG_SESSION_SERIALIZABLE)
+    verdict = judge_transcript(transcript, budget, consistency=consistency, keep_order=ask.order)
     if not ask.levels:
         return verdict
     rows = []

@@ -96,8 +96,8 @@ class Known:
     written: Written
 
 
-def decide(txns: Transactions, known: Known, consistency: str, steps_max: int) -> Decision:
-    """Decide one model for transactions whose single reads are in order."""
+def decide(txns: Transactions, known: Known, consistency: str, steps_max: int, begin: Int64 | None = None) -> Decision:
+    """Decide one model for transactions whose single reads are in order.  begin: as in `guess_of`."""
     model, variant = parts_of(consistency)
     happened = txns.status == OK if model == "read-uncommitted" else known.written.happened
     process, process_count = dense_processes(txns.process)
@@ -109,7 +109,7 @@ def decide(txns: Transactions, known: Known, consistency: str, steps_max: int) -
     time = real_time(txns, problem) if variant == REALTIME else no_time()
     figures: dict[str, int] = {}
     for starts_early, steps in _attempts(snapshots, len(txns.kind) + len(txns.status), steps_max):
-        guess = guess_of(txns, problem, snapshots=snapshots, starts_early=starts_early)
+        guess = guess_of(txns, problem, snapshots=snapshots, starts_early=starts_early, begin=begin)
         outcome, search = find_order(problem, time, guess, snapshots, steps)
         for name, place in _FIGURES.items():
             figures[name] = figures.get(name, 0) + int(search.at[place])

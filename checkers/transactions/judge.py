@@ -98,9 +98,20 @@ def judge_transcript(
     consistency: str = anomalies.STRICT_SERIALIZABLE,
     keep_order: bool = False,
 ) -> Verdict:
-    """As `judge_transactions`, for transactions that were already read."""
+    """As `judge_transactions`, for transactions that were already read.
+
+    A history without real time is judged at the strongest level that it can show.  A stronger one stays unknown there.
+    """
     if consistency not in anomalies.MODELS:
         raise ValueError(f"{consistency!r} is no consistency model; there are {', '.join(anomalies.MODELS)}")
+    base_model, variant = anomalies.parts_of(consistency)
+    if not transcript.timed and variant == anomalies.REALTIME:
+        shown = anomalies.model_name(base_model, anomalies.PROCESS)
+        verdict = judge_transcript(transcript, budget, consistency=shown, keep_order=keep_order)
+        if verdict.validity is not Validity.VALID:
+            return verdict
+        reason = f"the history is {shown}, and it records no real time, so nothing shows whether it is {consistency}"
+        return replace(verdict, validity=Validity.UNKNOWN, reason=reason)
     txns = transcript.txns
     key_count = int(txns.key.max()) + 1 if len(txns.key) else 0
     looked_at = {"transactions": len(txns.status), "micro-operations": len(txns.kind), "keys": key_count}
@@ -157,7 +168,7 @@ class _Question:
             return search or self._cycles_of_registers(True), None
         if search is not None and search.order is not None and not self.known.written.unusable.any():
             return search, decided_by(search.order, txns, self.known, self.consistency)
-        decision = decide(txns, self.known, self.consistency, self.steps_max)
+        decision = decide(txns, self.known, self.consistency, self.steps_max, self.transcript.begin)
         if search is None and decision.outcome == ORDER and self.consistency == anomalies.STRICT_SERIALIZABLE:
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from checkers.base.arrays import Int64
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
 from checkers.models.answers import WrongEvent
@@ -33,6 +34,9 @@ class Transcript:
     keys: name of each key.  values: per key, the value of each value number.
     events: per transaction, its events (invoke, and completion if there is one); empty for columns without events.
     event_count: the upper bound of the positions `invoked` and `completed`.
+    timed: whether `invoked` and `completed` show what ran at once.  If not, all transactions overlap in them, and their
+    order is only a guess of the order of commits; `begin` is one of the starts (int64, positions like `completed`).
+    initial: elements (key, value number) that a read may show although nothing was written.
     """
 
     model: Model
@@ -41,6 +45,9 @@ class Transcript:
     values: Sequence[Sequence[Any]]
     events: Sequence[tuple[Event, ...]]
     event_count: int
+    timed: bool = True
+    begin: Int64 | None = None
+    initial: frozenset[tuple[int, int]] = frozenset()
 
     def key_name(self, key: int) -> Any:
         return self.keys[key] if self.keys else key

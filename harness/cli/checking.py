@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
+from checkers.formats.session_hints import cobra_logs
 from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
 
@@ -61,9 +62,10 @@ _REPORT = click.option(
 @click.command()
 @click.option(
     "--model",
-    required=True,
+    default="",
     metavar="NAME|FILE.py",
-    help=f"What the system claims to be: {', '.join(MODELS)}, or a Python file with a model of your own.",
+    help=f"What the system claims to be: {', '.join(MODELS)}, or a Python file with a model of your own.  The files of "
+    "DBCop, Plume, Cobra, Chronos and AWDIT name it themselves.",
 )
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words (docs/check.md).")
 @click.option("--explain", is_flag=True, help="Below the line of an invalid file, draw what is wrong with it.")
@@ -79,9 +81,9 @@ _REPORT = click.option(
 @click.option(
     "--consistency",
     metavar="NAME",
-    default=STRICTEST,
-    show_default=True,
-    help="What transactions must be: serializable, snapshot-isolation, read-committed, ...",
+    default="",
+    help="What transactions must be: serializable, snapshot-isolation, causal, read-committed, ...  "
+    f"[default: {STRICTEST}; strong-session-serializable where a file records sessions, and no real time]",
 )
 @click.option(
     "--levels", is_flag=True, help="Transactions: below the line, a table of all levels and why each holds or not."
@@ -127,7 +129,8 @@ def check(
     spark_master: str | None,
     files: tuple[Path, ...],
 ) -> None:
-    """Judge histories: Jepsen's EDN and log lines, or Parquet and Arrow of Krucible.
+    """Judge histories: Jepsen's EDN and log lines, Parquet and Arrow of Krucible, or what other checkers of
+    transactions read: DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.
 
     The content decides which format it is.
 
@@ -137,11 +140,13 @@ def check(
     python -m harness check --model list-append --explain history.edn
     python -m harness check --model rw-register --consistency snapshot-isolation --order order.jsonl history.edn
     python -m harness check --model list-append --levels history.edn
+    python -m harness check --consistency strong-session-snapshot-isolation FOLDER
     python -m harness check --model kafka --allow poll-skip --report kafka.html history.edn
     python -m harness check --model my_lock.py history.edn        (docs/models.md)
 
     \b
     A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
+    A folder of Cobra's logs is one history.
 
     \b
     A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:
@@ -157,7 +162,7 @@ def check(
     if allow and model not in KAFKA:
         words = f"only {' and '.join(KAFKA)} have anomalies to allow, not {model}"
         raise click.BadParameter(words, param_hint="--allow")
-    if (levels or order_to is not None) and model not in TRANSACTIONS:
+    if (levels or order_to is not None) and model not in ("", *TRANSACTIONS):
         option = "--levels" if levels else "--order"
         raise click.BadParameter(f"only {' and '.join(TRANSACTIONS)} have levels and orders", param_hint=option)
     found = files_in(files)
@@ -181,7 +186,9 @@ def check(
         judged = judge_on_spark(found, ask, budget, spark_master, progress.tick)
     if order_to is not None:
         judged = _with_order_written(judged, order_to)
-    _show(progress.passing(judged), as_json, explain, report_to, Path(model).stem if source else model)
+    _show(
+        progress.passing(judged), as_json, explain, report_to, Path(model).stem if source else model or "transactions"
+    )
 
 
 @click.command(name="check-logs")
@@ -216,6 +223,7 @@ def _must_have_a_folder(report_to: Path | None) -> None:
 def files_in(paths: Sequence[Path]) -> list[Path]:
     """The files that the paths stand for: of a folder, every file in it, at any depth, but hidden ones.
 
+    A folder of Cobra's logs stands for them all: it is one history.
     Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
     """
     found: list[Path] = []
@@ -226,8 +234,14 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
         inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
         if not inside:
             raise click.BadParameter(f"there is no file in the folder {path}", param_hint="FILES")
-        found += inside
+        found += _histories(inside)
     return found
+
+
+def _histories(files: Sequence[Path]) -> list[Path]:
+    """The files, with Cobra's logs replaced by their folder."""
+    logs = {log for folder in {path.parent for path in files if path.suffix == ".log"} for log in cobra_logs(folder)}
+    return list(dict.fromkeys(path.parent if path in logs else path for path in files))
 
 
 def _hidden(path: Path) -> bool:
@@ -235,8 +249,8 @@ def _hidden(path: Path) -> bool:
 
 
 def _known(model: str) -> str:
-    """The source of a model of the user's own, "" for one that comes with the project.  Raises click.BadParameter."""
-    if model in MODELS:
+    """The source of a model of the user's own, "" for one of the project or of the file.  Raises click.BadParameter."""
+    if model in ("", *MODELS):
         return ""
     if model.endswith(".py"):
         from checkers.models.read_own_model import BadModel, load_model
@@ -250,7 +264,7 @@ def _known(model: str) -> str:
 
 
 def _consistency(name: str) -> str:
-    if name == STRICTEST:
+    if name in ("", STRICTEST):
         return name
     from checkers.transactions.anomalies import MODELS as CONSISTENCIES
 

@@ -13,6 +13,7 @@ from typing import Any
 from checkers.base.checker import Budget
 from checkers.base.verdict import Verdict
 from checkers.by_hand.judge_file import Ask, names, task_of, verdict_of
+from checkers.formats.session_hints import cobra_logs
 from checkers.judging.tasks import CannotJudge, Judged, judge_task
 from harness.report.judged_file import JudgedFile
 
@@ -21,7 +22,8 @@ FILES_PER_JOB = 32
 
 
 def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
-    """Judge a history in a file: Jepsen's EDN or log lines, or Parquet or Arrow of Krucible.
+    """Judge a history in a file: Jepsen's EDN or log lines, Parquet or Arrow of Krucible, or what other checkers of
+    transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs).
 
     model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
     how: further fields of `Ask`, such as keyed=True.  An unknown verdict names what could not be read or decided.
@@ -39,7 +41,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
     ('invalid', 'value from nowhere')
     """
     path, name, source = Path(history), str(model), ""
-    if not path.is_file():
+    if not path.is_file() and not (path.is_dir() and cobra_logs(path)):
         raise FileNotFoundError(f"there is no history {path}")
     if name.endswith(".py"):
         from checkers.models.read_own_model import load_model
@@ -87,4 +89,4 @@ def judge_on_spark(
 
 def _judged(path: Path, answer: Judged, ask: Ask) -> JudgedFile:
     found = verdict_of(answer)
-    return JudgedFile(str(path), found.verdict, found.error, ask.model)
+    return JudgedFile(str(path), found.verdict, found.error, ask.model or found.model)

@@ -1,0 +1,178 @@
+"""Makes a transcript of a history by session (`formats/session_files.py`): numbers keys and values, guesses an order.
+
+Such a history has no real time.  Its transactions are put into a guessed order, in which each session keeps its own:
+that of the commit stamps, or else as if all sessions had begun and ended together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import overload
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.history import Type
+from checkers.formats.session_files import READ, WRITE, SessionHistory
+from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, Transactions
+from checkers.transactions.read import Model, Transcript
+
+
+def model_of(history: SessionHistory) -> Model:
+    """The model whose operations these are."""
+    return "list-append" if history.lists else "rw-register"
+
+
+def transcript_of(history: SessionHistory) -> Transcript:
+    """The transcript; transactions are numbered in the guessed order."""
+    history = _without_initial_transaction(history)
+    count = len(history.session)
+    order, end, begin = _guess(history)
+    rows, first = _rows_in_order(history, order)
+    list_sizes = np.diff(history.list_first)[rows]
+    list_first = np.concatenate([[0], np.cumsum(list_sizes)]).astype(np.int64)
+    elements = np.repeat(history.list_first[:-1][rows] - list_first[:-1], list_sizes) + np.arange(list_first[-1])
+    kind, raw_key, raw_value = history.kind[rows], history.key[rows], history.value[rows]
+    keys, key = np.unique(raw_key, return_inverse=True)
+    nothing, initial = _initial_state(history, rows, kind, key, raw_value, len(keys))
+    nothing |= (kind == READ) & history.lists
+    values = _Values(
+        np.concatenate([key[~nothing], np.repeat(key, list_sizes)]),
+        np.concatenate([raw_value[~nothing], history.lists_read[elements]]),
+        len(keys),
+    )
+    value = np.full(len(kind), NIL_VALUE, np.int32)
+    value[~nothing] = values.numbers[: np.count_nonzero(~nothing)]
+    status = history.status[order]
+    txns = Transactions(
+        history.session[order].astype(np.int32),
+        status,
+        np.arange(count, dtype=np.int64),
+        np.where(status == int(Type.INFO), NEVER, count + end).astype(np.int64),
+        first,
+        kind,
+        key.astype(np.int32),
+        value,
+        list_first,
+        values.numbers[np.count_nonzero(~nothing) :],
+    )
+    also_initial = frozenset((int(k), values.number_of(int(k), 0)) for k in initial)
+    return Transcript(
+        model_of(history),
+        txns,
+        keys.tolist(),
+        values,
+        (),
+        count + (int(end.max()) + 1 if count else 0),
+        timed=False,
+        begin=count + begin,
+        initial=also_initial,
+    )
+
+
+def _guess(history: SessionHistory) -> tuple[Int64, Int64, Int64]:
+    """Return (transactions in the guessed order; for each place there, the ranks of its end and of its begin)."""
+    count = len(history.session)
+    by_session = np.argsort(history.session, kind="stable")
+    session = history.session[by_session]
+    opens = np.flatnonzero(np.diff(session, prepend=session[:1] - 1)) if count else np.empty(0, np.int64)
+    sizes = np.diff(np.append(opens, count))
+    place = np.arange(count) - np.repeat(opens, sizes)
+    if len(history.end):
+        rank = history.end[by_session].copy()
+        for at, size in zip(opens.tolist(), sizes.tolist(), strict=True):
+            rank[at : at + size] = np.maximum.accumulate(rank[at : at + size])
+    else:
+        rank = np.argsort(np.argsort((place + 0.5) / np.repeat(sizes, sizes), kind="stable"), kind="stable")
+    before = np.where(place > 0, np.concatenate([[0], rank[:-1]]) if count else rank, -1)
+    end, begin = np.empty(count, np.int64), np.empty(count, np.int64)
+    end[by_session] = rank
+    begin[by_session] = before
+    if len(history.begin):
+        begin = history.begin
+    own_place = np.empty(count, np.int64)
+    own_place[by_session] = place
+    order = np.lexsort((own_place, end))
+    return order, end[order], begin[order]
+
+
+def _rows_in_order(history: SessionHistory, order: Int64) -> tuple[Int64, Int64]:
+    sizes = np.diff(history.first)[order]
+    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    rows = np.repeat(history.first[:-1][order] - first[:-1], sizes) + np.arange(first[-1])
+    return rows, first
+
+
+def _initial_state(
+    history: SessionHistory, rows: Int64, kind: Int8, key: Int64, value: Int64, key_count: int
+) -> tuple[Bools, list[int]]:
+    """Return (the reads that show the initial state; the keys of which a read of 0 may show it or a write)."""
+    nothing = history.nothing[rows]
+    if not history.zero_is_nothing or history.lists:
+        return nothing, []
+    zero_written = np.zeros(key_count, np.bool_)
+    zero_written[key[(kind == WRITE) & (value == 0)]] = True
+    nothing |= (kind == READ) & (value == 0) & ~zero_written[key]
+    return nothing, np.flatnonzero(zero_written).tolist()
+
+
+def _without_initial_transaction(history: SessionHistory) -> SessionHistory:
+    """Leave out a transaction that is alone in its session and writes 0 to every key: it is the initial state."""
+    zeros = (history.kind == WRITE) & (history.value == 0)
+    writers = np.unique(np.searchsorted(history.first, np.flatnonzero(zeros), side="right") - 1)
+    if not history.zero_is_nothing or history.lists or len(writers) != 1:
+        return history
+    t = int(writers[0])
+    rows = slice(int(history.first[t]), int(history.first[t + 1]))
+    alone = np.count_nonzero(history.session == history.session[t]) == 1
+    if not alone or not zeros[rows].all() or len(np.unique(history.key[rows])) < len(np.unique(history.key)):
+        return history
+    left = np.arange(len(history.session)) != t
+    kept = np.ones(len(history.kind), np.bool_)
+    kept[rows] = False
+    return replace(
+        history,
+        session=history.session[left],
+        status=history.status[left],
+        first=np.concatenate([[0], np.cumsum(np.diff(history.first)[left])]).astype(np.int64),
+        kind=history.kind[kept],
+        key=history.key[kept],
+        value=history.value[kept],
+        nothing=history.nothing[kept],
+        list_first=np.zeros(np.count_nonzero(kept) + 1, np.int64),
+        begin=history.begin[left] if len(history.begin) else history.begin,
+        end=history.end[left] if len(history.end) else history.end,
+    )
+
+
+class _Values(Sequence[list[int]]):
+    """Numbers the values of each key, in their order.  Per key, the value of each value number.
+
+    numbers: int32, of each given pair.
+    """
+
+    def __init__(self, key: Int64, value: Int64, key_count: int) -> None:
+        distinct, of_pair = np.unique(value, return_inverse=True)
+        pairs, number = np.unique(key.astype(np.int64) * max(1, len(distinct)) + of_pair, return_inverse=True)
+        owner = pairs // max(1, len(distinct))
+        self._first = np.searchsorted(owner, np.arange(key_count + 1))
+        self._names = distinct[pairs % max(1, len(distinct))] if len(pairs) else distinct
+        self.numbers: Int32 = (number - self._first[key]).astype(np.int32)
+
+    def number_of(self, key: int, value: int) -> int:
+        """The number of a value that the key has."""
+        return int(np.searchsorted(self[key], value))
+
+    def __len__(self) -> int:
+        return len(self._first) - 1
+
+    @overload
+    def __getitem__(self, key: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[list[int]]: ...
+    def __getitem__(self, key: int | slice) -> list[int] | list[list[int]]:
+        if isinstance(key, slice):
+            return [self[k] for k in range(*key.indices(len(self)))]
+        of_key: list[int] = self._names[self._first[key] : self._first[key + 1]].tolist()
+        return of_key
