@@ -32,7 +32,7 @@ from checkers.kernels.transactions.columns import Edges, Findings, Transactions,
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
 from checkers.kernels.transactions.links import Groups
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
-from checkers.transactions import anomalies
+from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Decision, Known, WrongOrder, decide, decided_by
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
@@ -124,12 +124,114 @@ def judge_transcript(
     needed_steps = _STEPS_PER_ROW * len(txns.kind) + len(txns.lists) // _ELEMENTS_PER_STEP
     if needed_steps > budget.steps:
         return _too_much(looked_at, f"it would take {needed_steps} steps and the budget is {budget.steps}")
+    steps_max = budget.steps - needed_steps
+    if transcript.initial:
+        return _with_choices(transcript, looked_at, consistency, steps_max, keep_order, "")
     found = new_findings()
     known = _known(transcript, base, found)
-    steps_max = budget.steps - needed_steps
     question = _Question(transcript, known, found, consistency, steps_max)
     search, decision = question.answer()
-    return _conclude(transcript, looked_at, found, search, decision, consistency, keep_order)
+    verdict = _conclude(transcript, looked_at, found, search, decision, consistency, keep_order)
+    if verdict.validity is Validity.UNKNOWN and found.times[kinds.WRITTEN_TWICE]:
+        return _with_choices(transcript, looked_at, consistency, steps_max, keep_order, verdict.reason)
+    return verdict
+
+
+def _with_choices(
+    transcript: Transcript, looked_at: dict[str, int], consistency: str, steps_max: int, keep_order: bool, reason: str
+) -> Verdict:
+    """Decide a history with values that were written twice (`repeated_values.py`).
+
+    reason: why it is unknown so far.
+    """
+    left = steps_max
+    model = anomalies.parts_of(consistency)[0]
+
+    def attempt(unique: Transcript) -> repeated_values.Attempt:
+        nonlocal left
+        found = new_findings()
+        base = element_bases(unique.txns, int(unique.txns.key.max()) + 1)
+        known = _known(unique, base, found)
+        if known.versions is not None:
+            list_append.link(unique.txns, base, known.versions, found)  # it finds anomalies of single reads, too
+        shown = [k for k, name in anomalies.KIND_NAMES.items() if found.times[k] and _counted([name], consistency)]
+        if shown:
+            rests_on = _transactions_of(found, shown[0]) if known.versions is None else None
+            return repeated_values.Attempt(repeated_values.FAILS, rests_on)
+        decision = decide(unique.txns, known, consistency, max(1, left), unique.begin)
+        left -= len(unique.txns.kind) + decision.figures["steps"]
+        if decision.outcome == NO_ORDER:
+            circles_show_all = model not in ("read-atomic", "causal")
+            circle = frozenset(decision.involved.tolist()) if circles_show_all else None
+            return repeated_values.Attempt(repeated_values.FAILS, circle)
+        fits = decision.outcome == ORDER
+        return repeated_values.Attempt(repeated_values.FITS if fits else repeated_values.OPEN)
+
+    resolved = repeated_values.resolve(transcript, model == "read-uncommitted", attempt)
+    if resolved is None or resolved.outcome == repeated_values.OPEN:
+        tried = f"; {resolved.attempts} choices of their writers were tried" if resolved else ""
+        return Verdict(Validity.UNKNOWN, looked_at, (reason or _two_meanings(transcript)) + tried)
+    base = element_bases(resolved.transcript.txns, int(transcript.txns.key.max()) + 1)
+    found = new_findings()
+    known = _known(resolved.transcript, base, found)
+    search, decision = _Question(resolved.transcript, known, found, consistency, steps_max).answer()
+    verdict = _conclude(resolved.transcript, looked_at, found, search, decision, consistency, keep_order)
+    if verdict.validity is not Validity.INVALID:  # what one choice shows of stronger levels is not certain
+        return replace(verdict, details={**verdict.details, **_certain([], {})})
+    return _no_choice_fits(verdict, resolved, consistency)
+
+
+def _certain(excluded: list[str], counts: dict[str, int]) -> dict[str, Any]:
+    """The details of which a choice of writers says more than is certain."""
+    return {
+        "anomalies": counts,
+        "allowed": [],
+        "violates": anomalies.weakest(excluded),
+        "ruled_out": excluded,
+        "strongest_left": anomalies.strongest(excluded),
+    }
+
+
+_TRANSACTIONS_OF = {
+    kinds.UNWRITTEN_READ: (0,),
+    kinds.ABORTED_READ: (0, 2),
+    kinds.INTERMEDIATE_READ: (0, 2),
+    kinds.INTERNAL: (0,),
+    kinds.FUTURE_READ: (0,),
+    kinds.LOST_UPDATE: (0, 1),
+    kinds.DIRTY_UPDATE: (0, 1),
+}
+"""The places of transactions in the sample of a finding."""
+
+
+def _transactions_of(found: Findings, kind: int) -> frozenset[int] | None:
+    """The transactions that the first finding of a kind rests on; None if others may be part of it."""
+    if kind not in _TRANSACTIONS_OF:
+        return None
+    return frozenset(int(found.sample[kind, 0, place]) for place in _TRANSACTIONS_OF[kind])
+
+
+def _two_meanings(transcript: Transcript) -> str:
+    key, value = min(transcript.initial)
+    shown = f"{transcript.value_name(key, value)} of key {transcript.key_name(key)}"
+    return f"a read of {shown} shows a write, or that nothing was written"
+
+
+def _no_choice_fits(verdict: Verdict, resolved: repeated_values.Resolved, consistency: str) -> Verdict:
+    """The verdict of the first choice, in the words of all of them: what it shows alone is not certain."""
+    first = verdict.witnesses[0]
+    words = (
+        f"values were written twice, and whichever writes their reads show, there is no order "
+        f"({resolved.attempts} choices were tried); with the likeliest choice: {first.summary}"
+    )
+    details = {
+        **{name: value for name, value in verdict.details.items() if name != "search"},
+        **_certain(anomalies.and_stronger(consistency), {anomalies.NO_ORDER_NAME: 1}),
+        VIOLATIONS_BY_KIND: {anomalies.NO_ORDER_NAME: 1},
+    }
+    witness = replace(first, kind=anomalies.NO_ORDER_NAME, summary=words)
+    looked_at = {**verdict.looked_at, "violations": 1}
+    return Verdict(Validity.INVALID, looked_at, "", (witness,), details)
 
 
 def _too_much(looked_at: dict[str, int], reason: str) -> Verdict:

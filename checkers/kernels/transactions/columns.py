@@ -5,8 +5,9 @@ Writes are *recoverable*: no value is written twice to a key, so an observed val
 (key, value) is an *element*.  Values of a key count from 0, so one array holds the elements of all keys, and the index
 of (key, value) is `base[key] + value`.
 
-An element that was written more than once has no known writer, so nothing is concluded from who wrote it.  Not even a
-failed write helps to tell the writers apart, because some models allow reads of failed writes.
+An element that was written more than once has no known writer, so kernels conclude nothing from who wrote it.  Not even
+a failed write helps to tell the writers apart, because some models allow reads of failed writes.
+`transactions/repeated_values.py` tries every writer.
 """
 
 from __future__ import annotations
