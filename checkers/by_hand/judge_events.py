@@ -24,7 +24,7 @@ from checkers.base.verdict import Verdict
 from checkers.models.each_object import judge_each, verdict_of
 from checkers.models.known_object import searched
 from checkers.models.model import Model
-from checkers.models.objects_by_name import KNOWN
+from checkers.models.objects_by_name import KNOWN, SEMAPHORE, known_object
 
 REGISTERS = ("register", "cas-register")
 
@@ -47,9 +47,9 @@ def judge_events(
         from checkers.by_hand.judge_registers import judge_registers
 
         return judge_registers(events, model, budget, failed_cas)
-    if model not in KNOWN:
+    if (known := known_object(model)) is None:
         raise ValueError(f"there is no model {model!r}; there are {', '.join(MODEL_NAMES)}")
-    return verdict_of([judge_each(events, KNOWN[model], budget)])
+    return verdict_of([judge_each(events, known, budget)])
 
 
-MODEL_NAMES = (*REGISTERS, *KNOWN)
+MODEL_NAMES = (*REGISTERS, *KNOWN, SEMAPHORE)

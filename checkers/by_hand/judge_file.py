@@ -28,6 +28,9 @@ from checkers.models.read_own_model import BadModel, model_of
 if TYPE_CHECKING:
     from checkers.transactions.read import Transcript
 
+MULTI_REGISTER = "multi-register"
+"""Several registers, read and written at once: transactions over registers in real time."""
+
 KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
 
@@ -78,7 +81,7 @@ def names() -> tuple[str, ...]:
     """The names of all models."""
     from checkers.by_hand.judge_events import MODEL_NAMES
 
-    return (*MODEL_NAMES, *TRANSACTIONS, KAFKA, KAFKA_READ_TO_END)
+    return (*MODEL_NAMES, MULTI_REGISTER, *TRANSACTIONS, KAFKA, KAFKA_READ_TO_END)
 
 
 def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
@@ -161,6 +164,9 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
     for name in TRANSACTIONS:
         if ask.model == name:
             return _judge_transactions(events, name, ask, budget)
+    if ask.model == MULTI_REGISTER:
+        steps = [replace(e, payload=_as_steps(e)) if e.process != NEMESIS else e for e in events]
+        return _judge_transactions(steps, "rw-register", replace(ask, consistency=STRICT_SERIALIZABLE), budget)
     if ask.model in (KAFKA, KAFKA_READ_TO_END):
         from checkers.kafka_log.judge import judge_kafka_log
 
@@ -169,6 +175,17 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
 
     model = model_of(ask.source, ask.model) if ask.source else ask.model
     return judge_events(events, model, budget, ask.failed_cas)
+
+
+def _as_steps(event: Event) -> str | None:
+    """A payload [[read, key, value], [write, key, value]], with the short names of transactions."""
+    value = json.loads(event.payload) if event.payload is not None else None
+    if not isinstance(value, list):
+        return event.payload
+    short = {"read": "r", "write": "w"}
+    return json.dumps(
+        [[short.get(s[0], s[0]), *s[1:]] if isinstance(s, list) and s and isinstance(s[0], str) else s for s in value]
+    )
 
 
 def _judge_transactions(

@@ -11,7 +11,10 @@ from checkers.models.objects.fifo import QUEUE_OBJECT
 from checkers.models.objects.kv import KV_OBJECT
 from checkers.models.objects.long_fork import LONG_FORK
 from checkers.models.objects.mutex import MUTEX_OBJECT
+from checkers.models.objects.priority_queue import PRIORITY_QUEUE_OBJECT
+from checkers.models.objects.semaphore import PERMITS_MAX, semaphore_object
 from checkers.models.objects.sets import SET
+from checkers.models.objects.stack import STACK_OBJECT
 from checkers.models.objects.unique_ids import UNIQUE_IDS
 
 KNOWN: dict[str, KnownObject] = {
@@ -19,6 +22,8 @@ KNOWN: dict[str, KnownObject] = {
     for known in (
         KV_OBJECT,
         QUEUE_OBJECT,
+        STACK_OBJECT,
+        PRIORITY_QUEUE_OBJECT,
         SET,
         COUNTER_OBJECT,
         MUTEX_OBJECT,
@@ -30,3 +35,14 @@ KNOWN: dict[str, KnownObject] = {
         LONG_FORK,
     )
 }
+
+SEMAPHORE = "semaphore:N"
+"""The name of a semaphore with N permits, as users see it."""
+
+
+def known_object(name: str) -> KnownObject | None:
+    """The object of a name; of `semaphore:3` one with three permits.  None if there is none."""
+    kind, colon, number = name.partition(":")
+    if kind == "semaphore" and colon and number.isdecimal() and 1 <= int(number) <= PERMITS_MAX:
+        return semaphore_object(int(number))
+    return KNOWN.get(name)

@@ -32,14 +32,18 @@ MODELS = (
     "kv",
     "set",
     "queue",
+    "stack",
+    "priority-queue",
     "counter",
     "mutex",
+    "semaphore:N",
     "fenced-lock",
     "append-log",
     "unique-ids",
     "bank",
     "bank-overdraft",
     "long-fork",
+    "multi-register",
     *TRANSACTIONS,
     *KAFKA,
 )
@@ -250,8 +254,14 @@ def _hidden(path: Path) -> bool:
 
 def _known(model: str) -> str:
     """The source of a model of the user's own, "" for one of the project or of the file.  Raises click.BadParameter."""
-    if model in ("", *MODELS):
+    if model in ("", *MODELS) and model != "semaphore:N":
         return ""
+    if model.startswith("semaphore:"):
+        from checkers.models.objects_by_name import known_object
+
+        if known_object(model) is not None:
+            return ""
+        raise click.BadParameter("a semaphore has a number of permits, such as semaphore:3", param_hint="--model")
     if model.endswith(".py"):
         from checkers.models.read_own_model import BadModel, load_model
 

@@ -48,7 +48,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
 
         load_model(Path(name))
         source = Path(name).read_text(encoding="utf-8")
-    elif name not in names():
+    elif name not in names() and not name.startswith("semaphore:"):
         raise ValueError(f"there is no model {name!r}; there are {', '.join(names())}")
     (judged,) = judge_in_process([path], Ask(name, source, **how), budget or Budget())
     return judged.verdict

@@ -33,7 +33,7 @@ from random import Random
 from checkers.kernels.compilations import watch_compiler
 
 with watch_compiler() as compiler:
-    import small_domain, test_small_models, toy_kafka, toy_transactions
+    import small_domain, test_containers, test_small_models, toy_kafka, toy_transactions
     from bench.simulated import transaction_anomalies
     from checkers.catalog import CATALOG
     from checkers.base.checker import Budget
@@ -100,7 +100,13 @@ with watch_compiler() as compiler:
     for model in ("kafka", "kafka-read-to-end"):
         check(toy_kafka.simulate(rng), model)
     judge("kafka", toy_kafka.simulate(rng))
-    without_kernels = {"mutex", "unique-ids", "fenced-lock", "bank", "bank-overdraft", "long-fork"}
+    for model in ("stack", "priority-queue", "semaphore:3"):
+        for lies in (0, 0 if model == "semaphore:3" else 3):
+            what, _, _ = test_containers.simulated(model, rng)
+            check(history(what, rng, 60, 5, 0.05, lies), model)
+    texts, together, _ = transaction_anomalies.smallest("rw-register", "G-single")
+    check(transaction_anomalies.history(texts, together), "multi-register")
+    without_kernels = {"semaphore:N", "mutex", "unique-ids", "fenced-lock", "bank", "bank-overdraft", "long-fork"}
     assert models == without_kernels, models
 print("\\n".join(compiler.names))
 """

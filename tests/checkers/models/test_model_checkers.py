@@ -38,6 +38,16 @@ RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
         [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("drain", None, [])],
         "acknowledged element lost",
     ),
+    "stack": (
+        [("push", 1, 1), ("push", 2, 2), ("pop", None, 2), ("pop", None, 1), ("pop", None, None)],
+        [("push", 1, 1), ("push", 2, 2), ("pop", None, 2), ("pop", None, 2)],
+        "duplicate",
+    ),
+    "priority-queue": (
+        [("insert", 2, 2), ("insert", 1, 1), ("extract-min", None, 1), ("extract-min", None, 2)],
+        [("insert", 2, 2), ("insert", 1, 1), ("extract-min", None, 2)],
+        "out of order",
+    ),
     "set": (
         [("add", 1, 1), ("add", 2, 2), ("read", None, [1, 2])],
         [("add", 1, 1), ("add", 2, 2), ("read", None, [2])],

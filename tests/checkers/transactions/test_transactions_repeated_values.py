@@ -72,7 +72,7 @@ def test_an_unknown_transaction_did_not_happen_because_another_wrote_its_value()
     events = one_after_another("ax1")
     tape = Tape(list(events))
     tape.run(1, "ax1 ay1", Type.INFO)
-    tape.run(2, "=x1 =y")
+    tape.run(2, "rx1 ry")
     verdict = judge_transactions(tape.events, "list-append")
     assert verdict.validity is Validity.VALID
 

@@ -137,7 +137,7 @@ def test_our_own_parquet_and_keys(tmp_path: Path) -> None:
 def test_a_model_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
     files = written(tmp_path, right=RIGHT, **{"empty.py": "", "broken.py": "1 / 0"})
     for model, complaint in (
-        ("stack", "there is no 'stack'"),
+        ("heap", "there is no 'heap'"),
         (files["empty.py"], "defines no function init"),
         (files["broken.py"], "broken.py line 1: it cannot be run: ZeroDivisionError: division by zero"),
     ):

@@ -1,0 +1,206 @@
+"""A priority queue: insert a value, extract the smallest one (nil if there is none).
+
+It is decided in O(n log n) if every value is inserted once and every extract has an answer; otherwise by a search.
+
+*Moments.*  Between two events of a history lies a gap.  Each operation takes effect in a gap between its call and its
+return.  A value may be extracted in any gap in which no smaller value must be there.
+
+Take values in rising order.  The smallest one is extracted in the first possible gap, and inserted in the last one
+before that.  So it is there as short as possible: any other order has it there in all these gaps, too.  The next value
+is extracted in the first possible gap in which no smaller value must be there, and so on.  If such a gap lies after the
+return of the extract, no order exists: all smaller values are there as short as they can be.  Otherwise these gaps are
+an order.  Within a gap, values that came earlier are extracted first, in rising order, and those that stay are inserted
+last.  An extract that found nothing needs a gap in which no value must be there.  (To remove one value after another is
+the idea of Lee & Mathur, OOPSLA 2025.)
+
+An insert without an answer happened as late as possible if its value was extracted, and need not have happened if not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.checker import Budget
+from checkers.models.answers import the_same
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.objects.conservation import Names, not_conserved
+from checkers.models.projection import Violation
+
+INSERT, EXTRACT = "insert", "extract-min"
+NAMES = Names("priority queue", INSERT, EXTRACT)
+
+
+def step(state: State, operation: Operation) -> object:
+    assert isinstance(state, tuple)
+    if operation.f == INSERT:
+        return tuple(sorted((*state, operation.input)))
+    if operation.f != EXTRACT:
+        raise WrongOperation(f"{operation.f} is not an operation of a priority queue ({INSERT}, {EXTRACT})")
+    if not operation.returned:
+        return state[1:]
+    if operation.output is None:
+        return state if not state else REFUSED
+    return state[1:] if state and state[0] == operation.output else REFUSED
+
+
+PRIORITY_QUEUE = Model("priority-queue", init=tuple, step=step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """A value, and the gaps in which it must be there: from `first` to `last`.
+
+    earliest: the first gap in which it can be extracted if nothing smaller is there.
+    """
+
+    value: Any
+    insert: Operation
+    extract: Operation | None
+    earliest: int
+    first: int
+    last: int
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Judge conservation first, then the order.  Raises WrongOperation."""
+    for operation in operations:
+        _demand_number(operation)
+    if wrong := not_conserved(operations, NAMES):
+        return ObjectFinding(wrong, steps=len(operations))
+    values = [o.input for o in operations if o.f == INSERT]
+    if len(set(values)) < len(values) or any(o.f == EXTRACT and not o.returned for o in operations):
+        return by_search(PRIORITY_QUEUE, operations, budget)
+    found = out_of_order(operations)
+    return ObjectFinding(() if found is None else (found,), steps=len(operations))
+
+
+def _demand_number(operation: Operation) -> None:
+    value = operation.input if operation.f == INSERT else operation.output
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise WrongOperation(f"index {operation.call}: {value!r:.60} is no number, so it has no priority")
+
+
+def out_of_order(operations: Sequence[Operation]) -> Decided | None:
+    """The first violation in rising order of values; None if there is an order.
+
+    operations: every value is inserted once, conserved, and every extract has an answer.
+    """
+    indices = sorted({index for o in operations for index in (o.call, o.ret) if index is not None})
+    place = {index: at for at, index in enumerate(indices)}
+    end = len(indices)
+    extracts = {o.output: o for o in operations if o.f == EXTRACT}
+    free = _FreeGaps(end)
+    stays: list[_Stay] = []
+    inserts: Any = sorted((o for o in operations if o.f == INSERT), key=lambda o: o.input)
+    for insert in inserts:
+        extract = extracts.get(insert.input)
+        first = end if insert.ret is None else place[insert.ret]
+        if extract is None:
+            stays.append(_Stay(insert.input, insert, None, end, first, end - 1))
+            free.block(first, end - 1)
+            continue
+        assert extract.ret is not None
+        earliest = max(place[extract.call], place[insert.call])
+        gap = free.first_from(earliest)
+        if gap > place[extract.ret] - 1:
+            return _smaller_was_there(insert.input, insert, extract, (earliest, place[extract.ret] - 1), stays)
+        stays.append(_Stay(insert.input, insert, extract, earliest, first, gap - 1))
+        free.block(first, gap - 1)
+    for empty in (o for o in operations if o.f == EXTRACT and o.returned and o.output is None):
+        last = place[empty.ret or 0] - 1
+        if free.first_from(place[empty.call]) > last:
+            return _smaller_was_there(None, None, empty, (place[empty.call], last), stays)
+    return None
+
+
+class _FreeGaps:
+    """Gaps in which no value must be there.  Gap g lies behind the event with index g.  Near-linear in all."""
+
+    def __init__(self, count: int) -> None:
+        self._next = list(range(count + 2))
+
+    def first_from(self, gap: int) -> int:
+        root = gap
+        while self._next[root] != root:
+            root = self._next[root]
+        while self._next[gap] != root:
+            self._next[gap], gap = root, self._next[gap]
+        return root
+
+    def block(self, first: int, last: int) -> None:
+        """Block the gaps from first to last."""
+        gap = self.first_from(first) if first <= last else last + 1
+        while gap <= last:
+            self._next[gap] = gap + 1
+            gap = self.first_from(gap)
+
+
+def _smaller_was_there(
+    value: Hashable, insert: Operation | None, extract: Operation, gaps: tuple[int, int], stays: Sequence[_Stay]
+) -> Decided:
+    """The violation of an extract, with the values that filled all its gaps, and those that kept them from leaving."""
+    filling = _filling(*gaps, stays)
+    needed = _with_what_kept_them(filling, stays)
+    named = ", ".join(repr(stay.value) for stay in filling[:4]) + (", …" if len(filling) > 4 else "")
+    took = f"took {value!r}" if value is not None else "found nothing"
+    words = f"an {EXTRACT} {took} while {named} {'was' if len(filling) == 1 else 'were'} there"
+    why = ["A value is certainly there from the return of its insert until it can be extracted"]
+    if len(needed) > len(filling):
+        kept = [stay for stay in needed if stay not in filling]
+        others = ", ".join(repr(stay.value) for stay in kept[:4]) + (", …" if len(kept) > 4 else "")
+        why.append(f"It cannot be extracted while a smaller one is there, which here {others} {_is(len(kept))}")
+    why.append("What else the queue holds is left out")
+    own = [o for o in (insert, extract) if o is not None]
+    involved = [o for stay in needed for o in (stay.insert, stay.extract) if o is not None]
+    right = f"an answer of {min(stay.value for stay in filling)!r}"
+    violation = Violation("out of order", words, [*involved, *own], extract, right, why)
+    return Decided(violation, PRIORITY_QUEUE)
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _filling(low: int, high: int, stays: Sequence[_Stay]) -> list[_Stay]:
+    """Few of these stays that together fill all gaps from low to high."""
+    by_first = sorted((stay for stay in stays if stay.first <= high and stay.last >= low), key=lambda stay: stay.first)
+    chain: list[_Stay] = []
+    at, place = low, 0
+    while at <= high:
+        best: _Stay | None = None
+        while place < len(by_first) and by_first[place].first <= at:
+            if best is None or by_first[place].last > best.last:
+                best = by_first[place]
+            place += 1
+        assert best is not None and best.last >= at, "every gap is filled"
+        chain.append(best)
+        at = best.last + 1
+    return chain
+
+
+def _with_what_kept_them(filling: Sequence[_Stay], stays: Sequence[_Stay]) -> list[_Stay]:
+    """These stays, and for each that could not leave at once those of smaller values that filled the gaps before."""
+    number = {stay.value: at for at, stay in enumerate(stays)}
+    needed: dict[Any, _Stay] = {}
+    left = list(filling)
+    while left:
+        stay = left.pop()
+        if stay.value in needed:
+            continue
+        needed[stay.value] = stay
+        if stay.extract is not None and stay.earliest <= stay.last:
+            left += _filling(stay.earliest, stay.last, stays[: number[stay.value]])
+    return list(needed.values())
+
+
+PRIORITY_QUEUE_OBJECT = KnownObject(
+    "priority-queue",
+    "Priority queue",
+    "Does every value come out once, the smallest one first?",
+    judge,
+    fixed={INSERT: the_same},
+    observers=frozenset({EXTRACT}),
+)

@@ -1,0 +1,108 @@
+"""A semaphore with a number of permits: acquire one or several, release them.
+
+It is decided in O(n log n) if every process releases what it holds.  Let each acquire take effect at its return, and
+each release at its call.  Then at every moment as few permits are held as in any order.  So an order exists if and only
+if there are never more of them than the semaphore has.
+
+    acquire without an answer    need not have happened: it could only hold permits
+    release without an answer    took effect at its call: it can only free permits
+
+If a process releases more than it holds, the model is searched.  The model does not know owners.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from checkers.base.checker import Budget
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.projection import Violation
+
+ACQUIRE, RELEASE = "acquire", "release"
+PERMITS_MAX = 1_000_000
+
+
+def permits_of(operation: Operation) -> int:
+    """The number of permits of an operation; nil is one.  Raises WrongOperation."""
+    if operation.f not in (ACQUIRE, RELEASE):
+        raise WrongOperation(f"{operation.f} is not an operation of a semaphore ({ACQUIRE}, {RELEASE})")
+    count = 1 if operation.input is None else operation.input
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise WrongOperation(f"index {operation.call}: {operation.f} needs a number of permits, not {count!r:.60}")
+    return count
+
+
+def semaphore(permits: int) -> Model:
+    """The model of a semaphore; a state is how many permits are held."""
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, int)
+        after = state + permits_of(operation) * (1 if operation.f == ACQUIRE else -1)
+        return after if 0 <= after <= permits else REFUSED
+
+    return Model(f"semaphore:{permits}", init=int, step=step, show=lambda state: f"{state} of {permits} held")
+
+
+def semaphore_object(permits: int) -> KnownObject:
+    """A semaphore with so many permits."""
+    model = semaphore(permits)
+
+    def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+        if not _each_releases_its_own(operations):
+            return by_search(model, operations, budget)
+        found = too_many(operations, permits)
+        return ObjectFinding(() if found is None else (Decided(found, model),), steps=len(operations))
+
+    return KnownObject(model.name, "Semaphore", f"Were never more than {permits} permits held at once?", judge)
+
+
+def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
+    """Whether each process holds what it releases.  operations: in order of call.  Raises WrongOperation."""
+    held = Counter[int]()
+    fits = True
+    for operation in operations:
+        count = permits_of(operation)
+        if operation.f == ACQUIRE:
+            held[operation.process] += count if operation.returned else 0
+        else:
+            held[operation.process] -= count
+            fits = fits and held[operation.process] >= 0
+    return fits
+
+
+def too_many(operations: Sequence[Operation], permits: int) -> Violation | None:
+    """The violation at the first acquire that cannot have got its permits; None if there is none."""
+    moments: list[tuple[int, int, Operation]] = []
+    for operation in operations:
+        if operation.f == RELEASE:
+            moments.append((operation.call, -permits_of(operation), operation))
+        elif operation.ret is not None:
+            moments.append((operation.ret, permits_of(operation), operation))
+    moments.sort(key=lambda moment: moment[0])
+    held, count = dict[int, list[Operation]](), 0
+    for index, change, operation in moments:
+        held.setdefault(operation.process, []).append(operation)
+        count += change
+        if not _holds(held[operation.process]):
+            del held[operation.process]
+        if count > permits:
+            return _violation(index, operation, count, permits, held)
+    return None
+
+
+def _holds(operations: Sequence[Operation]) -> int:
+    return sum(permits_of(o) * (1 if o.f == ACQUIRE else -1) for o in operations)
+
+
+def _violation(index: int, culprit: Operation, count: int, permits: int, held: dict[int, list[Operation]]) -> Violation:
+    holders = [f"process {process} holds {_holds(own)}" for process, own in sorted(held.items())]
+    shown = ", ".join(holders[:6]) + (", …" if len(holders) > 6 else "")
+    words = f"at index {index} the answer of process {culprit.process} leaves {count} of {permits} permits held"
+    why = [
+        f"Acquired and not yet invoked to be released are certainly held: {shown}",
+        "Processes that hold nothing at that moment are left out",
+    ]
+    right = "no answer before others had released their permits"
+    return Violation("too many held", words, [o for own in held.values() for o in own], culprit, right, why)
