@@ -187,10 +187,11 @@ def test_a_transaction_that_never_completed_is_of_unknown_outcome() -> None:
     assert judge(tape.events, "list-append").validity is Validity.VALID
 
 
-def test_a_key_with_a_value_written_twice_is_not_judged() -> None:
-    verdict = judge(at_once("ax1", "ax1", "rx1", "ay1 ry1"), "list-append")
-    assert verdict.validity is Validity.UNKNOWN
-    assert "1 to x" in verdict.reason
+def test_a_key_with_a_value_written_twice_is_judged_by_trying_both_writers() -> None:
+    assert judge(at_once("ax1", "ax1", "rx1", "ay1 ry1"), "list-append").validity is Validity.VALID
+    verdict = judge(one_after_another("ax1", "ax1", "rx1"), "list-append")
+    assert verdict.validity is Validity.INVALID
+    assert "whichever writes their reads show" in verdict.witnesses[0].summary
 
 
 def test_anomalies_that_the_demanded_model_allows_do_not_make_it_invalid() -> None:
