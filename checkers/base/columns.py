@@ -15,6 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.history import Event, MalformedHistory
+from checkers.record.files import BrokenFile, regular
+
+HISTORY_SIZE_BYTES_MAX = 1 << 40
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -138,9 +141,9 @@ class StreamReader:
     def __init__(self, path: Path) -> None:
         self.torn = ""
         try:
-            self._source = pa.OSFile(str(path))
+            self._source = pa.OSFile(str(regular(path, HISTORY_SIZE_BYTES_MAX)))
             self._reader = pa.ipc.open_stream(self._source)
-        except (pa.ArrowInvalid, OSError) as problem:
+        except (pa.ArrowInvalid, OSError, BrokenFile) as problem:
             raise MalformedHistory(f"{path}: not an Arrow stream ({problem})") from problem
         if self._reader.schema != HISTORY:
             raise MalformedHistory(f"{path}: its columns are not those of a history")
@@ -169,8 +172,8 @@ def read_history(run_folder: Path) -> pa.Table:
     sealed = run_folder / "history.parquet"
     if sealed.exists():
         try:
-            return pq.read_table(sealed, schema=HISTORY)
-        except (pa.ArrowInvalid, OSError) as problem:
+            return pq.read_table(regular(sealed, HISTORY_SIZE_BYTES_MAX), schema=HISTORY)
+        except (pa.ArrowInvalid, OSError, BrokenFile) as problem:
             raise MalformedHistory(f"{sealed}: not a Parquet history ({problem})") from problem
     stream = run_folder / "history.arrows"
     if stream.exists():

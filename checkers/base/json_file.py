@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from checkers.record.reading import BrokenFile, read_json
+from checkers.record.files import BrokenFile
+from checkers.record.reading import read_json
 
 
 def read_object(path: Path) -> dict[str, Any]:

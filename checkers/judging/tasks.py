@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from checkers.base.checker import Budget, Part
 from checkers.base.history import MalformedHistory
 from checkers.judging.wall_clock import OutOfTime, within
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import msgspec
 
 from checkers.record.copies import Copy
 from checkers.record.faults import FaultRecord
+from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
 from checkers.record.outcome import Outcome
 
@@ -36,10 +37,6 @@ MEASURED_SINCE = 1
 
 _LONG_INTEGER = re.compile(rb"\d{19}")
 _T = TypeVar("_T")
-
-
-class BrokenFile(ValueError):
-    """A file of a run cannot be used.  The message names the file, and the field or the reason."""
 
 
 class Record:
@@ -89,12 +86,16 @@ class Record:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if there is no such file.  Raises BrokenFile if the file is not JSON."""
+    """The content of a JSON file; None if there is no such file.
+
+    Raises BrokenFile if the file is not JSON, or not a regular file of bounded size."""
     try:
-        text = path.read_bytes()
+        text = regular(path).read_bytes()
         raw = msgspec.json.decode(text)
     except FileNotFoundError:
         return None
+    except BrokenFile:
+        raise
     except (ValueError, RecursionError) as problem:
         raise BrokenFile(f"{path.name} is not JSON ({problem})") from problem
     if _LONG_INTEGER.search(text) and (at := next(_beyond_64_bits(raw, ""), None)) is not None:

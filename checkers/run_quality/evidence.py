@@ -32,7 +32,8 @@ from checkers.base.json_file import mapping, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, WHOLE_SINCE, BrokenFile
+from checkers.record.files import BrokenFile
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, WHOLE_SINCE
 from checkers.run_quality.cross_checks import (
     copies_taken,
     dealt_operations,

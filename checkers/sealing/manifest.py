@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.json_file import mapping, read_object
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from checkers.record.writing import write_json_whole
 from checkers.sealing.signature import SignedBy, Signer, WrongKey, sign, signer_of
 

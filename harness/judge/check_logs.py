@@ -23,7 +23,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile, demand_plain
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
 from harness.judge.copies import copies_of
 from harness.judge.demands_of_run import demands_of
@@ -47,6 +47,8 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
     folder = folder.resolve()
     is_run = (folder / "copies.json").exists()
     try:
+        if is_run:
+            demand_plain(folder)
         copies = copies_of(folder) if is_run else data_directories(folder)
         started_on = _started_on(folder)
     except (BrokenFile, OSError) as problem:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from checkers.base.columns import COPIES
 from checkers.base.json_file import read_objects
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import COPIES_INDEX, BrokenFile
+from checkers.record.files import BrokenFile
+from checkers.record.reading import COPIES_INDEX
 from checkers.sealing.manifest import broken_files
 from system_under_test.subject import Collected, ProcessState
 
@@ -30,7 +31,7 @@ def copies_of(run_folder: Path) -> list[Collected]:
                 when=str(row["when"]),
                 node=str(row["node"]),
                 state=row["state"] if str(row["state"]) in get_args(ProcessState) else "dead",
-                folder=run_folder / row["folder"],
+                folder=_below(run_folder, str(row["folder"])),
                 trace_size_bytes=int(row.get("trace_size_bytes", -1)),
                 taken_ns=int(row.get("taken_ns", -1)),
             )
@@ -41,6 +42,13 @@ def copies_of(run_folder: Path) -> list[Collected]:
     except (KeyError, TypeError, ValueError) as problem:
         words = f"{type(problem).__name__}: {problem}"
         raise BrokenFile(f"{COPIES_INDEX} does not say what was copied ({words})") from problem
+
+
+def _below(run_folder: Path, name: str) -> Path:
+    """A folder of the run.  Raises ValueError for a name that leads out of it."""
+    if ".." in Path(name).parts or Path(name).is_absolute():
+        raise ValueError(f"{name} leads out of the run")
+    return run_folder / name
 
 
 def tabulate(root: Path, write_tables: Callable[[Sequence[Collected]], None]) -> None:

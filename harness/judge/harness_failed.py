@@ -13,7 +13,7 @@ from typing import Any
 
 from checkers.base.json_file import read_object
 from checkers.base.verdict import HARNESS_FAILED
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 
 VERDICT = "harness failed"
 TRACEBACK = "failure.txt"

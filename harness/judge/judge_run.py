@@ -24,7 +24,8 @@ from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
 from checkers.judging.tasks import in_words
-from checkers.record.reading import TEST, BrokenFile
+from checkers.record.files import BrokenFile, demand_plain
+from checkers.record.reading import TEST
 from checkers.sealing.manifest import broken_files, is_listed, signer
 from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
@@ -137,15 +138,6 @@ def _of_run(why: str) -> str:
     return why if why.startswith("its ") else f"the run is {why}"
 
 
-def _demand_no_links(root: Path) -> None:
-    """Raise BrokenFile for a symbolic link where judging writes: it would write to where the link leads."""
-    for path in sorted((*root.iterdir(), *root.glob("buckets/*"), *root.glob("plots/*"))):
-        if path.is_symlink():
-            raise BrokenFile(
-                f"{path.relative_to(root)} is a symbolic link, and a run holds none: nothing is written through it"
-            )
-
-
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
     """The demands on a stored run.  test: content of its test.json.
 
@@ -195,7 +187,7 @@ def judge(
     Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
     cannot be used, WrongSpec where no such test can have been.
     """
-    _demand_no_links(root)
+    demand_plain(root)
     test = read_object(root / "test.json")
     spec = spec_of(root, trust)
     started_ns = test.get("started_monotonic_ns", 0)

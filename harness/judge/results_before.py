@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.json_file import read_object
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from harness.judge.harness_failed import record_failure
 
 NAMES: Mapping[str, str] = {

@@ -18,8 +18,9 @@ from checkers.base.columns import read_history
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.base.json_file import mapping, number, read_object, real, sequence
 from checkers.record.faults import Achieved, FaultRecord
+from checkers.record.files import BrokenFile
 from checkers.record.outcome import Leader, Outcome
-from checkers.record.reading import TEST, BrokenFile, Record
+from checkers.record.reading import TEST, Record
 from harness.explanations.signature import LEADER, OTHERS, ViolationSignature, faults_behind, signature_of
 from harness.explanations.violations_by_cause import ReportedViolation, violation_count, violations_by_cause
 from harness.lake import tables

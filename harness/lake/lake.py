@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.record.reading import TEST, BrokenFile
+from checkers.record.files import BrokenFile
+from checkers.record.reading import TEST
 from harness.lake.tables import DATE, SYSTEM, TABLES
 
 if TYPE_CHECKING:

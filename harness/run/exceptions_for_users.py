@@ -11,7 +11,7 @@ from harness.spec import WrongSpec
 
 _SENTENCES = (
     ("checkers.base.history", "MalformedHistory"),
-    ("checkers.base.json_file", "BrokenFile"),
+    ("checkers.record.files", "BrokenFile"),
     ("harness.backends.backend", "BackendUnavailable"),
     ("nemesis.cards.schedule_files", "BadSchedule"),
     ("system_under_test.own.read_own_system", "BrokenSystem"),

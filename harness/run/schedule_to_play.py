@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from checkers.record.faults import Card
+from checkers.record.files import BrokenFile, regular
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.cards.deck import Dealer
 from nemesis.cards.schedule_files import BadSchedule, Schedule, parse_schedule
@@ -65,8 +66,8 @@ def read_schedule(path: Path, nodes: Collection[str] = ()) -> Schedule:
     nodes: every server and client node of the cluster; a fault that names another is refused.  () = do not check.
     """
     try:
-        schedule = parse_schedule(path.read_text())
-    except (OSError, UnicodeDecodeError) as problem:
+        schedule = parse_schedule(regular(path).read_text())
+    except (OSError, UnicodeDecodeError, BrokenFile) as problem:
         raise BadSchedule(f"{path}: it cannot be read: {problem}") from problem
     except BadSchedule as problem:
         raise BadSchedule(f"{path}: {problem}") from problem

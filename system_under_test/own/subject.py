@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from checkers.record.files import regular
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
@@ -368,7 +369,7 @@ def kept(run_folder: Path) -> str | None:
 
 def _named_by(index: Path) -> tuple[str, str]:
     """The main file and the class that an index names.  Raises ValueError, KeyError, TypeError or AttributeError."""
-    stored = json.loads(index.read_text())
+    stored = json.loads(regular(index).read_text())
     return stored["main"], stored.get("which", "")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from canary_run import canary_run
 
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for, judge, spec_of
 from harness.registry import load_workload

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.columns import LOG, read_history
+from checkers.base.columns import HISTORY_SIZE_BYTES_MAX, LOG, read_history
 from checkers.base.history import MalformedHistory
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import StoredRun
+from checkers.record.files import BrokenFile, regular
 from checkers.record.reading import FAULTS, OUTCOME, TEST
 from harness.plain_words import natural
 from harness.report.evidence import operation_columns
@@ -146,7 +147,7 @@ def load(folder: Path) -> ReportData:
 
 def _json(path: Path, kind: type, missing: list[str], holds: str) -> Any:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         missing.append(f"{path.name} is not there, so {holds} cannot be shown.")
         return kind()
@@ -162,8 +163,8 @@ def _json(path: Path, kind: type, missing: list[str], holds: str) -> Any:
 def _row_count(files: StoredRun) -> int:
     """Rows of the sealed history; 0 if there is none that can be read."""
     try:
-        return int(pq.read_metadata(files.history).num_rows)
-    except (pa.ArrowInvalid, OSError):
+        return int(pq.read_metadata(regular(files.history, HISTORY_SIZE_BYTES_MAX)).num_rows)
+    except (pa.ArrowInvalid, OSError, BrokenFile):
         return 0
 
 
@@ -186,8 +187,8 @@ def _traces(folder: Path, missing: list[str]) -> dict[str, pa.Table]:
     tables = {}
     for path in sorted(folder.glob("*.parquet"), key=lambda p: natural(p.stem)):
         try:
-            tables[path.stem] = pq.read_table(path)
-        except (pa.ArrowInvalid, OSError) as problem:
+            tables[path.stem] = pq.read_table(regular(path, HISTORY_SIZE_BYTES_MAX))
+        except (pa.ArrowInvalid, OSError, BrokenFile) as problem:
             missing.append(f"The trace of {path.stem} cannot be read ({problem}).")
     return tables
 

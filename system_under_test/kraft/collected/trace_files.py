@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.columns import TRACE, TRACE_EVENTS
+from checkers.record.files import LINE_SIZE_BYTES_MAX
 
 BLOCK_SIZE_BYTES = 1 << 24
 
@@ -97,14 +98,20 @@ def table_of(node: str, lines: bytes, started_monotonic_ns: int) -> pa.Table:
 def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
     """As `write_trace` returns, of the rows before the first line that is none; nothing where there is no trace."""
     ends, seqs, end = [], [], 0
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
-        end += len(line)
-        try:
+    try:
+        for line in _lines(path) if path.exists() else ():
             seqs.append(int(json.loads(line)["seq"]))
-        except (ValueError, KeyError, TypeError):
-            break
-        ends.append(end)
+            end += len(line)
+            ends.append(end)
+    except (ValueError, KeyError, TypeError):
+        del seqs[len(ends) :]
     return np.array(ends, np.int64), np.array(seqs, np.int64)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file, with their ends.  Raises UnreadableFile for one that is too long."""
+    for block in _blocks(path):
+        yield from block.splitlines(keepends=True)
 
 
 def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Table, Int64]]:
@@ -112,6 +119,8 @@ def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Tabl
     begun, line, last_seq = 0, 1, -1
     for block in _blocks(path):
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
+        if len(long := np.flatnonzero(np.diff(ends, prepend=0) > LINE_SIZE_BYTES_MAX)):
+            raise _too_long(path, line + int(long[0]))
         rows = _at_once(block, len(ends), last_seq)
         if rows is None:
             rows = _line_by_line(path.name, block, line, last_seq)
@@ -121,13 +130,22 @@ def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Tabl
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The file in pieces of whole lines; a torn last line is left out."""
-    rest = b""
+    """The file in pieces of whole lines; a torn last line is left out.
+
+    Raises UnreadableFile at a line of more than LINE_SIZE_BYTES_MAX: a row has less than a thousandth of that."""
+    rest, at = b"", 1
     with path.open("rb") as file:
         while read := file.read(BLOCK_SIZE_BYTES):
             whole, newline, rest = (rest + read).rpartition(b"\n")
             if newline:
                 yield whole + newline
+                at += whole.count(b"\n") + 1
+            if len(rest) > LINE_SIZE_BYTES_MAX:
+                raise _too_long(path, at)
+
+
+def _too_long(path: Path, line: int) -> UnreadableFile:
+    return UnreadableFile(f"{path.name}, line {line}: longer than {LINE_SIZE_BYTES_MAX} bytes")
 
 
 def _at_once(block: bytes, lines: int, last_seq: int | None) -> pa.Table | None:

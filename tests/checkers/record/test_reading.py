@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from checkers.record.copies import Copy
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
+from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.outcome import Death, Outcome, Phase
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, BrokenFile, Record, decoded, read_json
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, Record, decoded, read_json
 from checkers.record.writing import as_json, write_json_whole
 
 DATA = Path(__file__).parents[2] / "data"

@@ -14,7 +14,7 @@ from recorded_runs import unpacked
 
 from checkers.base import ledger
 from checkers.base.history import NEMESIS, MalformedHistory, Type
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from checkers.run_quality.cross_checks.held_windows import silent_processes
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge

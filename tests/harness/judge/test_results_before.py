@@ -16,7 +16,7 @@ import pytest
 from canary_run import canary_run
 from click.testing import CliRunner
 
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from harness.cli.main import cli
 from harness.judge.results_before import NAMES
 from harness.run import session

@@ -14,7 +14,7 @@ import pytest
 from facts_of_runs import facts, many, violation, with_rows
 from recorded_runs import unpacked
 
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from harness.judge.judge_run import judge
 from harness.lake import lake as lakes
 from harness.lake.compare import compare, find

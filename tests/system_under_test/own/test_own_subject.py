@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from checkers.record.reading import BrokenFile
+from checkers.record.files import BrokenFile
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.cli.names import known_names

@@ -1,0 +1,86 @@
+"""What a run folder may hold: regular files of bounded size.
+
+A run folder may come from a stranger.  A pipe in the place of a file hangs whoever opens it, a device may never end, a
+link may lead anywhere, and a file with holes may claim more bytes than the machine has.  So a file is looked at before
+it is opened (`regular`), and a whole folder before anything in it is read (`demand_plain`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+JSON_SIZE_BYTES_MAX = 128_000_000
+"""Of a small file.  A run of a day with a fault in force all the time writes about 100 MB of measurements."""
+LINE_SIZE_BYTES_MAX = 1_000_000
+"""Of a line in a file of JSON lines."""
+
+_SIZES_BYTES_MAX: tuple[tuple[str, int], ...] = (
+    ("*/quorum-state", 1_000_000),
+    ("*/meta.properties", 1_000_000),
+    ("nodes/*/copies/*.log", 1 << 31),  # a segment, which is read as a whole; Kafka's own are smaller
+    ("*.json", JSON_SIZE_BYTES_MAX),
+    ("*", 1 << 40),
+)
+"""Pattern of a path in the run -> the largest size; the first pattern that fits counts."""
+
+_HOLES_FROM_BYTES, _HOLES_SHARE = 64_000_000, 100
+"""A file of this size must have a hundredth of its bytes on disk.  File systems that compress need no less."""
+
+_READ = ("trace", "nodes", "subject", "workload", "tables", "buckets", "plots")
+"""Folders that judging reads or writes.  Others, such as replays, are none of its business."""
+
+
+class BrokenFile(ValueError):
+    """A file of a run cannot be used.  The message names the file, and the field or the reason."""
+
+
+def regular(path: Path, size_bytes_max: int = JSON_SIZE_BYTES_MAX, named: str = "") -> Path:
+    """The path, if what stands there is a regular file of at most this size and without huge holes.
+
+    named: the name in messages, by default that of the file.  Raises BrokenFile, and FileNotFoundError without a file.
+    """
+    found = path.stat()
+    if why := _irregular(found) or _unsized(found, size_bytes_max):
+        raise BrokenFile(f"{named or path.name} {why}")
+    return path
+
+
+def demand_plain(root: Path) -> None:
+    """Raise BrokenFile if a run folder holds something else than folders and regular files of bounded size."""
+    _demand_plain(root, root, deep=False)
+    for name in _READ:
+        if (root / name).is_dir():
+            _demand_plain(root, root / name, deep=True)
+
+
+def _demand_plain(root: Path, folder: Path, deep: bool) -> None:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        name = str(Path(entry.path).relative_to(root))
+        if entry.is_symlink():
+            raise BrokenFile(f"{name} is a symbolic link, and a run holds none: nothing is read or written through it")
+        if entry.is_dir(follow_symlinks=False):
+            if deep:
+                _demand_plain(root, Path(entry.path), deep)
+            continue
+        most = next(most for pattern, most in _SIZES_BYTES_MAX if fnmatchcase(name, pattern))
+        regular(Path(entry.path), most, name)
+
+
+def _irregular(found: os.stat_result) -> str:
+    """Why this is no regular file; "" if it is one."""
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+    if stat.S_ISREG(found.st_mode):
+        return ""
+    return f"is {kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, and a run holds only files"
+
+
+def _unsized(found: os.stat_result, size_bytes_max: int) -> str:
+    """Why a regular file is not opened because of its size; "" if it may be."""
+    if found.st_size > size_bytes_max:
+        return f"has {found.st_size} bytes, and at most {size_bytes_max} are read"
+    if found.st_size >= _HOLES_FROM_BYTES and found.st_blocks * 512 * _HOLES_SHARE < found.st_size:
+        return f"claims {found.st_size} bytes, and {found.st_blocks * 512} are on disk: it is made of holes"
+    return ""
