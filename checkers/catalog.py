@@ -32,7 +32,7 @@ from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
 from checkers.run_quality.leadership import LEADERSHIP
 from checkers.run_quality.statistics import STATISTICS
 from checkers.run_quality.vacuity import VACUITY
-from checkers.transactions.checker import LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER
+from checkers.transactions.checker import OF_TRANSACTIONS
 
 _IN_ORDER = (
     LINEARIZABILITY,
@@ -65,9 +65,8 @@ _IN_ORDER = (
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-_OF_TRANSACTIONS = (LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER)
 _OF_KAFKA = (KAFKA, KAFKA_READ_TO_END)
-BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*_OF_TRANSACTIONS, *_OF_KAFKA, *OF_MODELS)}
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_KAFKA, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 
 

@@ -55,8 +55,24 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE,
     return Checker(name or model, title, question, split, judge, combine, frozenset({"history", "model"}))
 
 
-LIST_APPEND = checker_of("list-append", "Transactions over lists")
-LIST_APPEND_SNAPSHOT = checker_of(
-    "list-append", "Transactions over lists, on snapshots", "snapshot-isolation", "list-append-snapshot"
-)
-RW_REGISTER = checker_of("rw-register", "Transactions over registers")
+_WEAKER = {
+    "snapshot": ("on snapshots", "snapshot-isolation"),
+    "causal": ("causal", "strong-session-causal"),
+    "read-atomic": ("read-atomic", "strong-session-read-atomic"),
+}
+"""Ending of the name -> what the title adds, and the required model.  The last two count the order of sessions."""
+
+
+def _checkers(model: Model, title: str) -> tuple[Checker, ...]:
+    """The checkers of a model: strict-serializable, and one for each weaker model that a workload may name."""
+    named = {f"{model}-{end}": (f"{title}, {words}", level) for end, (words, level) in _WEAKER.items()}
+    return (
+        checker_of(model, title),
+        *(checker_of(model, words, level, name) for name, (words, level) in named.items()),
+    )
+
+
+_OF_LISTS = _checkers("list-append", "Transactions over lists")
+_OF_REGISTERS = _checkers("rw-register", "Transactions over registers")
+LIST_APPEND, RW_REGISTER = _OF_LISTS[0], _OF_REGISTERS[0]
+OF_TRANSACTIONS = (*_OF_LISTS, *_OF_REGISTERS)
