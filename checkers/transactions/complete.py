@@ -20,7 +20,7 @@ An order that was found is replayed by `order_replay.py`, which knows nothing of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,9 @@ _FIGURES = {"steps": STEPS, "certain": LEARNED, "decisions": DECISIONS, "conflic
 MANY_STEPS = 1 << 50
 """For problems without assumptions, which take a step for each event and demand."""
 
+_PATIENCE_STRONGER = 64
+"""How many steps for each event and micro-operation the stronger question gets."""
+
 _PATIENCE = 8
 """How many steps for each event and micro-operation a guess of the starts gets before the other one is tried."""
 
@@ -96,9 +99,43 @@ class Known:
     written: Written
 
 
-def decide(txns: Transactions, known: Known, consistency: str, steps_max: int, begin: Int64 | None = None) -> Decision:
-    """Decide one model for transactions whose single reads are in order.  begin: as in `guess_of`."""
+def decide(
+    txns: Transactions,
+    known: Known,
+    consistency: str,
+    steps_max: int,
+    begin: Int64 | None = None,
+    *,
+    timed: bool = True,
+) -> Decision:
+    """Decide one model for transactions whose single reads are in order.
+
+    begin: as in `guess_of`.  timed: whether real time is known.
+
+    An order that also keeps sessions or real time is an order of the weaker model, too.  Most databases keep them, and
+    they say which transactions were far apart.  So the stronger question is asked first, and only its orders count.
+    """
     model, variant = parts_of(consistency)
+    stronger = REALTIME if timed else PROCESS
+    figures: dict[str, int] = {}
+    if model not in WEAK and variant not in (stronger, REALTIME):
+        steps = min(steps_max // 4, _PATIENCE_STRONGER * (len(txns.kind) + len(txns.status)))
+        decision = _decided(txns, known, model, stronger, steps, begin)
+        figures = decision.figures
+        if decision.outcome == ORDER:
+            process, process_count = dense_processes(txns.process)
+            _demand_that_it_fits(
+                txns, known, model, variant, decision.order, decision.snapshots, process, process_count
+            )
+            return decision
+    decision = _decided(txns, known, model, variant, steps_max - figures.get("steps", 0), begin)
+    both = {name: count + figures.get(name, 0) for name, count in decision.figures.items()}
+    return replace(decision, figures=both)
+
+
+def _decided(
+    txns: Transactions, known: Known, model: str, variant: str, steps_max: int, begin: Int64 | None
+) -> Decision:
     happened = txns.status == OK if model == "read-uncommitted" else known.written.happened
     process, process_count = dense_processes(txns.process)
     sessions = next_of_process(process, process_count, happened) if variant == PROCESS else np.empty(0, np.int32)

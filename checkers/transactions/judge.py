@@ -158,7 +158,7 @@ def _with_choices(
         if shown:
             rests_on = _transactions_of(found, shown[0]) if known.versions is None else None
             return repeated_values.Attempt(repeated_values.FAILS, rests_on)
-        decision = decide(unique.txns, known, consistency, max(1, left), unique.begin)
+        decision = decide(unique.txns, known, consistency, max(1, left), unique.begin, timed=unique.timed)
         left -= len(unique.txns.kind) + decision.figures["steps"]
         if decision.outcome == NO_ORDER:
             circles_show_all = model not in ("read-atomic", "causal")
@@ -270,7 +270,8 @@ class _Question:
             return search or self._cycles_of_registers(True), None
         if search is not None and search.order is not None and not self.known.written.unusable.any():
             return search, decided_by(search.order, txns, self.known, self.consistency)
-        decision = decide(txns, self.known, self.consistency, self.steps_max, self.transcript.begin)
+        begin, timed = self.transcript.begin, self.transcript.timed
+        decision = decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
         if search is None and decision.outcome == ORDER and self.consistency == anomalies.STRICT_SERIALIZABLE:
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision

@@ -1,0 +1,153 @@
+"""What is valid at a level is valid at all weaker ones; defects are found; and the cost stays near-linear."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+from test_transactions_every_level import tiny_history, with_another_answer
+from test_transactions_repeated_values import serial_history
+from toy_transactions import ISOLATIONS, simulate
+
+from bench.simulated import isolation_histories
+from bench.simulated.transaction_anomalies import LISTS, REGISTERS, history
+from checkers.base.checker import Budget
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.catalog import BY_MODEL
+from checkers.transactions.anomalies import MODELS, implied
+from checkers.transactions.checker import OF_TRANSACTIONS
+from checkers.transactions.judge import judge_transactions, judge_transcript
+from checkers.transactions.read import Model
+
+
+def histories(model: Model, rng: Random, cases: int) -> Iterator[list[Event]]:
+    """Every anomaly by name, tiny histories, histories of every simulated database, right ones and falsified ones."""
+    for texts, together, _ in (LISTS if model == "list-append" else REGISTERS).values():
+        yield history(texts, together)
+    for _ in range(cases):
+        yield tiny_history(rng, model)
+        yield serial_history(rng, model, rng.choice([1, 2, 4]))
+        events = simulate(rng, model, rng.choice(ISOLATIONS), transactions=rng.choice([10, 30, 60]))
+        yield events
+        yield with_another_answer(rng, events, model)
+
+
+def demand_hierarchy(model: Model, rng: Random, cases: int) -> Counter[str]:
+    """Raises AssertionError if a level is valid, and a weaker one is not; or if a stronger one is not ruled out."""
+    seen = Counter[str]()
+    for events in histories(model, rng, cases):
+        verdicts = {level: judge_transactions(events, model, consistency=level) for level in MODELS}
+        for level, verdict in verdicts.items():
+            seen[str(verdict.validity)] += 1
+            for weaker in implied(level) - {level}:
+                if verdict.validity is Validity.VALID:
+                    assert verdicts[weaker].validity is not Validity.INVALID, (level, weaker, events)
+                if verdicts[weaker].validity is Validity.INVALID:
+                    assert level in verdicts[weaker].details["ruled_out"], (level, weaker, events)
+            for other in verdict.details.get("ruled_out", ()):
+                assert verdicts[other].validity is not Validity.VALID, (level, other, events)
+    return seen
+
+
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_what_is_valid_at_a_level_is_valid_at_all_weaker_ones(model: Model) -> None:
+    seen = demand_hierarchy(model, Random(f"hierarchy {model}"), 10)
+    assert seen["valid"] > 300 and seen["invalid"] > 300, seen
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_the_hierarchy_all_night(model: Model, part: int, night: Random) -> None:
+    print(demand_hierarchy(model, night, 1_000))
+
+
+# Simulated databases with a defect, planted once
+
+
+def with_stale_read(rng: Random, events: list[Event]) -> list[Event] | None:
+    """A committed read shows the version before, which a transaction had overwritten long ago."""
+    versions: dict[str, list[int]] = {}
+    chosen: list[tuple[int, int, int]] = []
+    for at, event in enumerate(events):
+        for place, (f, key, value) in enumerate(json.loads(event.payload or "[]") if event.type is Type.OK else []):
+            if f != "r":
+                versions.setdefault(key, []).append(value)
+            elif value is not None and len(seen := versions.get(key, [])) > 8 and value in seen[-3:]:
+                chosen.append((at, place, seen[-8]))
+    if not chosen:
+        return None
+    at, place, old = rng.choice(chosen)
+    steps = json.loads(events[at].payload or "[]")
+    if any(step[0] != "r" and step[1] == steps[place][1] for step in steps[:place]):
+        return None
+    steps[place][2] = old
+    return [replace(e, payload=json.dumps(steps)) if n == at else e for n, e in enumerate(events)]
+
+
+@pytest.mark.parametrize(
+    ("isolation", "level"),
+    [("strict-serializable", "strict-serializable"), ("snapshot-isolation", "strong-snapshot-isolation")],
+)
+def test_one_stale_read_of_a_simulated_database_is_found(isolation: str, level: str) -> None:
+    rng, found = Random(isolation), 0
+    for _ in range(25):
+        events = simulate(rng, "rw-register", isolation, transactions=150, processes=4, keys=2, trouble=0)
+        assert judge_transactions(events, "rw-register", consistency=level).validity is Validity.VALID
+        stale = with_stale_read(rng, events)
+        if stale is not None:
+            found += 1
+            assert judge_transactions(stale, "rw-register", consistency=level).validity is Validity.INVALID
+    assert found > 15
+
+
+# Cost in steps, which no load of the machine changes
+
+STEPS_PER_TRANSACTION = {
+    ("serial", "strict-serializable"): 4,
+    ("serial", "serializable"): 4,
+    ("snapshots", "strong-snapshot-isolation"): 8,
+    ("snapshots", "snapshot-isolation"): 8,
+}
+"""The most steps for a transaction, at any size: one look at each event, and few steps back."""
+
+
+@pytest.mark.parametrize("case", STEPS_PER_TRANSACTION)
+def test_the_steps_of_a_decision_grow_with_the_history_and_no_faster(case: tuple[str, str]) -> None:
+    database, level = case
+    for count in (1_000, 4_000, 16_000):
+        transcript, _, _ = isolation_histories.simulate(count, 8, count, snapshots=database == "snapshots")
+        verdict = judge_transcript(transcript, consistency=level)
+        assert verdict.validity is Validity.VALID
+        assert verdict.details["search"]["steps"] <= STEPS_PER_TRANSACTION[case] * count
+
+
+def test_time_stamps_of_the_system_need_no_step_back() -> None:
+    history, begin, end = isolation_histories.simulate(4_000, 8, 400, snapshots=True)
+    stamped = isolation_histories.by_session(history, (begin, end))
+    verdict = judge_transcript(stamped, consistency="strong-session-snapshot-isolation")
+    assert verdict.validity is Validity.VALID and verdict.details["search"]["taken back"] == 0
+
+
+def test_an_order_that_keeps_sessions_answers_for_the_weaker_level() -> None:
+    """Without the order of sessions the same history takes more than a thousand times as many steps."""
+    history, _, _ = isolation_histories.simulate(2_000, 8, 2_000)
+    verdict = judge_transcript(
+        isolation_histories.by_session(history), Budget(steps=2_000_000), consistency="serializable"
+    )
+    assert verdict.validity is Validity.VALID
+
+
+def test_a_workload_may_name_a_weaker_level() -> None:
+    """Each is in the catalog under its own name."""
+    assert {c.name for c in OF_TRANSACTIONS} == {
+        f"{model}{ending}"
+        for model in ("list-append", "rw-register")
+        for ending in ("", "-snapshot", "-causal", "-read-atomic")
+    }
+    assert all(BY_MODEL[c.name] is c for c in OF_TRANSACTIONS)
