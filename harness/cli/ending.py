@@ -57,6 +57,8 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
         console.print(f"judged {results['judged_by']}", highlight=False, markup=False, style="yellow")
     console.print(f"report: {results['report']}", highlight=False, markup=False)
     console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
+    if "stored" in results:
+        console.print(f"stored: {results['stored']}", highlight=False, markup=False)
 
 
 def _count_errors(console: Console, results: Mapping[str, Any], width: int) -> None:

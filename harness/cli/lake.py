@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.parameters import Name, nemeses, results_in, spark_master, subjects, workloads
+from harness.cli.parameters import Name, nemeses, results_in, spark_master, store, subjects, workloads
 from harness.spec import WrongSpec, unknown_name
 
 if TYPE_CHECKING:
@@ -26,10 +26,14 @@ in_lake = click.option(
 )
 
 
-def lake_at(folder: Path | None, results: Path) -> Lake:
-    """The lake that a user named, or that of the results folder."""
+def lake_at(folder: Path | None, results: Path, store: str = "") -> Lake:
+    """The lake that a user named, or that of the store or results folder."""
     from harness.lake.lake import Lake, lake_of
 
+    if store:
+        from harness.store import Store
+
+        return Store.at(store).mirror().refresh()
     return Lake(folder.resolve() if folder is not None else lake_of(results))
 
 
@@ -62,15 +66,23 @@ def _at(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
 @click.option("--rebuild", is_flag=True, help="Make the lake anew from the run folders in --results first.")
 @in_lake
+@store
 @results_in("results")
 def runs(
-    limit: int, as_json: bool, rebuild: bool, folder: Path | None, results: Path, verdict: str | None, **wanted: Any
+    limit: int,
+    as_json: bool,
+    rebuild: bool,
+    folder: Path | None,
+    store: str,
+    results: Path,
+    verdict: str | None,
+    **wanted: Any,
 ) -> None:
     """List the runs of the lake, the newest first: when, verdict, what was run, signature, folder."""
     from harness.lake import listing
 
-    lake = lake_at(folder, results)
-    if rebuild:
+    lake = lake_at(folder, results, store)
+    if rebuild and not store:
         held = lake.rebuild(results.resolve(), lambda line: click.echo(line, err=True))
         click.echo(f"the lake in {lake.folder} holds {held} runs", err=True)
     found = listing.runs(lake, listing.Filter(verdict=verdict or "", **wanted), limit or None)
@@ -88,8 +100,9 @@ def runs(
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @in_lake
+@store
 @results_in("results")
-def compare(a: str, b: str, folder: Path | None, results: Path) -> None:
+def compare(a: str, b: str, folder: Path | None, store: str, results: Path) -> None:
     """Compare the runs A and B: run folders, or how names of runs in the lake begin.
 
     It prints what differs in their specs, their figures (those that differ have a star), their timelines side by side
@@ -97,7 +110,7 @@ def compare(a: str, b: str, folder: Path | None, results: Path) -> None:
     """
     from harness.lake import compare as comparing
 
-    lake = lake_at(folder, results)
+    lake = lake_at(folder, results, store)
     try:
         one, other = comparing.find(lake, a), comparing.find(lake, b)
     except LookupError as problem:
@@ -116,10 +129,17 @@ def _questions(_: click.Context) -> Iterable[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
 @click.option("--show", is_flag=True, help="Print the SQL of a question instead of asking it.")
 @in_lake
+@store
 @results_in("results")
 @spark_master
 def query(
-    question: str | None, as_json: bool, show: bool, folder: Path | None, results: Path, spark_master: str | None
+    question: str | None,
+    as_json: bool,
+    show: bool,
+    folder: Path | None,
+    store: str,
+    results: Path,
+    spark_master: str | None,
 ) -> None:
     """Ask all runs of the lake a question in Spark SQL: a ready one by its name, or a statement of your own.
 
@@ -141,7 +161,7 @@ def query(
 
     spark = SparkJudge(spark_master)
     try:
-        columns, rows = ask(lake_at(folder, results), statement, spark)
+        columns, rows = ask(lake_at(folder, results, store), statement, spark)
     except (LookupError, SparkUnavailable, WrongQuery) as problem:
         raise WrongSpec(str(problem.args[0])) from None
     finally:

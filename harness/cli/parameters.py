@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 from harness.spec import Spec
+
+if TYPE_CHECKING:
+    from harness.store import Store
 
 
 class Name(click.ParamType[str]):
@@ -113,3 +116,59 @@ trust = click.option(
     help="Execute the system and workload that RUN_FOLDER holds, although neither this machine nor a key you trust "
     "has signed them.  Read them first: they can do all that you can do.",
 )
+
+
+def _store_that_answers(_: click.Context, __: click.Parameter, address: str) -> str:
+    if address:
+        from harness.store import Store, StoreUnavailable
+
+        try:
+            Store.at(address).check()
+        except StoreUnavailable as problem:
+            raise click.BadParameter(str(problem)) from None
+    return address
+
+
+store = click.option(
+    "--store",
+    metavar="URI",
+    default="",
+    callback=_store_that_answers,
+    help="An object store with runs, such as s3://bucket/prefix; see docs/store.md.",
+)
+
+
+class RunPlace(click.ParamType[Path]):
+    """A run folder, or the address of a run in a store, which is fetched: then `fetched_from` knows where it came from.
+
+    Converts to the folder.
+    """
+
+    name = "run"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from harness.store import Store, StoreUnavailable, is_store, parted
+
+        if not is_store(value):
+            folder = Path(value)
+            if not folder.is_dir():
+                self.fail(f"{value} is no folder", param, ctx)
+            return folder
+        try:
+            address, run = parted(str(value))
+            held = Store.at(address)
+            folder = held.mirror().fetch(run)
+        except (LookupError, StoreUnavailable) as problem:
+            self.fail(str(problem.args[0]), param, ctx)
+        if ctx is not None:
+            ctx.meta[_FETCHED] = held
+        return folder
+
+
+_FETCHED = "krucible: the store that a run was fetched from"
+
+
+def fetched_from() -> Store | None:
+    """The store that the run of this command came from; None for a folder."""
+    found = click.get_current_context().meta.get(_FETCHED)
+    return found if found is None else cast("Store", found)

@@ -11,13 +11,16 @@ import click
 
 from harness.cli.parameters import (
     Name,
+    RunPlace,
     as_json,
     backend_of_nodes,
     bugs,
+    fetched_from,
     nemeses,
     note_folder,
     results_in,
     spark_master,
+    store,
     subjects,
     trust,
     workloads,
@@ -120,6 +123,7 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
     callback=_address,
     help="Serve metrics for Prometheus while the run goes on, such as :9100 (loopback); see docs/metrics.md.",
 )
+@store
 @spark_master
 @as_json
 def run(
@@ -131,6 +135,7 @@ def run(
     results: Path,
     note_folder: Path | None,
     metrics: str,
+    store: str,
     spark_master: str | None,
     as_json: bool,
     **options: Any,
@@ -161,7 +166,7 @@ def run(
     from harness.run.session import Aside, run_and_judge
 
     console = Console(soft_wrap=True, stderr=as_json)
-    end(console, run_and_judge(spec, results, spark_master, console, note_folder, Aside(metrics)), as_json)
+    end(console, run_and_judge(spec, results, spark_master, console, note_folder, Aside(metrics, store)), as_json)
 
 
 def titled_by_schedule(spec: Spec) -> Spec:
@@ -206,7 +211,7 @@ def _with_every_kind(spec: Spec) -> Spec:
 
 
 @click.command()
-@click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run_folder", type=RunPlace())
 @spark_master
 @click.option("--in-process", is_flag=True, help="Judge without Spark (same verdict; for small runs).")
 @click.option(
@@ -220,6 +225,9 @@ def analyze(
     run_folder: Path, spark_master: str | None, in_process: bool, trust_old_format: bool, trust: bool, as_json: bool
 ) -> None:
     """Judge a stored run again, also one whose harness was killed.
+
+    RUN_FOLDER may be the address of a run in an object store, such as s3://bucket/prefix/runs/TEST/RUN.  It is fetched,
+    and its new results are written there.
 
     The first lines say who made the run: this machine, a known key, an unknown key, or nobody (docs/evidence.md).
     """
@@ -239,7 +247,12 @@ def analyze(
     from harness.run.session import judge_again
 
     console = Console(soft_wrap=True, stderr=as_json)
-    end(console, judge_again(root, spark_master, in_process, console, trust_old_format, trust), as_json)
+    found = judge_again(root, spark_master, in_process, console, trust_old_format, trust)
+    if (came_from := fetched_from()) is not None:
+        from harness.store import JUDGED
+
+        console.print(f"stored: {came_from.upload(root, only=JUDGED)}", highlight=False, markup=False)
+    end(console, found, as_json)
 
 
 @click.command()

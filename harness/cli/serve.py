@@ -5,11 +5,15 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.parameters import results_in
 from harness.spec import WrongSpec
+
+if TYPE_CHECKING:
+    from harness.serve.sources import Source
 
 PORT = 8321
 
@@ -24,26 +28,14 @@ PORT = 8321
 def serve(
     stores: tuple[str, ...], results: Path, host: str, port: int, token: str | None, names: tuple[str, ...]
 ) -> None:
-    """Show all runs of --results, and of other results folders, on a local page.
+    """Show all runs of --results, and of STORES, on a local page: other results folders, or object stores (s3://…).
 
     The page only reads.  It listens at loopback; at any other address it wants the token that is printed.
     """
-    from harness.lake.lake import Lake, lake_of
     from harness.serve.server import listen, serve_until_stopped
-    from harness.serve.sources import Source
 
-    places = [results, *map(Path, stores)]
-    for place in places[1:]:
-        if not place.is_dir():
-            raise WrongSpec(f"{place} is no folder of runs")
-    sources = [
-        Source("results" if place is results else f"{n}-{place.name}", Lake(lake_of(place)))
-        for n, place in enumerate(places)
-    ]
-    for place, source in zip(places, sources, strict=True):
-        if place.is_dir() and not source.lake.folder.exists():
-            held = source.lake.rebuild(place.resolve(), lambda line: click.echo(line, err=True))
-            click.echo(f"{place} had no lake; it holds {held} runs now")
+    sources = [_source("results", str(results))]
+    sources += [_source(f"{number}: {place.partition('?')[0]}", place) for number, place in enumerate(stores, 1)]
     if token is None and not _is_loopback(host):
         token = secrets.token_urlsafe(24)
     try:
@@ -62,3 +54,25 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _source(name: str, place: str) -> Source:
+    """Raises WrongSpec for a place that holds no runs."""
+    from harness.lake.lake import Lake, lake_of
+    from harness.serve.sources import Source
+    from harness.store import Store, StoreUnavailable, is_store
+
+    if is_store(place):
+        try:
+            mirror = Store.at(place).mirror()
+            return Source(name, mirror.refresh(), mirror)
+        except StoreUnavailable as problem:
+            raise WrongSpec(str(problem)) from None
+    folder = Path(place)
+    if not folder.is_dir():
+        raise WrongSpec(f"{place} is no folder of runs")
+    lake = Lake(lake_of(folder))
+    if not lake.folder.exists():
+        held = lake.rebuild(folder.resolve(), lambda line: click.echo(line, err=True))
+        click.echo(f"{place} had no lake; it holds {held} runs now")
+    return Source(name, lake)

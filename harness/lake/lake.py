@@ -22,8 +22,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -32,15 +32,19 @@ import pyarrow.parquet as pq
 
 from checkers.record.files import BrokenFile
 from checkers.record.reading import TEST
-from harness.lake.tables import DATE, SYSTEM, TABLES
+from harness.lake.tables import DATE, PARTITIONS, RUNS, SYSTEM, TABLES
 
 if TYPE_CHECKING:
     from harness.lake.facts import Facts
 
+_P = TypeVar("_P", bound=PurePath)
+
 NAME = "lake"
 VARIABLE = "KRUCIBLE_LAKE"
 LOOSE_MAX = 32
-_MERGED, _MERGING, _LOCK = "merged.parquet", "_merging", "_lock"
+_MERGED, _MERGING, _LOCK, _INDEX = "merged.parquet", "_merging", "_lock", "_index.parquet"
+_FILE, _MARK = "file", "mark"
+_INDEX_SCHEMA = pa.schema([*TABLES[RUNS], *PARTITIONS, pa.field(_FILE, pa.string()), pa.field(_MARK, pa.int64())])
 _NOT_RUNS = frozenset({NAME, "nodes", "buckets", "tables", "plots", "trace", "mutants"})
 
 
@@ -80,13 +84,18 @@ class Lake:
         """Write the facts of one run; the rows that the lake had of it go."""
         with self._locked(fcntl.LOCK_EX):
             for name, rows in facts.rows.items():
-                partition = self.folder / name / f"{DATE}={facts.date}" / f"{SYSTEM}={quote(facts.system)}"
+                partition = partition_of(self.folder / name, facts.date, facts.system)
                 partition.mkdir(parents=True, exist_ok=True)
                 _finish_merge(partition, TABLES[name])
                 _leave_out(partition / _MERGED, facts.run)
                 _write(rows, partition / f"{facts.run}.parquet")
                 if len(_loose(partition)) >= LOOSE_MAX:
                     _merge(partition, TABLES[name])
+
+    def make(self) -> None:
+        """Make an empty lake, unless it is there: runs kept below its folder's parent go into it from now on."""
+        with self._locked(fcntl.LOCK_SH):
+            pass
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -104,23 +113,47 @@ class Lake:
         """
         schema = TABLES[name]
         wanted = [*schema.names, DATE, SYSTEM] if columns is None else list(columns)
-        own = [column for column in wanted if column in schema.names]
-        of_run = None if run is None else [("run", "=", run)]
-        found = []
         with self.reading():
-            for path in self.files(name):
-                date, system = (unquote(part.partition("=")[2]) for part in path.parent.parts[-2:])
-                rows = _read(path, schema, list(dict.fromkeys([*own, "run"])), of_run)
-                for column, value in ((DATE, date), (SYSTEM, system)):
-                    if column in wanted:
-                        rows = rows.append_column(column, pa.repeat(pa.scalar(value), len(rows)))
-                found.append(rows.select(wanted))
-        if found:
-            return pa.concat_tables(found)
-        both = {
-            field.name: field.type for field in [*schema, pa.field(DATE, pa.string()), pa.field(SYSTEM, pa.string())]
-        }
-        return pa.table({column: pa.array([], both[column]) for column in wanted})
+            if name == RUNS:
+                rows = self._indexed()
+                rows = rows if run is None else rows.filter(pc.equal(rows["run"], run))
+                return rows.select(wanted)
+            paths = self.files(name) if run is None else self._files_of(name, run)
+            own = list(dict.fromkeys([*(column for column in wanted if column in schema.names), "run"]))
+            found = [_with_partition(_read(path, schema, own), path) for path in paths]
+        whole = pa.concat_tables(found) if found else _empty(schema)
+        return (whole if run is None else whole.filter(pc.equal(whole["run"], run))).select(wanted)
+
+    def _files_of(self, name: str, run: str) -> list[Path]:
+        """The files of a table that may hold rows of this run: those of its partition."""
+        index = self._indexed()
+        rows = index.filter(pc.equal(index["run"], run)).select([DATE, SYSTEM]).to_pylist()
+        return [path for row in rows for path in sorted(partition_of(self.folder / name, **row).glob("*.parquet"))]
+
+    def _indexed(self) -> pa.Table:
+        """All rows of the table of runs, with their partitions.
+
+        Opening a file a day and system takes longer than a user waits for a list.  So all rows stand in one more file,
+        `_index.parquet`, with the file that each came from and its time; what has changed is read anew.
+        """
+        marks = {str(path.relative_to(self.folder)): path.stat().st_mtime_ns for path in self.files(RUNS)}
+        path = self.folder / _INDEX
+        index = pq.read_table(path, partitioning=None) if path.exists() else _INDEX_SCHEMA.empty_table()
+        if index.schema != _INDEX_SCHEMA:  # of another version
+            index = _INDEX_SCHEMA.empty_table()
+        pairs = index.select([_FILE, _MARK]).group_by([_FILE, _MARK]).aggregate([]).to_pylist()
+        held = {pair[_FILE] for pair in pairs if marks.get(pair[_FILE]) == pair[_MARK]}
+        if held == marks.keys() and len(pairs) == len(held):
+            return index
+        parts = [index.filter(pc.is_in(index[_FILE], pa.array(sorted(held), pa.string())))]
+        for name in sorted(marks.keys() - held):
+            rows = _with_partition(_read(self.folder / name, TABLES[RUNS], TABLES[RUNS].names), self.folder / name)
+            rows = rows.append_column(_FILE, pa.repeat(pa.scalar(name), len(rows)))
+            parts.append(rows.append_column(_MARK, pa.repeat(pa.scalar(marks[name]), len(rows))).cast(_INDEX_SCHEMA))
+        index = pa.concat_tables(parts)
+        with contextlib.suppress(OSError):  # of a folder that may only be read; then every list reads all files
+            _write(index, path)
+        return index
 
     def files(self, name: str) -> list[Path]:
         """The files of a table; hold `reading` while they are used."""
@@ -134,6 +167,7 @@ class Lake:
         with self._locked(fcntl.LOCK_EX):
             for name in TABLES:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / _INDEX).unlink(missing_ok=True)
         added = 0
         for root in run_folders(results):
             try:
@@ -163,15 +197,28 @@ def _loose(partition: Path) -> list[Path]:
     return sorted(path for path in partition.glob("*.parquet") if path.name != _MERGED)
 
 
-def _read(
-    path: Path, schema: pa.Schema, columns: list[str], filters: list[tuple[str, str, str]] | None = None
-) -> pa.Table:
+def partition_of(table: _P, date: str, system: str) -> _P:
+    """The folder of a partition.  table: the folder of its table, here or in a store."""
+    return table / f"{DATE}={date}" / f"{SYSTEM}={quote(system)}"
+
+
+def _with_partition(rows: pa.Table, path: Path) -> pa.Table:
+    """The rows of a file, with what the names of its folders say."""
+    for part in path.parent.parts[-2:]:
+        name, _, value = part.partition("=")
+        rows = rows.append_column(name, pa.repeat(pa.scalar(unquote(value)), len(rows)))
+    return rows
+
+
+def _empty(schema: pa.Schema) -> pa.Table:
+    return pa.schema([*schema, *PARTITIONS]).empty_table()
+
+
+def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
     """Rows of a file as the schema of today has them: a column that an older version did not write is null."""
     with pq.ParquetFile(path) as file:
         there = [column for column in columns if column in file.schema_arrow.names]
         rows = file.read(there, use_threads=False)
-    if filters is not None:
-        rows = rows.filter(pc.equal(rows["run"], filters[0][2]))
     arrays = [
         rows[column].cast(schema.field(column).type)
         if column in there

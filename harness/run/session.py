@@ -18,6 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
+from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
 from harness.judge import results_before
@@ -118,9 +119,13 @@ def lacking(spec: Spec, backend: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What goes on beside a run, and what becomes of it afterwards.  metrics: ADDRESS:PORT at which to serve them."""
+    """What goes on beside a run, and what becomes of it afterwards.
+
+    metrics: ADDRESS:PORT at which to serve them.  store: the object store that gets the run when it has ended.
+    """
 
     metrics: str = ""
+    store: str = ""
 
 
 def run_and_judge(
@@ -163,6 +168,8 @@ def run_and_judge(
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
             found = _kept(run.root, problem, [Path(spec.workload)] if spec.workload.endswith(".py") else [])
         _note_in_lake(lake_of(results), run.root, progress.say)
+        if aside.store:
+            found |= _uploaded(run.root, aside.store, found, progress)
         return _for_terminal(run.root, found, spec)
     finally:
         watched.close()
@@ -253,6 +260,20 @@ def judge_again(
         progress.stop()
         if spark is not None:
             spark.stop()
+
+
+def _uploaded(root: Path, store: str, found: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Upload the run, and say where it is.  A run that could not be uploaded keeps its verdict and its folder; unless
+    it is a finding, the exit code says that the harness failed."""
+    from harness.store import Store, StoreUnavailable
+
+    progress.phase("uploading")
+    try:
+        return {"stored": Store.at(store).upload(root)}
+    except (StoreUnavailable, ValueError) as problem:
+        progress.say(f"NOT UPLOADED: {problem}")
+        finding = found["exit_code"] == EXIT_CODES[Validity.INVALID]
+        return {"not_stored": str(problem), "exit_code": found["exit_code"] if finding else HARNESS_FAILED}
 
 
 def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:

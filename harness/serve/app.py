@@ -52,6 +52,7 @@ from harness.lake.listing import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
 from harness.serve.sources import Source, choices, listed
+from harness.store import StoreUnavailable
 
 HERE = Path(__file__).parent
 COOKIE = "krucible"
@@ -80,7 +81,11 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), Middleware(_Headers)]
     if token is not None:
         middleware.append(Middleware(_Token, token=token))
-    return Starlette(routes=routes, middleware=middleware, exception_handlers={HTTPException: _refused})
+    return Starlette(
+        routes=routes,
+        middleware=middleware,
+        exception_handlers={HTTPException: _refused, StoreUnavailable: _unavailable},
+    )
 
 
 class _Headers:
@@ -129,6 +134,10 @@ def _without_token(url: URL) -> str:
 async def _refused(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     return HTMLResponse(_template("refused.html.j2").render(words=problem.detail), problem.status_code)
+
+
+async def _unavailable(_: Request, problem: Exception) -> Response:
+    return HTMLResponse(_template("refused.html.j2").render(words=str(problem)), 503)
 
 
 class _Page:

@@ -16,6 +16,7 @@ from harness.lake.compare import Rows, find
 from harness.lake.lake import Lake
 from harness.lake.listing import Filter, runs
 from harness.lake.tables import RUNS
+from harness.store import Mirror
 
 SPARK_RUNS = 24
 """How many runs of the same test the spark of a row shows."""
@@ -23,10 +24,11 @@ SPARK_RUNS = 24
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """name: as the page shows it, unique.  lake: of its runs."""
+    """name: as the page shows it, unique.  lake: of its runs.  mirror: of the store that they are in, if it is one."""
 
     name: str
     lake: Lake
+    mirror: Mirror | None = None
 
     @property
     def base(self) -> Path:
@@ -35,8 +37,18 @@ class Source:
     def folder_of(self, run: Mapping[str, Any]) -> Path | None:
         """The folder of a run of this lake; None if it is not here, or not inside the folder of the lake."""
         base = self.base.resolve()
+        if self.mirror is not None:
+            try:
+                self.mirror.fetch(str(run["path"]))
+            except LookupError:
+                return None
         folder = (base / str(run["path"])).resolve()
         return folder if folder.is_relative_to(base) and (folder / TEST).is_file() else None
+
+    def refresh(self) -> None:
+        """See what has come into the store since the last time.  Raises StoreUnavailable."""
+        if self.mirror is not None:
+            self.mirror.refresh()
 
     def run(self, name: str) -> dict[str, Any] | None:
         """The row of the run of exactly this name."""
@@ -60,6 +72,7 @@ def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[Listed]
     """The newest runs of all sources that pass the filter."""
     found = []
     for source in sources:
+        source.refresh()
         every = runs(source.lake, Filter())
         history: dict[tuple[Any, ...], list[str]] = {}
         spark_of: dict[str, tuple[str, ...]] = {}

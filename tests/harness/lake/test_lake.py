@@ -205,3 +205,16 @@ def test_synthetic_days_are_merged_and_whole(lake: Lake) -> None:
     assert sorted(lake.read(RUNS, ["run"])["run"].to_pylist()) == sorted(one.run for one in made)
     assert len(lake.read(OPERATIONS)) == 120 * 2 * 2
     assert len(lake.files(OPERATIONS)) < 3 * LOOSE_MAX
+
+
+def test_a_list_sees_what_was_written_since_the_last_one(lake: Lake) -> None:
+    for number in range(3):
+        lake.append(facts(number))
+        assert [run["seed"] for run in runs(lake, Filter())] == list(range(number, -1, -1))
+    lake.append(facts(1, verdict="invalid"))
+    assert [run["verdict"] for run in runs(lake, Filter())] == ["valid", "invalid", "valid"]
+    (lake.folder / "_index.parquet").unlink()
+    assert len(runs(lake, Filter())) == 3
+    lake.files(RUNS)[0].unlink()
+    assert [run["seed"] for run in runs(lake, Filter())] == [2, 1]
+    assert lake.read(RUNS, ["seed"], run=facts(1).run).to_pylist() == [{"seed": 1}]

@@ -1,0 +1,217 @@
+"""Runs on an object store: `s3://bucket/prefix`, or any other address that Arrow's file systems know.
+
+    PREFIX/runs/<test>/<run>/…                       every file of a run; manifest.json is written last
+    PREFIX/lake/<table>/date=…/system=…/<run>.parquet    its facts (`harness/lake`), after the manifest
+
+A run is in the store when its manifest is: an upload that was broken off is no run.  What judging makes anew (buckets,
+tables, plots) is not uploaded.  To read, a store is mirrored: the lake whole, a run when it is asked for.  So every
+reader works on a folder, and what was fetched once is not fetched again.
+
+Names in a store are not trusted: a mirror writes nothing outside its own folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from checkers.base.cache_folder import cache_folder
+from checkers.record.reading import TEST
+from checkers.sealing.manifest import MANIFEST
+from harness.lake.lake import Lake, partition_of
+from harness.lake.tables import TABLES
+
+RUNS, LAKE = "runs", "lake"
+MADE_ANEW = frozenset({"buckets", "tables", "plots"})
+JUDGED = ("results.json", "report.html", "junit.xml")
+"""What judging writes into a run folder for its readers."""
+
+
+class StoreUnavailable(OSError):
+    """The store cannot be reached or used.  The message says why, in one sentence."""
+
+
+def is_store(place: str | Path) -> bool:
+    """Whether this names a store, and no folder."""
+    return "://" in str(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """address: as the user gave it, without what comes after "?".  files, prefix: how Arrow reaches it."""
+
+    address: str
+    files: fs.FileSystem
+    prefix: str
+
+    @staticmethod
+    def at(address: str) -> Store:
+        """Raises StoreUnavailable for an address that names no store."""
+        try:
+            files, prefix = fs.FileSystem.from_uri(address)
+        except (pa.ArrowException, OSError, ValueError) as problem:
+            raise StoreUnavailable(f"{address.partition('?')[0]} is no store: {_reason(problem)}") from problem
+        return Store(address.partition("?")[0].rstrip("/"), files, prefix.rstrip("/"))
+
+    def check(self) -> None:
+        """Raises StoreUnavailable if the store does not answer, or refuses us."""
+        try:
+            bucket = self.files.get_file_info(self.prefix.partition("/")[0])
+        except (pa.ArrowException, OSError) as problem:
+            raise StoreUnavailable(f"{self.address} does not answer: {_reason(problem)}") from problem
+        if isinstance(self.files, fs.S3FileSystem) and bucket.type is fs.FileType.NotFound:
+            raise StoreUnavailable(f"{self.address} has no bucket {bucket.path}: make it first")
+
+    def upload(self, root: Path, only: Collection[str] = ()) -> str:
+        """Upload the run kept in `root`, with its facts; its address.  only: no other files.
+
+        Raises StoreUnavailable, and BrokenFile.
+        """
+        from harness.lake.facts import facts_of
+
+        path = f"{RUNS}/{root.parent.name}/{root.name}"
+        facts = facts_of(root, path)
+        names = [file for file in _files_of(root) if not only or file.relative_to(root).as_posix() in only]
+        names.sort(key=lambda file: file == root / MANIFEST)
+        try:
+            for file in names:
+                self._put(file, f"{path}/{file.relative_to(root).as_posix()}")
+            for table, rows in facts.rows.items():
+                folder = partition_of(PurePosixPath(LAKE, table), facts.date, facts.system)
+                self._write(rows, f"{folder}/{facts.run}.parquet")
+        except (pa.ArrowException, OSError) as problem:
+            raise StoreUnavailable(f"the run could not be uploaded to {self.address}: {_reason(problem)}") from problem
+        return f"{self.address}/{path}"
+
+    def mirror(self) -> Mirror:
+        name = hashlib.blake2b(self.address.encode(), digest_size=8).hexdigest()
+        return Mirror(self, cache_folder() / "stores" / name)
+
+    def list(self, folder: str) -> list[fs.FileInfo]:
+        """The files below a folder of the store.  Raises StoreUnavailable."""
+        try:
+            selector = fs.FileSelector(f"{self.prefix}/{folder}", recursive=True, allow_not_found=True)
+            return [info for info in self.files.get_file_info(selector) if info.type is fs.FileType.File]
+        except (pa.ArrowException, OSError) as problem:
+            raise StoreUnavailable(f"{self.address} cannot be read: {_reason(problem)}") from problem
+
+    def name_of(self, info: fs.FileInfo) -> PurePosixPath:
+        """The name of a file below the prefix."""
+        return PurePosixPath(info.path[len(self.prefix) :].lstrip("/"))
+
+    def get(self, info: fs.FileInfo, into: Path) -> None:
+        """Whole or not at all.  Raises StoreUnavailable."""
+        into.parent.mkdir(parents=True, exist_ok=True)
+        part = into.with_name(f".{into.name}.part")
+        try:
+            with self.files.open_input_stream(info.path) as source, part.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except (pa.ArrowException, OSError) as problem:
+            raise StoreUnavailable(f"{info.path} cannot be read: {_reason(problem)}") from problem
+        part.replace(into)
+
+    def _put(self, path: Path, name: str) -> None:
+        with path.open("rb") as source, self.files.open_output_stream(f"{self.prefix}/{name}") as target:
+            shutil.copyfileobj(source, target)
+
+    def _write(self, rows: pa.Table, name: str) -> None:
+        with self.files.open_output_stream(f"{self.prefix}/{name}") as target:
+            pq.write_table(rows, target, compression="zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """What was fetched of a store.  folder: looks like a results folder; its lake is `lake`."""
+
+    store: Store
+    folder: Path
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.folder / LAKE)
+
+    def refresh(self) -> Lake:
+        """Make the mirror's lake that of the store; what has changed or is new is fetched.  Raises StoreUnavailable."""
+        wanted = {}
+        for info in self.store.list(LAKE):
+            name = self.store.name_of(info)
+            if len(name.parts) == 5 and name.parts[1] in TABLES and name.suffix == ".parquet":
+                wanted[self._inside(name)] = info
+        for path in set(self.folder.glob(f"{LAKE}/*/*/*/*.parquet")) - wanted.keys():
+            path.unlink()
+        for path, info in wanted.items():
+            if not _is_same(path, info):
+                self.store.get(info, path)
+                _stamp(path, info)
+        self.lake.make()
+        return self.lake
+
+    def fetch(self, name: str) -> Path:
+        """The folder of a run, fetched unless it is here.  name: RUNS/<test>/<run>, or an address that ends with it.
+
+        Raises LookupError for a run that the store does not hold whole, and StoreUnavailable.
+        """
+        relative = PurePosixPath(name.removeprefix(self.store.address).strip("/"))
+        if len(relative.parts) != 3 or relative.parts[0] != RUNS or ".." in relative.parts:
+            raise LookupError(f"{name} names no run of {self.store.address}: it must end with {RUNS}/TEST/RUN")
+        found = {self._inside(self.store.name_of(info)): info for info in self.store.list(str(relative))}
+        root = self.folder / relative
+        if root / TEST not in found or root / MANIFEST not in found:
+            raise LookupError(f"{self.store.address} holds no whole run {relative}: its manifest is missing")
+        for path, info in found.items():
+            if not _is_same(path, info):
+                self.store.get(info, path)
+                _stamp(path, info)
+        return root
+
+    def _inside(self, name: PurePosixPath) -> Path:
+        """The place of a file of the store in this mirror.  Raises StoreUnavailable for a name that leads out of it."""
+        if name.is_absolute() or ".." in name.parts or not name.parts:
+            raise StoreUnavailable(f"{self.store.address} holds a file named {name}, which leads out of its folder")
+        return self.folder / name
+
+
+def parted(address: str) -> tuple[str, str]:
+    """The address of a run as that of its store, and its name in it.  Raises LookupError."""
+    parts = address.partition("?")
+    store, found, name = parts[0].rstrip("/").rpartition(f"/{RUNS}/")
+    if not found or name.count("/") != 1:
+        raise LookupError(f"{address} names no run of a store: it must end with {RUNS}/TEST/RUN")
+    return store + parts[1] + parts[2], f"{RUNS}/{name}"
+
+
+def _files_of(root: Path) -> Iterator[Path]:
+    """The files of a run that are kept in a store, in order of names."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.relative_to(root).parts[0] not in MADE_ANEW:
+            yield path
+
+
+def _is_same(path: Path, info: fs.FileInfo) -> bool:
+    if not path.is_file():
+        return False
+    known = path.stat()
+    return known.st_size == info.size and known.st_mtime_ns // 10**9 == _seconds(info)
+
+
+def _stamp(path: Path, info: fs.FileInfo) -> None:
+    """The file has the store's time, by which a later one is told from it."""
+    os.utime(path, (_seconds(info), _seconds(info)))
+
+
+def _seconds(info: fs.FileInfo) -> int:
+    return int(info.mtime_ns or 0) // 10**9
+
+
+def _reason(problem: BaseException) -> str:
+    found: Any = str(problem).strip().splitlines()
+    return found[0][:300] if found else type(problem).__name__
