@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from harness.campaign.log import CampaignLog
     from harness.campaign.loop import Plan
     from harness.campaign.shrink import Shrunk
+    from harness.lake.lake import Lake
 
 _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
@@ -43,11 +45,17 @@ def _console() -> Console:
 
 
 def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
-    """Run the plan in this folder, keep its page up to date, and print what came out."""
+    """Run the plan in this folder, keep its page up to date, and print what came out.
+
+    Its runs go into the lake above the folder, which is made beside it where it is kept in `results`.
+    """
     from harness.campaign.log import CampaignLog
     from harness.campaign.loop import campaign
     from harness.campaign.page import write_all
+    from harness.lake.lake import existing_lake
 
+    if existing_lake(folder) is None:
+        _lake_above(folder).make()
     with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, plan.goes_on) as log:
         if log.runs:
             console.print(f"goes on after {len(log.runs)} runs in {folder}")
@@ -61,6 +69,49 @@ def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
         finally:
             page = write_all(plan, log)
             console.print("\n".join(["", *_summary(plan, log), f"page: {page}"]))
+
+
+def _lake_above(folder: Path) -> Lake:
+    from harness.lake.lake import NAME, Lake, existing_lake
+
+    usual = Path("results").resolve()
+    return Lake(existing_lake(folder) or (usual if folder.resolve().is_relative_to(usual) else folder.resolve()) / NAME)
+
+
+def _night(plan: Plan, folder: Path, console: Console) -> int:
+    """Carry out a night: what failed before comes first, and what came out is held against all runs before."""
+    from harness.campaign import kept_failures, night_page
+    from harness.campaign.log import CampaignLog
+    from harness.campaign.page import SUMMARY, headline
+    from harness.campaign.standing import past_runs, standings
+    from harness.run.run_folder import revision
+
+    began, at = datetime.now(UTC), revision()
+    known_revision = "" if at["dirty"] else str(at["revision"])
+    folder.mkdir(parents=True, exist_ok=True)
+    failures = kept_failures.kept(folder)
+    again = kept_failures.due(failures, known_revision)
+    if again:
+        console.print(f"{len(again)} runs that failed before come first")
+    tests = [*again, *(spec for spec in plan.tests if spec not in set(again))]
+    plan = replace(plan, tests=tests)
+    code = _carry_out(plan, folder, console)
+    with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, goes_on=True) as log:
+        now = began.isoformat(timespec="seconds")
+        kept_failures.keep(folder, kept_failures.after(failures, log.runs, folder, known_revision, now))
+        runs = past_runs(_lake_above(folder))
+        before, since = (
+            [run for run in runs if (run.started >= began.replace(microsecond=0)) is late] for late in (False, True)
+        )
+        standing = standings(before, since)
+        lines = night_page.words_of(standing, runs, datetime.now(UTC))
+        summary = folder / SUMMARY
+        summary.write_text("\n".join([summary.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
+        dashboard = night_page.write_dashboard(folder, headline(plan, log), standing, runs)
+        night_page.write_badge(folder, code, standing)
+    night_page.add_to_step_summary(summary.read_text(encoding="utf-8"))
+    console.print("\n".join([*(one.line() for one in standing), f"dashboard: {dashboard}"]))
+    return code
 
 
 def _summary(plan: Plan, log: CampaignLog) -> list[str]:
@@ -123,7 +174,7 @@ def nightly(
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
     plan, console = night(range(first, first + seeds), parts or PARTS, base), _console()
     console.print(f"{len(list(plan.tests))} runs of about {time_limit + 30:.0f} s each")
-    _end(_carry_out(plan, results, console))
+    _end(_night(plan, results, console))
 
 
 @click.command(name="hunt", short_help="Run random tests over one system until something is found.")
