@@ -147,13 +147,13 @@ class RunPlace(click.ParamType[Path]):
     name = "run"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        from harness.store import Store, StoreUnavailable, is_store, parted
-
-        if not is_store(value):
+        if "://" not in str(value):
             folder = Path(value)
             if not folder.is_dir():
-                self.fail(f"{value} is no folder", param, ctx)
+                self.fail(f"Directory {str(value)!r} does not exist.", param, ctx)
             return folder
+        from harness.store import Store, StoreUnavailable, parted  # it imports pyarrow
+
         try:
             address, run = parted(str(value))
             held = Store.at(address)
