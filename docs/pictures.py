@@ -8,6 +8,7 @@ page has changed; `reading-a-report.md` quotes the same run.
 
 from __future__ import annotations
 
+import os
 import tarfile
 import tempfile
 from pathlib import Path
@@ -23,15 +24,16 @@ WIDTH = 1280
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        folder = Path(scratch, "test-partition", "20261122T054854Z-1-stale-read")
+        os.chdir(scratch)  # commands on the page name the run as its reader would
+        folder = Path("results", "test-partition", "20261122T054854Z-1-stale-read")
         folder.mkdir(parents=True)
         with tarfile.open(RUN) as archive:
             archive.extractall(folder, filter="data")
         judge(folder, None, print)
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
-        page.goto((folder / "report.html").as_uri())
-        page.add_style_tag(content="nav { position: static !important; } #exercised, #checkers { display: none; }")
+        page.goto((folder / "report.html").resolve().as_uri())
+        page.add_style_tag(content="nav { position: static !important; }")
         page.wait_for_timeout(500)
         head_and_timeline(page)
         page.locator("#finding-1").screenshot(path=DOCS / "witness.png")

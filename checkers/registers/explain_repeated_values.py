@@ -140,6 +140,10 @@ class RepeatedStory(Story):
             return summary.removesuffix(UNEXPLAINED) + f"; right would have been {self.expected()}"
         return summary
 
+    def _with_its_write(self, value: int | None) -> str:
+        """The value alone: several writes may have produced it."""
+        return value_of(NIL if value is None else value)
+
     def find_overwriters(self) -> list[int]:
         """The operations of the window that produced another value than the culprit saw, in order of call."""
         culprit = self.window.culprit

@@ -370,10 +370,29 @@ class Story:
         values = [_value_of(value) for value in self.window.right]
         listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
         if self.key.kind[self.window.culprit] == READ:
-            return f"an answer of {listed}" if listed else "another answer; the ones that were tried are wrong as well"
+            return self._right_answers() if listed else "another answer; the ones that were tried are wrong as well"
         if self.key.kind[self.window.culprit] == MISMATCH:
             return "that the cas did match"
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
+
+    def _right_answers(self, most: int = 4) -> str:
+        """The value that would have been right; of several each with what is known of its write."""
+        values = self.window.right
+        if len(values) == 1:
+            return f"an answer of {_value_of(values[0])}"
+        shown = [self._with_its_write(value) for value in values[:most]]
+        more = f" or one of {len(values) - most} older ones" if len(values) > most else ""
+        return f"an answer of {' or '.join(shown)}{more}"
+
+    def _with_its_write(self, value: int | None) -> str:
+        """A value, and whether its write had been acknowledged when the culprit was invoked."""
+        if value is None or (op := producer_of(self.key, value, self.window.limit)) < 0:
+            return _value_of(value)
+        if self.key.ret[op] > self.key.call[self.window.culprit]:
+            return f"{value} (its write was under way)"
+        [row] = read_rows(self.bucket.history, [self._places(op)[1]])
+        by = f" by {row['node']}" if row["node"] else ""
+        return f"{value} (acknowledged{by} at {at(row)})"
 
     def listed(self) -> list[Row]:
         """One entry for each operation of the window, in order of call, from which a picture is drawn."""

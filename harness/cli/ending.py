@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
 
+from checkers.base.json_file import read_object
 from checkers.sealing.signature import SignedBy
 from harness.terminal.lines import width_of, wrapped
 
@@ -53,6 +55,7 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
         console.print(lines.removeprefix(f"  {entry['verdict']:>14}"), highlight=False, markup=False)
     _count_errors(console, results, width)
     _draw_first(console, results)
+    _show_to_do(console, results)
     if results.get("judged_by", "").startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
         console.print(f"judged {results['judged_by']}", highlight=False, markup=False, style="yellow")
     console.print(f"report: {results['report']}", highlight=False, markup=False)
@@ -78,6 +81,17 @@ def _kinds(entry: Mapping[str, Any]) -> str:
     from harness.explanations.kinds.catalog import name_in_words
 
     return ", ".join(dict.fromkeys(name_in_words(witness["kind"]) for witness in entry["witness"]))
+
+
+def _show_to_do(console: Console, results: Mapping[str, Any]) -> None:
+    """Of an unknown run what it lacked, with the runs that would make up for it."""
+    if results["verdict"] != "unknown":
+        return
+    from harness.terminal.to_do import show_to_do
+
+    folder = Path(results["report"]).parent
+    if (folder / "test.json").exists():
+        show_to_do(console, results, read_object(folder / "test.json"), folder.as_posix())
 
 
 def _draw_first(console: Console, results: Mapping[str, Any]) -> None:

@@ -8,8 +8,8 @@ Some evidence has no moment.  A copy of a log shows that an entry is wrong or mi
 sorted by the first violation that it can have caused: the next one of a later stage.
 
 Wrong answers to clients are effects, and often many of one cause.  Of them the one comes first that explains most
-(`explains`): it names the other operation, its node and its time.  Several checkers may blame one operation; this is
-one `Finding`, with a witness of each.
+(`explains`): it names the other operation, its node and its time.  Several checkers may blame one operation, or one
+step of a node; this is one `Finding`, with a witness of each.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from harness.plain_words import shorten
 
 NEVER_NS = 1 << 62
 """Moment of a violation whose evidence has no time at all."""
+
+_ONE_ELECTION_NS = 2_000_000_000
+"""So near to each other two leaders come into office that one election made."""
 
 _COPY_TABLES = frozenset({"log", "copies"})
 
@@ -213,33 +216,48 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
         return min(effects, default=f.moment_ns if f.moment_ns >= 0 else NEVER_NS)
 
     ordered = sorted((dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found), key=lambda f: (f.cause_ns, f.stage))
+    places: dict[int, tuple[int, int, int]] = {id(f): (f.cause_ns, f.stage, 0) for f in ordered}
+    for step, claim in reversed(_wider_claims(ordered)):  # the earliest step decides where the claim about it stands
+        places |= {id(claim): (step.cause_ns, step.stage, 0), id(step): (step.cause_ns, step.stage, 1)}
     answers = [f for f in ordered if f.stage is Stage.ANSWER]
     first_ns = min((f.cause_ns for f in answers), default=NEVER_NS)
-    best = [w for finding in sorted(_together(answers), key=lambda g: -explains(g.lead)) for w in finding.witnesses]
-    rank = {id(f): place for place, f in enumerate(best)}
-    return sorted(
-        ordered,
-        key=lambda f: (first_ns, f.stage, rank[id(f)]) if id(f) in rank else (f.cause_ns, f.stage, 0),
-    )
+    together = sorted(_together(answers), key=lambda g: -explains(g.lead))
+    for place, violation in enumerate(w for finding in together for w in finding.witnesses):
+        places[id(violation)] = (first_ns, Stage.ANSWER, place)
+    return sorted(ordered, key=lambda f: places[id(f)])
+
+
+def _wider_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViolation, ReportedViolation]]:
+    """(a step that nothing caused, what another checker claims of the same row of a trace): two leaders of one epoch
+    say more than one leader without a majority, because both parties are named."""
+    out = []
+    for step in found:
+        if step.stage is Stage.STEP and (rows := _trace_rows(step)):
+            claims = [f for f in found if f.stage in (Stage.VOTE, Stage.LEADER) and f.checker != step.checker]
+            claims = [f for f in claims if abs(f.moment_ns - step.moment_ns) <= _ONE_ELECTION_NS]
+            if claim := next((f for f in claims if rows[-1] in _trace_rows(f)), None):
+                out.append((step, claim))
+    return out
+
+
+def _trace_rows(violation: ReportedViolation) -> list[tuple[Any, Any]]:
+    """(node, seq) of the rows of traces in a witness."""
+    rows = map(mapping, sequence(violation.witness.get("rows")))
+    return [(row.get("node"), row.get("seq")) for row in rows if row.get("table") == "trace" and "seq" in row]
 
 
 def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
-    """Answers to clients that blame one operation; every other violation by itself."""
-    by_operation: dict[Any, list[ReportedViolation]] = {}
-    for place, violation in enumerate(found):
+    """Answers to clients that blame one operation, and claims about one row of a trace; all else by itself."""
+    claim_of = {id(step): claim for step, claim in _wider_claims(found)}
+    alike: dict[Any, list[ReportedViolation]] = {}
+    for violation in found:
         call = blamed_call(violation.witness) if violation.stage is Stage.ANSWER else None
-        by_operation.setdefault(("alone", place) if call is None else call, []).append(violation)
+        alone = ("alone", id(claim_of.get(id(violation), violation)))
+        alike.setdefault(alone if call is None else call, []).append(violation)
     out = []
-    for mine in by_operation.values():
-        lead = max(mine, key=explains)  # of equal ones the first
-        seen = {lead.checker}
-        also = []
-        for other in mine:
-            if other is not lead and other.checker not in seen:
-                seen.add(other.checker)
-                also.append(other)
-        out.append(Finding(lead, tuple(also)))
-        out += [Finding(o) for o in mine if o is not lead and o not in also]
+    for mine in alike.values():
+        lead = max((v for v in mine if id(v) not in claim_of), key=explains)  # of equal ones the first
+        out.append(Finding(lead, tuple(v for v in mine if v is not lead)))
     return out
 
 

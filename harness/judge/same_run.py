@@ -1,6 +1,7 @@
 """Are two runs the same, row by row?  On virtual time one seed decides everything, so they must be.
 
-What says when and where a run was made is left out: its id, its date, and the rows of the ledger that bind these.
+What says when and where a run was made is left out: its id, its date, and the bookkeeping rows of the history that
+hold these.
 """
 
 from __future__ import annotations

@@ -159,10 +159,11 @@ def judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
     votes = sorted((r for r in rows if r["event"] == "vote"), key=lambda r: by_number(r["node"]))
     if len(leaders) > 1:
         claims = [first_of[name] for name in leaders]
+        all_of = "both" if len(leaders) == 2 else "all"
         return [
             _elected(
                 "two leaders in one epoch",
-                f"{' and '.join(leaders)} were both leader of epoch {epoch}.",
+                f"{', '.join(leaders[:-1])} and {leaders[-1]} {all_of} led epoch {epoch}.",
                 (claims, votes),
                 [_claim(name, first_of[name]) for name in leaders],
                 "at most one leader in an epoch: two majorities share a voter, and a voter votes once",

@@ -4,7 +4,7 @@ Ongaro & Ousterhout 2014; KIP-595 (fetch), KIP-996 (pre-vote).  The model takes 
 
     None         the row is a step of the protocol, and the model has taken it
     Blocked      the row needs a fact that other nodes have not yet reported
-    Unexplained  no step of the protocol leads to this row, and no later row of another node changes that
+    Unexplained  the protocol allows no step that writes this row, whatever other nodes record later
 
 Facts are only ever added (a vote, a leader, how far a log reached), so a row that can be explained stays explainable.
 The order in which nodes are replayed therefore changes nothing, and no clock is compared (`trace_replay.py`).

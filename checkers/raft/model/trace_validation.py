@@ -1,4 +1,4 @@
-"""Trace validation: every node's trace, as a whole, is a behaviour of KRaft.
+"""Trace validation: every node's trace, as a whole, is one that KRaft allows.
 
 An executable model of the protocol replays all traces together (`quorum_model.py`, `trace_replay.py`).  The first row
 that no step of the model explains is the witness.  Other checkers test single rules over the same rows: one leader in
@@ -97,7 +97,11 @@ def _witness(stop: Stop, path: str) -> Witness:
             "nodes": [stop.node],
             "epoch": row.epoch,
             "offset": row.offset,
-            "why": [f"{what} ({in_trace(rows[-1])}).", why, "The protocol allows no step that leaves this row."],
+            "why": [
+                f"{what} ({in_trace(rows[-1])}).",
+                why,
+                "The rules of the protocol allow no step that writes this row.",
+            ],
             "expected": expected,
         },
     )

@@ -283,9 +283,9 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> Entry | None:
     offset, epoch = found
     arrived, committed = {}, {}
     for node, table in data.traces.items():
-        if (at := _reached(table, "append", offset, op.start_ns)) is not None and at <= until_ns:
+        if (at := _reached(table, "append", offset, epoch, op.start_ns)) is not None and at <= until_ns:
             arrived[node] = at
-        if (at := _reached(table, "high-watermark", offset, op.start_ns)) is not None and at <= until_ns:
+        if (at := _reached(table, "high-watermark", offset, epoch, op.start_ns)) is not None and at <= until_ns:
             committed[node] = at
     if not arrived:
         return None
@@ -294,10 +294,11 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> Entry | None:
     return Entry(words, leader, arrived, committed)
 
 
-def _reached(table: pa.Table, event: str, offset: int, since_ns: int) -> int | None:
-    """When a node's log, or its mark, first went beyond an offset."""
+def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int) -> int | None:
+    """When a node's log, or its mark, first went beyond an offset in an epoch.  In another epoch a log may hold
+    something else there: a deposed leader goes on to append its own entries."""
     mask = pc.and_(pc.equal(table["event"].cast(pa.string()), event), pc.greater(table["offset"], offset))
-    mask = pc.and_(mask, pc.greater_equal(table["time_ns"], since_ns))
+    mask = pc.and_(mask, pc.and_(pc.equal(table["epoch"], epoch), pc.greater_equal(table["time_ns"], since_ns)))
     first = pc.min(table.filter(mask)["time_ns"]).as_py()
     return None if first is None else int(first)
 

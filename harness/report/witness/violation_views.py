@@ -149,7 +149,6 @@ def view(
     whole = len(bars) == len(told.operations)
     order, bad = told.order if whole else None, told.bad if told.bad is not None and told.bad < len(bars) else None
     log_rows, trace_rows = told.rows_of("log"), told.rows_of("trace")
-    log_rows = log_rows or [row for other in others for row in other.rows_of("log")]
     copies = [as_trace_row(row) for row in told.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
     context = picture.context(bars, faults, roles)

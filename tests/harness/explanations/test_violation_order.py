@@ -153,3 +153,18 @@ def test_what_broke_before_the_answers_stands_before_them() -> None:
     votes = invalid(witness("two leaders in one epoch", 3.0))
     reads = invalid(answer("answer from the past", 20, 4.0), answer("stale read", 60, 6.0, missed="n3"))
     assert kinds(reads=reads, votes=votes) == ["two leaders in one epoch", "stale read", "answer from the past"]
+
+
+def test_two_leaders_stand_before_the_step_that_made_one_of_them() -> None:
+    def leads(node: str, time_s: float) -> dict[str, Any]:
+        return {"table": "trace", "node": node, "seq": 80, "time_ns": round(time_s * S), "event": "role"}
+
+    step = {"kind": "row without a cause", "summary": "n1 led alone", "rows": [leads("n1", 3.0)]}
+    both = {"kind": "two leaders in one epoch", "summary": "both", "rows": [leads("n1", 3.0), leads("n2", 3.1)]}
+    later = {"kind": "two leaders in one epoch", "summary": "later", "rows": [leads("n1", 3.0), leads("n5", 9.0)]}
+    found = findings({"checkers": {"steps": invalid(step), "elections": invalid(both)}})
+    assert [(f.lead.kind, [a.kind for a in f.also]) for f in found] == [
+        ("two leaders in one epoch", ["row without a cause"])
+    ]
+    apart = findings({"checkers": {"steps": invalid(step), "elections": invalid(later)}})
+    assert [f.lead.kind for f in apart] == ["row without a cause", "two leaders in one epoch"]

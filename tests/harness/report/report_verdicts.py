@@ -188,7 +188,7 @@ def election_witness() -> dict[str, Any]:
     ]
     return {
         "kind": "two leaders in one epoch",
-        "summary": "n1 and n5 were both leader of epoch 3.",
+        "summary": "n1 and n5 both led epoch 3.",
         "events": [],
         "rows": leads + votes,
         "facts": {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tarfile
+from pathlib import Path
+
 import pytest
 from report_runs import build
 
 from checkers.base.history import Type
 from harness.explanations.violations_by_cause import findings
+from harness.judge.judge_run import judge
 from harness.report.evidence import roles
 from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import fault_views as faults
@@ -69,3 +73,16 @@ def test_a_witness_without_servers_or_times_has_no_diagram(data: ReportData) -> 
     assert message_diagram.draw(data, [], None, {}, [], []) is None
     nowhere = [op for op in told.bars if op.type is not Type.OK]
     assert message_diagram.draw(data, nowhere, None, {}, [], []) is None
+
+
+def test_what_a_deposed_leader_appends_itself_is_no_copy_of_its_successors_write(tmp_path: Path) -> None:
+    """The recorded run: n1 was deposed, went on appending, and its log grew beyond the offset of the missed write."""
+    with tarfile.open(Path(__file__).parents[2] / "data" / "kraft-stale-read.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    judge(tmp_path, None, lambda _: None, report=False)
+    told, diagram = drawn(load(tmp_path))
+    assert told.bad is not None and told.bars[told.bad].node == "n1"
+    y = {label.words: label.y - 4 for label in diagram.labels if label.css == "name"}
+    copies = [(line.y1, line.y2) for line in diagram.lines if line.css == "copy"]
+    assert copies == [(y["n3"], y["n2"])], "the new leader's write reached n2, and not n1"
+    assert [dot.y for dot in diagram.dots if dot.css == "committed"] == [y["n3"]]

@@ -1,0 +1,41 @@
+"""What an unknown run lacked, in the terminal: a line each, and commands that can be copied."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from harness.spec import Spec
+from harness.terminal.to_do import show_to_do
+
+
+def shown(results: dict[str, Any]) -> str:
+    out = io.StringIO()
+    test = {"rerun": "make test-partition SEED=7", "spec": Spec(seed=7).to_json()}
+    show_to_do(Console(file=out, width=80), results, test, "results/a-run")
+    return out.getvalue()
+
+
+def test_each_shortfall_has_its_figures_and_each_command_stands_once_on_a_line_of_its_own() -> None:
+    criteria = [
+        {"name": "share of the scheduled rate", "value": 0.5, "least": 0.8, "met": False, "words": "98 of 200"},
+        {"name": "harness kept up", "value": 0, "least": 1, "met": False, "words": "2 stalls"},
+        {"name": "ok operations", "value": 900, "least": 10, "met": True, "words": "of 2,000"},
+    ]
+    vacuity = {"verdict": "unknown", "details": {"criteria": criteria}}
+    text = shown({"verdict": "unknown", "checkers": {"vacuity": vacuity}})
+    assert "  - share of the scheduled rate: wanted at least 80 %, got 50 %. 98 of 200." in text
+    assert "  - harness kept up: wanted yes, got no. 2 stalls." in text and "ok operations" not in text
+    assert text.count("    make test-partition SEED=7 RATE=100\n") == 1
+
+
+def test_a_long_reason_is_never_cut_short() -> None:
+    reason = "; ".join(f"link n{i} to n{i + 1}: not proven for {i}.5 s" for i in range(40))
+    text = shown({"verdict": "unknown", "checkers": {"evidence": {"verdict": "unknown", "reason": reason}}})
+    assert "…" not in text and text.count("  - ") == 40
+
+
+def test_other_verdicts_have_nothing_to_do() -> None:
+    assert shown({"verdict": "valid", "checkers": {}}) == ""
