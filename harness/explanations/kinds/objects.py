@@ -50,6 +50,11 @@ OBJECTS: Mapping[str, ViolationKind] = {
         "A lock belongs to one client at a time. Here two clients held it at the same moment, so both could change "
         "what it protects.",
     ),
+    "too many held": ViolationKind(
+        Stage.ANSWER,
+        "A semaphore gives out a fixed number of permits, and no more are held at one time. Here clients held more of "
+        "them at the same moment than there are.",
+    ),
     "two values at one offset": ViolationKind(
         Stage.ANSWER,
         "Each position of a log holds one value for ever. Here two clients saw two values at the same position.",
