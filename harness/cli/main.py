@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "harness.cli.lake:compare",
     "query": "harness.cli.lake:query",
     "serve": "harness.cli.serve:serve",
+    "step": "harness.cli.step:step",
     "list": "harness.cli.names:list_names",
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",

@@ -1,0 +1,146 @@
+"""A stored run as a list of steps: each event of its history, with the faults, elections and violations between them.
+
+Beside an event stand the states that its object may have then: every state that some order of the operations so far
+leads to (`checkers.models.past_states`).  If there is none, no order explains the answers so far.  Objects without a
+small model of one key (transactions, banks, logs) show no states.  Order is that of the history; faults and elections
+have only times, so they stand before the first event that is later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from checkers.base.columns import read_history
+from checkers.base.history import CREATE, NEMESIS, Event, Type
+from checkers.base.json_file import mapping, read_object
+from checkers.models.model import Model, WrongOperation, operations_of, value_in_words, value_of
+from checkers.models.objects.counter import COUNTER
+from checkers.models.objects.fenced_lock import FENCED
+from checkers.models.objects.kv import KV
+from checkers.models.objects.mutex import MUTEX
+from checkers.models.objects.queue import QUEUE
+from checkers.models.objects.registers import CAS_REGISTER
+from checkers.models.past_states import states_at_calls
+from checkers.record.reading import Record
+from harness.explanations.violations_by_cause import violations_by_cause
+
+MODELS: Mapping[str, Model] = {
+    "linearizability": CAS_REGISTER, "counter": COUNTER, "kv": KV, "mutex": MUTEX, "fenced-lock": FENCED,
+    "queue": QUEUE,
+}  # fmt: skip
+"""Name of a checker of a workload -> the model of its objects."""
+
+STATES_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """kind: "operation", "fault", "election" or "violation".  states: of the object afterwards, in words; None: not
+    known here.  in_force: the kinds of fault in force."""
+
+    time_ns: int
+    kind: str
+    words: str
+    key: str = ""
+    states: tuple[str, ...] | None = None
+    in_force: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        head = f"{self.time_ns / 1e9:9.3f} s  "
+        if self.kind != "operation":
+            return f"{head}{'✗' if self.kind == 'violation' else '▪'} {self.words}"
+        faults = f"   [{', '.join(self.in_force)}]" if self.in_force else ""
+        return f"{head}{self.words}{faults}{self._states()}"
+
+    def _states(self) -> str:
+        if self.states is None:
+            return ""
+        name = self.key or "the object"
+        if not self.states:
+            return f"   {name}: no order explains the answers so far"
+        more = f" or {len(self.states) - STATES_SHOWN} others" if len(self.states) > STATES_SHOWN else ""
+        return f"   {name}: {' or '.join(self.states[:STATES_SHOWN])}{more}"
+
+
+def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Iterator[Step]:
+    """The steps of the run in `root`.  checkers: of its workload.  key: only operations on this object.
+
+    Raises MalformedHistory and BrokenFile.
+    """
+    events = [event for event in _events(read_history(root)) if event.process != NEMESIS]
+    wanted = [event for event in events if event.f != CREATE and key in (None, event.key)]
+    model = next((MODELS[name] for name in checkers if name in MODELS), None)
+    states = {one: _states(events, one, model) for one in {event.key for event in wanted}} if model else {}
+    marks = sorted(_marks(root, key), key=lambda mark: mark.time_ns)
+    faults = [fault for fault in Record(root).faults if fault.injected_ns >= 0]
+    for event in wanted:
+        while marks and marks[0].time_ns <= event.time_ns:
+            yield marks.pop(0)
+        force = tuple(
+            fault.card.kind
+            for fault in faults
+            if fault.injected_ns <= event.time_ns and (fault.healed_ns < 0 or event.time_ns < fault.healed_ns)
+        )
+        known = states.get(event.key, {}).get(event.index)
+        yield Step(event.time_ns, "operation", _words(event), event.key or "", known, force)
+    yield from marks
+
+
+def _events(history: pa.Table) -> Iterator[Event]:
+    for batch in history.to_batches():
+        for row in batch.to_pylist():
+            yield Event(**{**row, "type": Type(row["type"])})
+
+
+def _words(event: Event) -> str:
+    value = value_of(event)
+    asked = " ".join(filter(None, (event.f, event.key, "" if value is None else value_in_words(value))))
+    if event.type is Type.OK and value is None:
+        asked += " nil"
+    ends = "  ".join(filter(None, (event.node, event.error)))
+    return f"p{event.process:<4} {event.type.name.lower():<6} {asked:<28} {ends}".rstrip()
+
+
+def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int, tuple[str, ...]]:
+    """Index of an event of this object -> the states after it, for those events after which nothing else happened to
+    the object before its next call.  The search knows the states at calls alone."""
+    mine = [event for event in events if event.key == key and event.f != CREATE]
+    try:
+        at_calls = states_at_calls(model, operations_of(mine))
+    except (WrongOperation, TypeError, ValueError):
+        return {}  # an operation or answer that the model does not have; the checker has said so
+    known = dict(at_calls)
+    calls = sorted(known)
+    found = {}
+    for place, event in enumerate(mine):
+        if event.type is Type.INVOKE:
+            continue
+        following = mine[place + 1].index if place + 1 < len(mine) else None
+        at = bisect_left(calls, event.index)
+        if at < len(calls) and following == calls[at]:
+            found[event.index] = tuple(sorted(map(model.show, known[calls[at]])))
+    return found
+
+
+def _marks(root: Path, key: str | None) -> Iterator[Step]:
+    """What stands between operations.  key: no violations of other objects."""
+    record = Record(root)
+    for fault in record.faults:
+        if fault.injected_ns >= 0:
+            yield Step(fault.injected_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}): {fault.words}")
+        if fault.healed_ns >= 0:
+            yield Step(fault.healed_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}) healed")
+    for leader in record.outcome.leaders if record.outcome is not None else ():
+        yield Step(leader.time_ns, "election", f"{leader.node} leads epoch {leader.epoch}")
+    results: Mapping[str, Any] = read_object(root / "results.json")
+    for violation in violations_by_cause(results):
+        of = mapping(violation.witness.get("facts")).get("key")
+        if violation.moment_ns >= 0 and (key is None or of in (None, key)):
+            words = f"violated: {violation.name} ({violation.checker}): {violation.summary}"
+            yield Step(violation.moment_ns, "violation", words)

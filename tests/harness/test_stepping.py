@@ -1,0 +1,113 @@
+"""A stored run as steps: events in order, what happened between them, and the states that explain the answers."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from histories import Script, write_stream
+from recorded_runs import unpacked
+from waiting import PATIENCE_S
+
+from harness.judge.judge_run import judge
+from harness.stepping import Step, steps_of
+
+REGISTER = ("linearizability",)
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = unpacked("kraft-stale-read", tmp_path_factory.mktemp("run") / "run")
+    judge(root, None, lambda _: None, report=False)
+    return root
+
+
+def small(folder: Path, *answers: int | None) -> list[Step]:
+    """Two writes, the second never answered, and then reads with these answers."""
+    script = Script("x").invoke(1, "write", 1).ok(1).invoke(2, "write", 2)
+    for value in answers:
+        script.invoke(3, "read").ok(3, value)
+    write_stream(folder, script.events)
+    return list(steps_of(folder, REGISTER))
+
+
+def test_states_are_those_that_some_order_leads_to(tmp_path: Path) -> None:
+    steps = small(tmp_path, 1, 2, 2)
+    shown = [step.states for step in steps if step.states is not None]
+    assert shown == [("1",), ("1",), ("2",)]
+
+
+def test_an_answer_that_no_order_explains_leaves_no_state(tmp_path: Path) -> None:
+    steps = small(tmp_path, 7, 1)
+    assert [step.states for step in steps if step.states is not None][-1] == ()
+    assert "x: no order explains the answers so far" in "\n".join(step.line() for step in steps)
+
+
+def test_objects_without_a_small_model_show_no_states(tmp_path: Path) -> None:
+    small(tmp_path, 1)
+    assert all(step.states is None for step in steps_of(tmp_path, ("set",)))
+
+
+def test_a_recorded_run_shows_where_the_stale_read_came_from(stale: Path) -> None:
+    steps = list(steps_of(stale, REGISTER))
+    assert [step.time_ns for step in steps] == sorted(step.time_ns for step in steps)
+    kinds = {step.kind for step in steps}
+    assert kinds == {"operation", "fault", "election", "violation"}
+    violated = next(step for step in steps if step.kind == "violation" and "stale read" in step.words)
+    at = steps.index(violated)
+    before = [step for step in steps[:at] if step.kind == "fault"]
+    assert before and "partition" in before[-1].words
+    answer = next(step for step in steps[at:] if step.kind == "operation")
+    assert answer.in_force == ("partition",) and answer.states in ((), None)
+
+
+def test_one_object_alone(stale: Path) -> None:
+    steps = [step for step in steps_of(stale, REGISTER, key="k0") if step.kind == "operation"]
+    assert steps and {step.key for step in steps} == {"k0"}
+
+
+def krucible(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", "step", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_prints_all_steps_where_there_is_no_terminal(stale: Path) -> None:
+    every = krucible(str(stale))
+    assert every.returncode == 0 and every.stdout.count("\n") == len(list(steps_of(stale, REGISTER)))
+    assert "✗ violated: stale read" in every.stdout
+    assert krucible(str(stale), "--to", "-1").returncode == 3
+    assert "has no such step of the object nothing" in krucible(str(stale), "--key", "nothing", "--to", "0.0001").stderr
+    assert "holds no test.json" in krucible(str(stale.parent)).stderr
+
+
+def test_on_a_terminal_it_stops_after_each_step_and_goes_to_what_is_named(stale: Path) -> None:
+    mine, theirs = pty.openpty()
+    command = [sys.executable, "-m", "harness", "step", str(stale)]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as process:
+        os.close(theirs)
+        seen = ""
+
+        def until_asked(count: int) -> None:
+            nonlocal seen
+            while seen.count("\n> ") < count:
+                seen += os.read(mine, 65_536).decode(errors="replace").replace("\r", "")
+
+        until_asked(1)
+        assert "Enter: next" in seen
+        os.write(mine, b"?\n")
+        until_asked(2)
+        assert seen.count("Enter: next") == 2
+        os.write(mine, b"v\n")
+        until_asked(3)
+        assert "✗ violated" in seen.splitlines()[-2]
+        os.write(mine, b"/healed\n")
+        until_asked(4)
+        assert "healed" in seen.splitlines()[-2]
+        os.write(mine, b"q\n")
+        assert process.wait(PATIENCE_S) == 0
+    os.close(mine)
