@@ -47,6 +47,7 @@ TAKES_demo := DEMO_BUG DEMO_SEED
 TAKES_nightly := SEEDS STOP_ON_VIOLATION
 TAKES_hunt-bugs := SEEDS TIME_LIMIT BUG
 TAKES_swarm := SEEDS BUG SEED MINUTES
+TAKES_explore := BUG MINUTES EXPLORE
 TAKES_hunt := MINUTES REPLAYS SEED BUG HUNT
 TAKES_findings := TIMES
 TAKES_bench := FULL
@@ -59,7 +60,7 @@ $(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDG
 $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly swarm hunt hunt-bugs bench docs findings list clean-up setup
+.PHONY: help demo test lint nightly swarm explore hunt hunt-bugs bench docs findings list clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -115,6 +116,9 @@ hunt: $(VENV)/prepared ## random tests over SUBJECT until something is found, or
 swarm: $(VENV)/prepared ## storms against the bundled KRaft on virtual time: SEEDS=10000 of them, on Spark
 	@$(PY) -m harness swarm --seeds $(if $(filter file,$(origin SEEDS)),1000,$(SEEDS)) $(if $(SEED),--first-seed $(SEED)) \
 		$(if $(filter command,$(origin MINUTES)),--minutes $(MINUTES)) $(if $(BUG),--bug $(BUG))
+
+explore: $(VENV)/installed ## every order of messages, timeouts and crashes of three voters (EXPLORE="--writes 1", BUG=…)
+	@$(PY) -m harness explore --minutes $(if $(filter command,$(origin MINUTES)),$(MINUTES),1) $(if $(BUG),--bug $(BUG)) $(EXPLORE)
 
 find-%: $(VENV)/prepared $(IMAGE) ## see a finding in a real system again, such as find-redis (docs/findings.md)
 	@$(PY) -m harness find $* --backend $(BACKEND) $(if $(SEED),--seed $(SEED))

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "hunt": "harness.cli.campaigns:hunt_at_random",
     "hunt-bugs": "harness.cli.campaigns:hunt_bugs",
     "swarm": "harness.cli.swarming:swarm",
+    "explore": "harness.cli.exploring:explore",
     "find": "harness.cli.known_findings:find",
     "findings": "harness.cli.campaigns:findings",
     "completion": "harness.cli.machine:completion",
