@@ -19,10 +19,12 @@ from checkers.base.clocks import NodesClock
 from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec, Exit, HostHealth
 from harness.backends.simulator.beacons import CountedBeacons
+from harness.backends.simulator.damage import Damaged, damage
 from harness.backends.simulator.nodes import SimulatedClientHost, SimulatedNode, chance
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import (
     CLOCK,
+    DAMAGES,
     DISK,
     LINKS,
     PACKETS,
@@ -64,6 +66,8 @@ class SimulatorBackend:
         self._seed = spec.seed
         self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
         self._program = spec.simulated
+        self._notices_damage = spec.notices_damage
+        self._damaged: dict[str, Damaged] = {}
         self._nodes: dict[str, SimulatedNode] = {}
         self._machines: dict[str, Machine] = {}
         self._behaviours = {name: Behaviour() for name in spec.servers}
@@ -130,6 +134,12 @@ class SimulatorBackend:
     def lacks(self, capability: str) -> str:
         if capability in (LINKS, REJECT, PROCESSES, DISK, CLOCK, PACKETS):
             return ""
+        if capability in DAMAGES:
+            how = DAMAGES[capability]
+            promised = how in self._notices_damage
+            return (
+                "" if promised else f"the system under test does not promise to notice this damage of its files: {how}"
+            )
         return f"the simulator does not simulate this capability: {capability}"
 
     # Links
@@ -323,10 +333,16 @@ class SimulatorBackend:
         return found
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
-        raise CannotInject("the simulator damages no files")
+        """See Cluster.damage_disk."""
+        async with self._server(server).alone:
+            machine = self._machines[server]
+            if machine.state != "dead":
+                raise CannotInject(f"the disk of a server that is {machine.state} cannot be damaged behind its back")
+            self._damaged[server] = damage(machine, self._notices_damage[how], how, seed)
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
-        return {}
+        done = self._damaged.get(server)
+        return {} if done is None else done.to_json(self._machines[server])
 
     # Clocks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import simulated_runs
 
+from harness.judge.judge_run import judge
 from harness.judge.same_run import first_difference
 from harness.spec import Spec
 
@@ -38,6 +40,16 @@ def test_history_traces_faults_and_files_are_equal_byte_for_byte(runs: tuple[Pat
     first, again, _ = runs
     assert first_difference(first, again) == ""
     assert json.loads((first / FAULTS).read_text()), "faults took part"
+
+
+def test_the_verdict_is_the_same_with_all_that_was_looked_at(runs: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    copies = [shutil.copytree(root, tmp_path / str(number) / root.name) for number, root in enumerate(runs[:2])]
+    judged = [judge(root, None, lambda _: None, report=False)["checkers"] for root in copies]  # which seals it
+    told = ("verdict", "looked_at", "reason", "witness")
+    verdicts = [{name: {part: found[part] for part in told} for name, found in checkers.items()} for checkers in judged]
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0]["linearizability"]["looked_at"]["operations"] > 100
+    assert not [name for name, found in verdicts[0].items() if found["verdict"] == "invalid"]
 
 
 def test_another_seed_is_another_run(runs: tuple[Path, Path, Path]) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from simulated_runs import conducted
 
+from harness.backends.simulator.damage import damage
 from harness.judge.judge_run import judge
 from harness.registry import check_names
 from harness.spec import Spec, WrongSpec
+from simulation.loop import SimulatedLoop
+from simulation.machine import Machine
+from simulation.network import Network
 
 MAIN_S = 12.0
 
@@ -47,6 +52,39 @@ def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, n
     assert any(achieved == "installed" for _, achieved, _ in became), became
     assert not [fault for fault in became if fault[1] == "indeterminate"], became
     assert all(death["ordered"] for death in outcome["deaths"]) or nemesis == "disk", outcome["deaths"]
+
+
+def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None:
+    folder = conducted(tmp_path, spec("damage"))
+    faults = folder.read_json("faults.json")
+    became = [(fault["words"], fault["achieved"], fault["reason"]) for fault in faults]
+    assert any(achieved == "installed" for _, achieved, _ in became), became
+    assert not [fault for fault in became if fault[1] == "indeterminate"], became
+    found = judge(folder.root, None, lambda _: None, report=False)["checkers"]
+    assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
+
+
+@pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])
+def test_damage_is_what_it_says(how: str) -> None:
+    loop = SimulatedLoop()
+    machine = Machine("n1", loop, Network(loop, Random(1)), 1)
+    file = machine.disk.open("0.log")
+    file.write_at(0, b"content")
+    file.fsync()
+    machine.disk.fsync_dir("")
+    done = damage(machine, "*.log", how, 7)
+    content = machine.disk.crash("lose", Random(1)).files().get("0.log", b"")
+    changed = sum((a ^ b).bit_count() for a, b in zip(content, b"content", strict=False))
+    assert {"flip": (7, 1), "truncate": (len(content), 0), "wipe": (0, 0)}[how] == (len(content), changed)
+    assert len(content) < 7 or how == "flip"
+    told = done.to_json(machine)
+    assert told["before"] != told["after"] == told["now"]
+
+
+def test_a_disk_without_such_a_file_cannot_be_damaged() -> None:
+    loop = SimulatedLoop()
+    with pytest.raises(FileNotFoundError):
+        damage(Machine("n1", loop, Network(loop, Random(1)), 1), "*.log", "flip", 7)
 
 
 def test_a_system_that_is_no_asyncio_program_is_refused_in_one_sentence() -> None:
