@@ -3,6 +3,7 @@
 - `check` judges a history, and `run` runs a test (both on this machine).
 - `System`, `Client`, `Needs`, `NodeStatus`: what a system of your own is written against (docs/your-own-system.md).
 - `Workload`, `Checker`, `Model`, `Fault`: what a test is made of (docs/your-own-workload.md and its sisters).
+- `World`, `simulate`: servers of your own on virtual time (docs/simulate-your-own-server.md).
 - `Spec`, `JudgedRun`, `Verdict`, `Validity`, `Witness`: what goes into a run and what comes out.
 
 Clients on nodes import this package, too.  So each name is loaded when it is used for the first time, and importing
@@ -36,6 +37,8 @@ _NAMES = {
     "Validity": "checkers.base.verdict",
     "Verdict": "checkers.base.verdict",
     "Witness": "checkers.base.verdict",
+    "World": "simulation.world",
+    "simulate": "simulation.world",
 }
 """Name -> the module that defines it."""
 

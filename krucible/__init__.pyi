@@ -10,6 +10,8 @@ from harness.judge.check_files import check as check
 from harness.run.session import JudgedRun as JudgedRun
 from harness.run.session import run as run
 from harness.spec import Spec as Spec
+from simulation.world import World as World
+from simulation.world import simulate as simulate
 from system_under_test.client import Placement as Placement
 from system_under_test.own.client import Address as Address
 from system_under_test.own.client import Client as Client

@@ -3,13 +3,17 @@
     def test_my_system_survives_partitions(krucible):
         krucible.run("my_system.py", nemesis="partition", time_limit_s=30)
 
-The test passes if the run is valid.  It fails if the run is invalid, and if it proved nothing (unknown).  It errors if
-the run could not be made.  The report and the command that runs the test again are shown with the failure, and stand
-as properties in the JUnit file of pytest.
+    def test_my_server_keeps_what_it_acknowledged(simulation):
+        simulation.run(scenario)                       # a coroutine function that gets a world on virtual time
+
+The first test passes if the run is valid.  It fails if the run is invalid, and if it proved nothing (unknown).  It
+errors if the run could not be made.  The report and the command that runs the test again are shown with the failure,
+and stand as properties in the JUnit file of pytest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,7 @@ import pytest
 
 if TYPE_CHECKING:
     from krucible import JudgedRun
+    from simulation.world import World
 
 
 class RunFailed(AssertionError):
@@ -49,8 +54,47 @@ class Krucible:
         return judged
 
 
+class SeedFailed(AssertionError):
+    """A scenario failed under a seed.  The message names the seed, the reason and the command that replays it."""
+
+
+class Simulation:
+    """What the fixture `simulation` offers.  seeds: those that every scenario is played with."""
+
+    def __init__(self, node: pytest.Item, seeds: Sequence[int]) -> None:
+        self._node, self.seeds = node, seeds
+
+    def run(self, scenario: Callable[[World], Coroutine[Any, Any, Any]]) -> None:
+        """Play the scenario once for each seed, on virtual time.
+
+        Raises SeedFailed for the first seed under which it, or one of its servers, raises an exception."""
+        from simulation.world import simulate
+
+        for seed in self.seeds:
+            try:
+                simulate(scenario, seed)
+            except Exception as problem:
+                again = f"pytest {self._node.nodeid} --simulation-seed {seed}"
+                self._node.user_properties.append(("simulation again", again))
+                raise SeedFailed(f"seed {seed}: {type(problem).__name__}: {problem}\nagain: {again}") from problem
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--krucible-results", default="results", help="The folder that keeps the runs of Krucible.")
+    parser.addoption(
+        "--simulation-seeds", type=int, default=50, help="How many seeds each simulated test is played with."
+    )
+    parser.addoption("--simulation-seed", type=int, default=None, help="Only this seed: what a failing test names.")
+
+
+@pytest.fixture
+def simulation(request: pytest.FixtureRequest) -> Simulation:
+    """Plays a scenario on virtual time with many seeds: `simulation.run(scenario)`.
+
+    docs/simulate-your-own-server.md has a whole test."""
+    only = request.config.getoption("--simulation-seed")
+    seeds = range(request.config.getoption("--simulation-seeds")) if only is None else [only]
+    return Simulation(request.node, seeds)
 
 
 @pytest.fixture

@@ -1,0 +1,147 @@
+"""A world for servers of one's own: machines by name, faults by verb, one seed for all chance.
+
+    async def scenario(world):
+        world.start("a", serve)                      # serve(machine) is a coroutine; its result is the exit status
+        await world.run("client", ask("a"))          # a process on another host
+        world.lose_power("a")
+
+    simulate(scenario, seed=7)
+
+Servers and clients are plain asyncio: `asyncio.start_server(handler, machine.name, 80)` listens on the machine, and
+`asyncio.open_connection("a", 80)` connects over simulated links.  A server takes its disk from `machine.disk`, the date
+from `machine.wall_ns()` and its chance from `machine.random(purpose)`.  Whatever else it reads (files, threads,
+sockets, `time.time`, `random`) would leave virtual time, and the same seed would not show the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from simulation.disk import Kind
+from simulation.loop import Process, SimulatedLoop
+from simulation.machine import Machine, stderr_of_each_process
+from simulation.network import Impairment, Link, Network
+
+T = TypeVar("T")
+Main = Callable[[Machine], Coroutine[Any, Any, Any]]
+
+OUTPUT = "output"
+
+
+class ServerFailed(RuntimeError):
+    """A server ended by an exception of its own."""
+
+
+class World:
+    """seed: decides all.  random: the scenario's own chance.  machines: by name, made when they are named."""
+
+    def __init__(self, loop: SimulatedLoop, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(f"{seed}/scenario")
+        self.network = Network(loop, Random(f"{seed}/network"))
+        self.machines: dict[str, Machine] = {}
+        self.problems: list[BaseException] = []
+        self._loop = loop
+        self._mains: dict[str, Main] = {}
+        self._clients: dict[str, Process] = {}
+
+    def time(self) -> float:
+        """Simulated seconds since the beginning."""
+        return self._loop.time()
+
+    # Servers
+
+    def machine(self, name: str) -> Machine:
+        if name not in self.machines:
+            self.machines[name] = Machine(name, self._loop, self.network, self.seed)
+        return self.machines[name]
+
+    def start(self, name: str, main: Main | None = None) -> Machine:
+        """Start a server, or start it again with the main function of before.
+
+        Raises OSError if it runs already, and KeyError if it never had a main function."""
+        machine = self.machine(name)
+        if main is not None:
+            self._mains[name] = main
+        machine.start(self._main_of(self._mains[name]), OUTPUT)
+        machine.on_exception = lambda context: self._failed(name, context.get("exception"))
+        return machine
+
+    def _main_of(self, main: Main) -> Callable[[Machine], Coroutine[Any, Any, int]]:
+        async def run(machine: Machine) -> int:
+            try:
+                return int(await main(machine) or 0)
+            except Exception as problem:  # noqa: BLE001 - it belongs to the scenario, which ends by it
+                self._failed(machine.name, problem)
+                return 1
+
+        return run
+
+    def _failed(self, name: str, problem: BaseException | None) -> None:
+        if problem is not None:
+            failure = ServerFailed(f"server {name}, at {self.time():.3f} s: {problem!r}")
+            failure.__cause__ = problem
+            self.problems.append(failure)
+
+    def kill(self, name: str) -> None:
+        """Its disk keeps all that it wrote."""
+        self.machine(name).kill()
+
+    def lose_power(self, name: str, kind: Kind = "lose") -> None:
+        """Its disk keeps what was fsynced, and of the rest what `kind` says (`simulation.disk`)."""
+        self.machine(name).lose_power(kind, self.random)
+
+    def pause(self, name: str) -> None:
+        self.machine(name).pause()
+
+    def resume(self, name: str) -> None:
+        self.machine(name).resume()
+
+    # Links
+
+    def cut(self, side: Collection[str], *, both: bool = True) -> None:
+        """From now on these hosts hear nobody else, and nobody else hears them unless `both` is false."""
+        rest = {*self.machines, *self._clients} - {*side}
+        into: set[Link] = {(a, b) for a in rest for b in side}
+        out: set[Link] = {(b, a) for a, b in into}
+        self.network.cut(into | (out if both else set()))
+
+    def heal(self) -> None:
+        """Every link is whole."""
+        self.network.cut(())
+        self.network.impaired = {}
+
+    def impair(self, how: Impairment) -> None:
+        """All links lose packets or are slow."""
+        hosts = [*self.machines, *self._clients]
+        self.network.impaired = {(a, b): how for a in hosts for b in hosts if a != b}
+
+    # Clients
+
+    async def run(self, host: str, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, as a process of its own on a host."""
+        process = self._clients.setdefault(host, Process(host))
+        return await process.spawn(work)
+
+
+def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], seed: int) -> T:
+    """Play a scenario on virtual time; its result.  Raises what it raises, and ServerFailed if a server failed."""
+    loop = SimulatedLoop()
+    world = World(loop, seed)
+
+    async def whole() -> T:
+        try:
+            return await scenario(world)
+        finally:
+            for machine in world.machines.values():
+                machine.kill()
+            for process in world._clients.values():
+                loop.kill(process)
+
+    with stderr_of_each_process():
+        result = loop.run(whole())
+    if world.problems:
+        raise world.problems[0]
+    return result

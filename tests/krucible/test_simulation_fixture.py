@@ -1,0 +1,112 @@
+"""The fixture `simulation`, with the server of the page: it fails under a seed, and the command replays that."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from simulation.machine import Machine
+from simulation.world import ServerFailed, World, simulate
+
+pytest_plugins = ["pytester"]
+PAGE = Path(__file__).parents[2] / "docs" / "simulate-your-own-server.md"
+MISTAKE = "if count % 5:  # the mistake: now and then it answers before the disk has it\n                file.fsync()"
+with_plugin = pytest.mark.skipif(
+    "krucible" not in entry_points(group="pytest11").names, reason="this environment was installed without the plugin"
+)
+
+
+def page_of_the_reader() -> str:
+    found = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@with_plugin
+def test_the_server_of_the_page_fails_under_a_seed_and_the_command_replays_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_counter=page_of_the_reader())
+    failed = pytester.runpytest_inprocess("test_counter.py")
+    failed.assert_outcomes(failed=1)
+    again = re.search(r"again: pytest (\S+) --simulation-seed (\d+)", failed.stdout.str())
+    assert again is not None
+    replayed = pytester.runpytest_inprocess(again[1], "--simulation-seed", again[2])
+    replayed.assert_outcomes(failed=1)
+    assert f"seed {again[2]}: AssertionError" in replayed.stdout.str()
+    for words in ("SeedFailed: seed 1", "--simulation-seed 1"):
+        assert words in PAGE.read_text()
+        assert words in failed.stdout.str()
+
+
+@with_plugin
+def test_the_server_of_the_page_passes_once_it_is_mended(pytester: pytest.Pytester) -> None:
+    text = page_of_the_reader()
+    assert MISTAKE in text
+    pytester.makepyfile(test_counter=text.replace(MISTAKE, "file.fsync()"))
+    pytester.runpytest_inprocess("test_counter.py").assert_outcomes(passed=1)
+
+
+async def echo(machine: Machine) -> int:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            if line == b"break\n":
+                raise ValueError("broken by a client")
+            writer.write(line)
+        writer.close()
+
+    await asyncio.start_server(handle, machine.name, 80)
+    await asyncio.Event().wait()
+    return 0
+
+
+async def ask(words: bytes, limit_s: float = 1.0) -> bytes:
+    async with asyncio.timeout(limit_s):
+        reader, writer = await asyncio.open_connection("a", 80)
+        writer.write(words)
+        answer = await reader.readline()
+        writer.close()
+        return answer
+
+
+def test_links_are_cut_and_healed() -> None:
+    async def scenario(world: World) -> list[bytes | str]:
+        world.start("a", echo)
+        seen: list[bytes | str] = [await world.run("c", ask(b"one\n"))]
+        world.cut(["a"])
+        try:
+            seen.append(await world.run("c", ask(b"two\n")))
+        except TimeoutError:
+            seen.append("late")
+        world.heal()
+        return [*seen, await world.run("c", ask(b"three\n"))]
+
+    assert simulate(scenario, 3) == [b"one\n", "late", b"three\n"]
+
+
+def test_a_server_that_fails_fails_the_scenario() -> None:
+    async def starts_on_a_full_disk(machine: Machine) -> int:
+        machine.disk.capacity_bytes = 0
+        machine.disk.open("file").write_at(0, b"content")
+        return 0
+
+    async def scenario(world: World) -> None:
+        world.start("a", starts_on_a_full_disk)
+        await asyncio.sleep(1.0)
+
+    with pytest.raises(ServerFailed, match=r"server a, at 0\.000 s: OSError") as failed:
+        simulate(scenario, 1)
+    assert isinstance(failed.value.__cause__, OSError)
+    assert failed.value.__cause__.errno == errno.ENOSPC
+
+
+def test_the_same_seed_shows_the_same_and_another_another() -> None:
+    async def scenario(world: World) -> tuple[float, float]:
+        world.start("a", echo)
+        await world.run("c", ask(b"one\n"))
+        return world.time(), world.random.random()
+
+    assert simulate(scenario, 5) == simulate(scenario, 5) != simulate(scenario, 6)
