@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Collection
 
 from checkers.base.checker import Checker, Need
+from checkers.cluster.checkers import BROKER_INCARNATIONS, PARTITION_CHAIN
 from checkers.kafka_log.checker import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
@@ -53,6 +54,8 @@ _IN_ORDER = (
     MONOTONICITY,
     STATE_MACHINE_SAFETY,
     SNAPSHOT_PREFIX,
+    BROKER_INCARNATIONS,
+    PARTITION_CHAIN,
     TRACE_VALIDATION,
     LEADERSHIP,
     NODES_STAY_UP,

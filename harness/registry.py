@@ -32,6 +32,10 @@ class Entry:
 
 SUBJECTS: Mapping[str, Entry] = {
     "kraft": Entry("the bundled KRaft quorum", "system_under_test.kraft.subject:Kraft"),
+    "kraft-brokers": Entry(
+        "the bundled KRaft quorum with brokers that register, without data",
+        "system_under_test.kraft.subject:KraftBrokers",
+    ),
     "etcd": Entry("etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"),
     "canary": Entry(
         "objects of every kind in the harness' own process: its test of itself",

@@ -214,6 +214,8 @@ class Declares:
     """For at most so long no operation succeeds while a majority lives and can talk; 0: nothing is promised."""
     kraft_steps: bool = False
     """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
+    registers_brokers: bool = False
+    """Its metadata log holds records of brokers and of partitions that no client asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,20 @@ LOG = pa.schema(
     ]
 )
 
+CLUSTER = pa.schema(
+    [
+        # One row per record about brokers, topics and partitions in one node's metadata log, in offset order.
+        pa.field("copy", pa.int16(), nullable=False),
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=False),  # leader epoch of the batch
+        pa.field("batch_offset", pa.int64(), nullable=False),  # base offset of its batch
+        pa.field("kind", pa.string(), nullable=False),  # "register broker", "change partition", ...
+        pa.field("about", pa.string(), nullable=False),  # "broker 3", a topic id, or a topic id and "/0"
+        pa.field("fields", pa.string(), nullable=False),  # JSON; a field that a change leaves as it was is absent
+    ]
+)
+
 COPIES = pa.schema(
     [
         # One row per node and copy: facts about the data directory as a whole.

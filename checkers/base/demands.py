@@ -48,6 +48,7 @@ class Demands:
     each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
     holds: so many times as long as usual faults hold, because the system needs longer to fail over.
     set_up: function of every request that must be ok before the main phase.
+    registers_brokers: the metadata log holds records of brokers and partitions that no client asked for.
     """
 
     servers: tuple[str, ...] = ()
@@ -78,5 +79,6 @@ class Demands:
     dealt: Callable[[int], Iterator[Dealt]] | None = None
     generators: int = 0
     each_server_serves: bool = False
+    registers_brokers: bool = False
     each_server_read_at_end: bool = False
     set_up: tuple[str, ...] = ()

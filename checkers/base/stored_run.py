@@ -56,6 +56,11 @@ class StoredRun:
         return self.root / "tables" / "log"
 
     @property
+    def cluster(self) -> Path:
+        """Folder of `<node>.parquet` (schema CLUSTER: all copies of one node, ordered by copy, then by offset)."""
+        return self.root / "tables" / "cluster"
+
+    @property
     def trace(self) -> Path:
         """Folder of `<node>.parquet` (schema TRACE, in seq order)."""
         return self.root / "tables" / "trace"

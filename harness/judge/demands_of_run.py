@@ -31,6 +31,7 @@ def demands_of(spec: Spec) -> Demands:
         logs=declares.logs,
         traces=declares.traces,
         elections=declares.elections,
+        registers_brokers=declares.registers_brokers,
         faults=declares.faults,
         nemesis=(spec.nemesis if spec.schedule is None else "schedule") if declares.faults else "",
         rate_hz=spec.rate_hz * workload.invoked_share,

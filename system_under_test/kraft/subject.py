@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from system_under_test.kraft.broker.lifecycle import State
 from system_under_test.kraft.client import decisions as client_decisions
 from system_under_test.kraft.collected.hearsay import Hearsay
+from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
@@ -54,7 +56,7 @@ def _bug(
     shown_by: tuple[str, ...] = ("partition",),
     workloads: tuple[str, ...] = ("register",),
 ) -> Bug:
-    module = decisions if name in decisions.BUGS else client_decisions
+    module = next(each for each in (decisions, of_controller, client_decisions) if name in each.BUGS)
     point = f"{module.__name__}:{decision}"
     return Bug(name, module.BUGS[name], found_by, witness_kinds, point, in_containers, shown_by, workloads)
 
@@ -123,6 +125,52 @@ _BUGS = (
 )
 
 
+_BROKER_BUGS = (
+    _bug(
+        of_controller.STALE_BROKER_EPOCH,
+        "broker-incarnations",
+        ("broker epoch is not that of its registration",),
+        "epoch_of_registration",
+        shown_by=("kill", "power"),
+    ),
+    _bug(
+        of_controller.FENCE_WITHOUT_RECORD,
+        "partition-chain",
+        ("leader is dropped and was never fenced",),
+        "fences_by_record",
+        shown_by=("partition", "pause", "kill"),
+    ),
+    _bug(
+        of_controller.UNCLEAN_BY_DEFAULT,
+        "partition-chain",
+        ("leader was not in sync",),
+        "may_elect_unclean",
+        shown_by=("kill", "partition"),
+    ),
+    _bug(
+        of_controller.FENCED_JOINS_ISR,
+        "partition-chain",
+        ("broker joins the in-sync set while it is not alive",),
+        "may_be_in_sync",
+        shown_by=("pause", "partition", "kill"),
+    ),
+    _bug(
+        of_controller.LAST_KNOWN_LEADER_UNCHECKED,
+        "partition-chain",
+        ("leader is not alive",),
+        "last_known_may_lead",
+        shown_by=("kill",),
+    ),
+    _bug(
+        of_controller.REASSIGNMENT_DONE_EARLY,
+        "partition-chain",
+        ("reassignment ended before its replicas were in sync",),
+        "reassignment_is_done",
+        shown_by=("partition", "kill", "pause"),
+    ),
+)
+
+
 class Kraft(Subject):
     name = "kraft"
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
@@ -137,6 +185,8 @@ class Kraft(Subject):
     unreachable_by: Mapping[str, str] = {}
     members = None
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
+    cluster_settings: Mapping[str, Any] = {}
+    """What every node's configuration has beyond that of `node/config.py`'s defaults."""
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}
@@ -147,7 +197,7 @@ class Kraft(Subject):
             raise ValueError(f"subject kraft has no planted bug {bug!r}; it has {', '.join(self.bugs)}")
         self._heard = {}
         peers: dict[str, Any] = {node.name: [number, node.address, PORT] for number, node in enumerate(nodes, 1)}
-        of_nodes = bug if bug in decisions.BUGS else None
+        of_nodes = None if bug in client_decisions.BUGS else bug
         common = {
             "cluster_id": kafka_uuid(derived_uuid("cluster", seed)),
             "peers": peers,
@@ -155,6 +205,7 @@ class Kraft(Subject):
             "bug": of_nodes,
             "segment_bytes": SEGMENT_BYTES,
             "cached_bytes": CACHED_BYTES,
+            **self.cluster_settings,
         }
         formatted = await asyncio.gather(*(_format(node, peers[node.name][0], common) for node in nodes))
         # Only now every disk has an identity, and only a disk with that identity votes as its node.
@@ -246,6 +297,38 @@ class Kraft(Subject):
         if heard.lost:
             raise OSError(errno.EIO, f"{node.name}: its trace was cut or removed")
         return heard
+
+
+class KraftBrokers(Kraft):
+    """Every node is a broker, too: it registers, lives by heartbeats, and reports who is in sync (`broker/`)."""
+
+    name = "kraft-brokers"
+    summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"
+    declares = Declares(
+        nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True, registers_brokers=True
+    )
+    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BROKER_BUGS}
+
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
+        """Every broker serves, so that the replicas of all topics are spread over all of them."""
+        for node in nodes:
+            if f"is {State.SERVING.value}".encode() not in await node.read(f"{node.log_dir}/{OUTPUT}"):
+                return f"the broker {node.name} is not registered and unfenced yet"
+        return None
+
+    cluster_settings: Mapping[str, Any] = {
+        "process.roles": "broker,controller",
+        # A fault lasts five to ten seconds, so sessions and lags are shorter than Kafka's.
+        "brokers": {
+            "heartbeat_interval_s": 0.5,
+            "session_timeout_s": 3.0,
+            "lag_s": 2.0,
+            "probe_interval_s": 0.3,
+            "balance_interval_s": 10.0,
+            "move_interval_s": 2.0,
+            "features": {"metadata.version": 25, "eligible.leader.replicas.version": 1},
+        },
+    }
 
 
 def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from toy_quorum import Row, minority_commit
 
+from checkers.base.columns import CLUSTER
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.seal import seal
 
@@ -17,6 +21,12 @@ NEVER_INVALID = {
     "evidence": "unknown",  # its end mark has no counts
     "log-order": "unknown",  # the log lacks an acknowledged write, so it settles nothing
 }
+WRONG_CLUSTER = (
+    ("register broker", "broker 1", {"incarnation": "a", "epoch": 9, "rack": None, "fenced": True, "leaving": False}),
+    ("partition", "aa/0", {"replicas": [1], "isr": [], "removing": [], "adding": [], "leader": 1}),
+)
+"""A broker whose epoch is not the offset of its record; a leader that is not in sync."""
+
 DEMANDS = "demands.pickle"
 """Beside the run folder: what a process of its own must demand of the run."""
 
@@ -68,6 +78,26 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "n3"}
     evidence.outcome["final_reads"] = dict.fromkeys(evidence.outcome["final_reads"], "timed out")  # vacuity
     files = evidence.ended().write(folder)
+    _wrong_cluster(files)
     seal(folder)
     (folder.parent / DEMANDS).write_bytes(pickle.dumps(files.demands))
     return files
+
+
+def _wrong_cluster(run: StoredRun) -> None:
+    """Records about brokers and partitions in the first copy of n1, at the offsets 1 and 2."""
+    rows = [
+        {
+            "copy": run.copies[0]["copy"],
+            "node": "n1",
+            "offset": offset,
+            "epoch": 1,
+            "batch_offset": offset,
+            "kind": kind,
+            "about": about,
+            "fields": json.dumps(fields),
+        }
+        for offset, (kind, about, fields) in enumerate(WRONG_CLUSTER, 1)
+    ]
+    run.cluster.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, CLUSTER), run.cluster / "n1.parquet")

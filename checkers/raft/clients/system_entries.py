@@ -13,6 +13,9 @@ each one batch too many.  (`history_against_log.py` looks at the entries that se
 A history that lacks its end may lack the create of an object, too.  Then an entry that nothing explains is no
 violation, and the verdict is unknown.
 
+Where brokers register, the log also holds records about brokers and partitions that no client asked for.  They are
+judged by `checkers/cluster`, and left out here.
+
 What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
 
 A part is one node's log, or the history.  Cost: linear; memory: one range of a log, and a chunk of the history.
@@ -28,6 +31,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
@@ -43,6 +47,18 @@ NO_OPENING = "epoch without its opening entry"
 NO_CAUSE = "entry without a cause"
 
 CREATE = "create"
+BY_ITSELF = (
+    "register broker",
+    "unregister broker",
+    "fence broker",
+    "unfence broker",
+    "change broker",
+    "change partition",
+    "feature",
+    "producer ids",
+    "no-op",
+)
+"""Kinds of records in schema CLUSTER that a controller writes for brokers, or by itself."""
 _COLUMNS = ("epoch", "batch_offset", "key")
 
 
@@ -75,8 +91,12 @@ def _split(run: StoredRun) -> list[Part]:
     if not logs or not run.history.exists():
         return []
     whole = [c for c in run.copies if not c["error"]]
+    of_brokers = node_files(run.cluster) if run.demands.registers_brokers else {}
     parts = [
-        Part((path,), {"node": node, "copies": [c["copy"] for c in whole if c["node"] == node]})
+        Part(
+            (path, *([of_brokers[node]] if node in of_brokers else ())),
+            {"node": node, "copies": [c["copy"] for c in whole if c["node"] == node]},
+        )
         for node, path in logs.items()
     ]
     return [*parts, Part((str(run.history),))]
@@ -85,8 +105,8 @@ def _split(run: StoredRun) -> list[Part]:
 def _judge(part: Part, budget: Budget) -> EntriesFinding:
     if "node" not in part.params:
         return _creates(part.paths[0])
-    node, path = part.params["node"], part.paths[0]
-    copies = tuple(_copy(path, copy) for copy in part.params["copies"])
+    node, path, *cluster = part.params["node"], *part.paths
+    copies = tuple(_copy(path, copy, _of_brokers(cluster, copy)) for copy in part.params["copies"])
     if sum(len(copy.others) for copy in copies) * 100 > budget.size_bytes:
         return EntriesFinding(node, unknown=f"{path}: more batches of the system than {budget.size_bytes} bytes hold")
     return EntriesFinding(node, copies)
@@ -106,7 +126,18 @@ def _creates(history: str) -> EntriesFinding:
     return EntriesFinding(creates=sum(tries > 0 for tries in left.values()), whole=seen.whole)
 
 
-def _copy(path: str, copy: int) -> CopyOfLog:
+def _of_brokers(cluster: Sequence[str], copy: int) -> Int64:
+    """The offsets of the records about brokers and partitions that no client asked for.  cluster: the file, if any."""
+    if not cluster:
+        return np.empty(0, np.int64)
+    table = pq.read_table(cluster[0], columns=["copy", "offset", "kind"], partitioning=None)
+    wanted = pc.and_(
+        pc.equal(table["copy"], pa.scalar(copy, pa.int16())), pc.is_in(table["kind"], value_set=pa.array(BY_ITSELF))
+    )
+    return numbers(table.filter(wanted), "offset")
+
+
+def _copy(path: str, copy: int, of_brokers: Int64) -> CopyOfLog:
     entries = opened = 0
     wrong, before = -1, -1
     others: list[Int64] = []
@@ -123,7 +154,8 @@ def _copy(path: str, copy: int) -> CopyOfLog:
         unknown[0] = entries == 0 and offset[0] > 0
         if wrong < 0 and (opens & client).any():
             wrong = int(offset[np.argmax(opens & client)])
-        others.append(_batches(batch, ~client & ~opens & ~unknown, batch[opens]))
+        unasked = np.isin(offset, of_brokers)
+        others.append(_batches(batch, ~client & ~opens & ~unknown & ~unasked, batch[opens]))
         entries, opened, before = entries + len(rows), opened + int(opens.sum()), int(epoch[-1])
     known = np.unique(np.concatenate(others)) if others else np.empty(0, np.int64)
     return CopyOfLog(copy, entries, opened, wrong, tuple(known.tolist()))

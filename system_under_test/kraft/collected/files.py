@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
-from checkers.base.columns import COPIES, LOG
+from checkers.base.columns import CLUSTER, COPIES, LOG
+from system_under_test.kraft.collected.cluster_files import read_cluster, write_cluster
 from system_under_test.kraft.collected.log_files import LogFile, read_log
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
 from system_under_test.subject import Collected, StartedOn
@@ -54,7 +55,7 @@ def write_tables(
     where the run folder cannot be read or written.
     """
     tables = run_folder / "tables"
-    for name in ("log", "trace"):
+    for name in ("log", "trace", "cluster"):
         (tables / name).mkdir(parents=True, exist_ok=True)
     written = {}
     for path in sorted((run_folder / "trace").glob("*.jsonl")):
@@ -64,10 +65,14 @@ def write_tables(
     rows = []
     for node in sorted({c.node for c in copies}):
         own = sorted((c for c in copies if c.node == node), key=lambda c: c.copy)
-        with log_writer(tables / "log" / f"{node}.parquet") as writer:
+        with (
+            log_writer(tables / "log" / f"{node}.parquet") as writer,
+            pq.ParquetWriter(tables / "cluster" / f"{node}.parquet", CLUSTER, compression="zstd") as cluster,
+        ):
             for copy in own:
                 log = read_log(copy.folder / LOG_FOLDER)
                 write_log(writer, copy.copy, node, log)
+                write_cluster(cluster, copy.copy, node, read_cluster(copy.folder / LOG_FOLDER))
                 rows.append(_copy_row(copy, log, written.get(node)))
                 say(f"read {len(rows)} of {len(copies)} copies")
     rows.sort(key=lambda r: (r["copy"], r["node"]))

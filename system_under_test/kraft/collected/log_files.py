@@ -113,7 +113,7 @@ def read_log(folder: Path) -> LogFile:
     whole = LogFile(error=missing(folder))
     pieces: list[LogFile] = []
     prefix = 0
-    for segment in _segments(folder):
+    for segment in segments(folder):
         hashes = chain(prefix, segment.batches.base, segment.batches.epoch, segment.batches.crc)
         piece = _records(segment, hashes)
         pieces.append(piece)
@@ -135,7 +135,7 @@ def scan_headers(folder: Path) -> Headers:
     """The same without looking into the records: offsets, epochs, CRCs (checked) and prefix hashes of all batches."""
     torn_bytes, error, log_end = 0, missing(folder), 0
     pieces = [(_no(np.int64), _no(np.int32), _no(np.int64))]
-    for segment in _segments(folder):
+    for segment in segments(folder):
         batches = segment.batches
         pieces.append((batches.base, batches.epoch, batches.crc))
         torn_bytes, error = segment.torn_bytes, segment.error
@@ -162,7 +162,7 @@ class _Segment:
     error: str | None = None
 
 
-def _segments(folder: Path) -> Iterator[_Segment]:
+def segments(folder: Path) -> Iterator[_Segment]:
     """The segments in order, up to the first that is damaged; one at a time in memory."""
     paths = sorted(folder.glob("*.log"))
     log_end = 0

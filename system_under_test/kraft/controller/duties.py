@@ -4,6 +4,7 @@ duties = Duties(image, now_s, settings)     when a node becomes the active contr
 duties.next_due_s(image)                    when `perform` has something to do
 duties.perform(image, now_s) -> records     of one duty that is due; then ask again
 
+bootstrap   the levels of features, if the log holds none
 fencing     a broker whose session has ended is fenced, one at a time
 balance     partitions whose first replica could lead again get it as their leader, if too many are led by others
 no-op       a record without meaning, after a while without any other: brokers see that their metadata is fresh
@@ -13,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Sessions, fence_stale
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partitions import Election
 from system_under_test.kraft.controller.replication import elect_leaders
-from system_under_test.kraft.records.metadata import NoOpRecord, encode
+from system_under_test.kraft.records.metadata import FeatureLevelRecord, NoOpRecord, encode
 
 ELECTIONS_MAX = 1000
 """Of one round of balancing."""
@@ -32,6 +33,8 @@ class DutySettings:
     leader.imbalance.per.broker.percentage and metadata.max.idle.interval.ms; None switches a duty off."""
 
     session_timeout_s: float = SESSION_TIMEOUT_S
+    features: Mapping[str, int] = field(default_factory=dict)
+    """The levels that the first active controller writes: Kafka's bootstrap metadata."""
     balance_interval_s: float | None = 300.0
     imbalance_max: float = 0.1
     no_op_interval_s: float | None = 0.5
@@ -57,10 +60,14 @@ class Duties:
 
     def next_due_s(self, image: Image) -> float:
         """Infinity if there is nothing to do, ever."""
+        if self._settings.features and not image.features:
+            return -math.inf
         fencing_s = self.sessions.next_deadline_s(image)
         return min(math.inf if fencing_s is None else fencing_s, self._balance_at_s, self._no_op_at_s)
 
     def perform(self, image: Image, now_s: float) -> list[bytes]:
+        if self._settings.features and not image.features:
+            return [encode(FeatureLevelRecord(name, level)) for name, level in self._settings.features.items()]
         records = [encode(record) for record in fence_stale(image, self.sessions, now_s)]
         if not records and now_s >= self._balance_at_s:
             self._balance_at_s = now_s + (self._settings.balance_interval_s or math.inf)

@@ -15,16 +15,21 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
+from system_under_test.kraft.broker.lifecycle import LifeSettings
+from system_under_test.kraft.controller import decisions as of_controller
+from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
-from system_under_test.kraft.node.config import Config
+from system_under_test.kraft.node.broker_role import BrokerRole, BrokerSettings
+from system_under_test.kraft.node.config import BROKER, Config
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace, UnreadableTrace, continue_trace
 from system_under_test.kraft.ports import Calls, Network, Ports, Transport
+from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
@@ -46,13 +51,22 @@ class CannotStart(RuntimeError):
 class Node:
     """A voter with its API, its listening socket and its connections to the other voters."""
 
-    def __init__(self, config: Config, network: Network, quorum: QuorumNode, api: Api, transport: ChannelTransport):
+    def __init__(
+        self,
+        config: Config,
+        network: Network,
+        quorum: QuorumNode,
+        api: Api,
+        transport: ChannelTransport,
+        broker: BrokerRole | None = None,
+    ) -> None:
         self.quorum = quorum
         self._config = config
         self._network = network
         self._api = api
         self._transport = transport
         self._server = Server(answering(quorum, api), quorum.on_disconnect)
+        self._broker = broker
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -65,13 +79,19 @@ class Node:
             await self._server.listen(self._network, host, port)
         except OSError as problem:
             raise CannotStart(f"cannot listen on {host}:{port}: {problem.strerror}") from None
+        if self._broker is not None:
+            self._broker.start()
 
     async def stop(self) -> None:
-        """An orderly end: see `QuorumNode.stop`."""
+        """An orderly end: the broker hands over what it leads, then see `QuorumNode.stop`."""
+        if self._broker is not None:
+            await self._broker.leave()
         await self.quorum.stop()
 
     async def close(self) -> None:
         """Drop every connection.  Call it after the end."""
+        if self._broker is not None:
+            self._broker.close()
         await self._server.close()
         await self._transport.close()
         self._api.close()
@@ -82,7 +102,49 @@ def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node
     transport = ChannelTransport(config, ports.network)
     quorum = assemble_quorum(config, ports, timing, transport=transport)
     new_uuid = new_uuids(ports, quorum.incarnation)
-    return Node(config, ports.network, quorum, Api(quorum, new_uuid=new_uuid, network=ports.network), transport)
+    api = Api(quorum, new_uuid=new_uuid, network=ports.network)
+    return Node(config, ports.network, quorum, api, transport, _broker_role(config, ports, quorum, api))
+
+
+def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:
+    """Raises CannotStart if the disk fails."""
+    if config.brokers is None or BROKER not in config.brokers.roles:
+        return None
+    settings = BrokerSettings(
+        config.brokers.rack,
+        LifeSettings(config.brokers.heartbeat_interval_s),
+        config.brokers.lag_s,
+        config.brokers.probe_interval_s,
+        config.brokers.move_interval_s,
+    )
+    incarnation = UUID(int=ports.random(f"incarnation/{quorum.incarnation}").getrandbits(128), version=4)
+    try:
+        return BrokerRole(
+            quorum,
+            (config.host, config.port),
+            incarnation,
+            settings,
+            api.ask_controller,
+            ports.clock,
+            ports.disk,
+            ports.network,
+            ports.say,
+            ports.random(f"moves/{quorum.incarnation}"),
+        )
+    except OSError as problem:
+        raise CannotStart(f"the disk failed at start: {problem}") from None
+
+
+def _duties(config: Config) -> DutySettings | None:
+    brokers = config.brokers
+    if brokers is None:
+        return None
+    return DutySettings(
+        balance_interval_s=brokers.balance_interval_s,
+        no_op_interval_s=brokers.no_op_interval_s,
+        session_timeout_s=brokers.session_timeout_s,
+        features=brokers.features,
+    )
 
 
 def assemble_quorum(
@@ -122,7 +184,7 @@ def assemble_quorum(
                 ReplicaKey(config.node_id, properties.directory_id),
                 tuple(config.peers),
                 timing or Timing(),
-                bugs,
+                bugs & of_raft.BUGS.keys(),
                 config.directories,
             ),
             log=records,
@@ -136,6 +198,8 @@ def assemble_quorum(
             brokers={peer.id: (peer.host, peer.port) for peer in config.peers.values()},
             say=ports.say,
             calls=calls,
+            duties=_duties(config),
+            controller_bugs=bugs & of_controller.BUGS.keys(),
         )
     )
 

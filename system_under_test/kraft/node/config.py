@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.log import CACHE_MAX_BYTES
 from system_under_test.kraft.log.meta_properties import parse_uuid
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES
-from system_under_test.kraft.raft.decisions import BUGS
+from system_under_test.kraft.raft import decisions as of_raft
+
+BUGS = {**of_raft.BUGS, **of_controller.BUGS}
+CONTROLLER, BROKER = "controller", "broker"
 
 
 class BadConfig(ValueError):
@@ -30,12 +34,35 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Brokers:
+    """Of a cluster whose brokers register.  All nodes have the same, but for the roles and the rack.
+
+    roles: of this node (`process.roles`).  features: the levels that the first controller writes into an empty log.
+    The times are Kafka's broker.heartbeat.interval.ms, broker.session.timeout.ms, replica.lag.time.max.ms,
+    metadata.max.idle.interval.ms and leader.imbalance.check.interval.seconds.  probe_interval_s: a leader asks its
+    replicas this often.  move_interval_s: for tests, each broker moves the replicas of a partition that it leads, or
+    has the preferred replica elected, this often.
+    """
+
+    roles: frozenset[str]
+    rack: str | None = None
+    heartbeat_interval_s: float = 2.0
+    session_timeout_s: float = 9.0
+    lag_s: float = 30.0
+    probe_interval_s: float = 0.5
+    no_op_interval_s: float = 0.5
+    balance_interval_s: float = 300.0
+    move_interval_s: float | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """peers: every voter, this one included, by id.  seed: of timeouts and topic ids.  bug: a planted bug, or None.
 
     directories: voter -> the directory id of its disk.  A voter that is not named here may have any disk.
     segment_bytes: a segment of the log that would grow beyond this is followed by another one.  cached_bytes: so much
-    of the log's end is kept in memory.
+    of the log's end is kept in memory.  brokers: None if every voter is a broker by configuration.
     """
 
     name: str
@@ -51,6 +78,7 @@ class Config:
     directories: Mapping[int, UUID] = field(default_factory=dict)
     segment_bytes: int = SEGMENT_MAX_BYTES
     cached_bytes: int = CACHE_MAX_BYTES
+    brokers: Brokers | None = None
 
 
 def load(path: Path) -> Config:
@@ -65,8 +93,8 @@ def load(path: Path) -> Config:
 
 def parse(fields: dict[str, Any]) -> Config:
     """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
-    "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes"}; the
-    last four may be absent.
+    "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes",
+    "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.
 
     Raises BadConfig.
     """
@@ -89,6 +117,7 @@ def parse(fields: dict[str, Any]) -> Config:
             {_id_of(by_id.values(), name): parse_uuid(text) for name, text in fields.get("directories", {}).items()},
             int(fields.get("segment_bytes", SEGMENT_MAX_BYTES)),
             int(fields.get("cached_bytes", CACHE_MAX_BYTES)),
+            _brokers(fields),
         )
     except KeyError as problem:
         raise BadConfig(f"{problem} is missing") from None
@@ -101,6 +130,18 @@ def parse(fields: dict[str, Any]) -> Config:
     if config.bug is not None and config.bug not in BUGS:
         raise BadConfig(f"there is no planted bug {config.bug!r}; known: {', '.join(BUGS)}")
     return config
+
+
+def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
+    """Raises ValueError for roles that no node can have, TypeError for an unknown setting."""
+    if "process.roles" not in fields:
+        return None
+    roles = frozenset(role.strip() for role in str(fields["process.roles"]).split(","))
+    if not roles <= {CONTROLLER, BROKER}:
+        raise ValueError(f"process.roles is {fields['process.roles']!r}; it can name controller and broker")
+    if CONTROLLER not in roles:
+        raise ValueError("process.roles names no controller: a node that is no voter cannot fetch the metadata log yet")
+    return Brokers(roles, **fields.get("brokers", {}))
 
 
 def _id_of(peers: Iterable[Peer], name: str) -> int:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
+from uuid import UUID
 
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.duties import NO_DUTIES
@@ -103,7 +104,7 @@ class QuorumNode:
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
         self._lease = Lease(parts.identity)
         self._duties = ControllerDuties(
-            self._machine, parts.clock, parts.duties or NO_DUTIES, parts.identity.bugs, self.write, self._say
+            self._machine, parts.clock, parts.duties or NO_DUTIES, parts.controller_bugs, self.write, self._say
         )
 
     def start(self) -> None:
@@ -202,12 +203,17 @@ class QuorumNode:
         return self._machine.committed
 
     @property
+    def directory(self) -> UUID | None:
+        """The id of this node's disk, if it has one."""
+        return self._parts.identity.me.directory
+
+    @property
     def registers_brokers(self) -> bool:
         return self._parts.duties is not None
 
     @property
     def bugs(self) -> Collection[str]:
-        return self._parts.identity.bugs
+        return self._parts.controller_bugs
 
     @property
     def sessions(self) -> Sessions:

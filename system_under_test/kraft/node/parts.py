@@ -25,6 +25,7 @@ class NodeParts:
 
     calls: how requests travel in place of the transport, in a simulator.
     duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
+    controller_bugs: planted ones of `controller/decisions.py`; the identity has those of the consensus core.
     """
 
     identity: Identity
@@ -39,3 +40,4 @@ class NodeParts:
     say: Callable[[str], None] = to_stderr
     calls: Calls | None = None
     duties: DutySettings | None = None
+    controller_bugs: frozenset[str] = frozenset()

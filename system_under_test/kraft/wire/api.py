@@ -41,7 +41,7 @@ from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.admin import DECISIONS, acl_filter
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.decision import Cluster
-from system_under_test.kraft.wire.extensions import NOT_QUEUED
+from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
 from system_under_test.kraft.wire.quorum_service import (
@@ -118,6 +118,17 @@ class Api:
         """Drop the connections over which requests were handed on."""
         self._forwarder.close()
 
+    async def ask_controller(self, request: Entity, timeout_s: float) -> Entity:
+        """The active controller's answer to a request of this node's own.
+
+        Raises NotQueued if it could not be sent, TimeoutError if it was sent and there is no answer."""
+        if not self._quorum.is_active():
+            host, port = self._controller_address()
+            return await self._forwarder.forward(host, port, request, timeout_s)
+        call = WireCall(0, type(request).__api_key__, type(request).__version__, OUR_PREFIX, request)
+        async with asyncio.timeout(timeout_s):
+            return await self.handle(call)
+
     async def handle(self, call: WireCall) -> Entity:
         """The response to a call of the APIs above.  Raises KeyError for any other API."""
         respond = _RESPONDERS[call.api_key]
@@ -135,11 +146,15 @@ class Api:
             return self._quorum.leader_id != self._quorum.node_id
         return api_key in CONTROLLER_APIS and not self._quorum.is_active()
 
-    async def _forward(self, call: WireCall) -> Entity:
+    def _controller_address(self) -> tuple[str, int]:
+        """Raises NotQueued if no other node is known to lead."""
         leader = self._quorum.leader_id
         if leader is None or leader == self._quorum.node_id or leader not in self._quorum.brokers:
             raise NotQueued("no controller known")
-        host, port = self._quorum.brokers[leader]
+        return self._quorum.brokers[leader]
+
+    async def _forward(self, call: WireCall) -> Entity:
+        host, port = self._controller_address()
         return await self._forwarder.forward(host, port, call.body, self._timeout_s)
 
     async def _settle(self, work: Awaitable[T], timeout_s: float) -> T | Refusal:

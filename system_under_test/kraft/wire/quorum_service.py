@@ -86,7 +86,7 @@ class QuorumService(Protocol):
 
     @property
     def bugs(self) -> Collection[str]:
-        """The planted ones."""
+        """The planted ones of the controller."""
         ...
 
     @property

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import files, log_files, trace_files
+from system_under_test.kraft.collected import cluster_files, files, log_files, trace_files
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.prefix_hash import extend
 from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
@@ -180,7 +180,8 @@ def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None
 
 
 OWN = {
-    files: {"kraft.collected.log_files", "kraft.collected.trace_files", "subject"},
+    files: {"kraft.collected.cluster_files", "kraft.collected.log_files", "kraft.collected.trace_files", "subject"},
+    cluster_files: {"kraft.collected.log_files"},
     log_files: set[str](),
     trace_files: set[str](),
     record_batch: set[str](),

@@ -1,0 +1,342 @@
+"""Replays the records of brokers and partitions of one log, and finds those that cannot have been decided.
+
+A controller decides on the state that its own log amounts to.  So each log, committed or not, obeys the rules by
+itself.  A write is atomic and lies in one batch.  Rules about single records hold at once; rules about what fencing a
+broker means for all partitions hold where a batch ends.
+
+    brokers     The epoch of a new incarnation is the offset of its record, and so rises.  A new incarnation is fenced.
+                Every record about a broker names its present epoch.
+    partitions  The in-sync set lies within the replicas and apart from the eligible leaders.  The leader is in it,
+                and alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible,
+                unless the topic allows others.  A leader that is alive is not dropped from its own in-sync set.  A
+                reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced or
+                leaves neither leads nor is in sync, but as the last of a partition without a leader.
+
+A log that begins behind a snapshot does not show what it began with.  Records about unknown brokers and partitions are
+then not judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+NO_LEADER = -1
+RECOVERING = 1
+
+# Kinds of witnesses.
+EPOCH_NOT_NEW = "broker epoch is not that of its registration"
+UNFENCED_AT_ONCE = "new incarnation is not fenced"
+OTHER_EPOCH = "record of another incarnation"
+NOT_IN_SYNC = "leader is not in sync"
+NOT_A_REPLICA = "in sync but no replica"
+BOTH = "in sync and eligible at once"
+TWICE = "partition made twice"
+DEAD_LEADER = "leader is not alive"
+DEAD_JOINS = "broker joins the in-sync set while it is not alive"
+DEAD_STAYS = "fenced broker keeps its partitions"
+UNCLEAN = "leader was not in sync"
+DROPPED = "leader is dropped and was never fenced"
+EARLY_END = "reassignment ended before its replicas were in sync"
+
+OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH)
+OF_PARTITIONS = (
+    NOT_IN_SYNC,
+    NOT_A_REPLICA,
+    BOTH,
+    TWICE,
+    DEAD_LEADER,
+    DEAD_JOINS,
+    DEAD_STAYS,
+    UNCLEAN,
+    DROPPED,
+    EARLY_END,
+)
+
+Record = tuple[int, int, str, str, str]
+"""Offset, base offset of the batch, kind, about what, fields as JSON: columns of schema CLUSTER."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    incarnation: str
+    epoch: int
+    fenced: bool
+    leaving: bool
+
+    @property
+    def alive(self) -> bool:
+        return not self.fenced and not self.leaving
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    leader: int
+    elr: tuple[int, ...] = ()
+    last_elr: tuple[int, ...] = ()
+    recovery: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """offset: of the record that shows it.  since: of an earlier record that it contradicts, or the same."""
+
+    kind: str
+    offset: int
+    since: int
+    words: str
+
+
+@dataclass(slots=True)
+class Replayed:
+    """found: in offset order, each kind at most once per broker or partition.  unreadable: why it ended early."""
+
+    found: list[Found] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    unreadable: str = ""
+
+
+class _Replay:
+    def __init__(self, whole: bool) -> None:
+        self.result = Replayed()
+        self._whole = whole
+        self._brokers: dict[int, Broker] = {}
+        self._epochs: dict[int, int] = {}  # the last epoch that each broker ever had
+        self._since: dict[object, int] = {}  # of a broker, a partition or a topic: offset of its last record
+        self._partitions: dict[str, Partition] = {}
+        self._names: dict[str, str] = {}  # topic id -> name
+        self._unclean: set[str] = set()  # names of topics that allow unclean elections
+        self._told: set[tuple[str, object]] = set()
+        self._dropped: list[tuple[int, Found]] = []
+        self._changed = False
+
+    def record(self, offset: int, kind: str, about: str, fields: dict[str, Any]) -> None:
+        self.result.counts[kind] += 1
+        act = _ACTS.get(kind)
+        if act is not None:
+            act(self, offset, about, fields)
+            self._changed = True
+
+    def end_of_batch(self, offset: int) -> None:
+        for broker, found in self._dropped:
+            if broker in self._brokers:  # one that was taken out of the cluster keeps nothing
+                self._tell(found.kind, ("partition", found.words), found.offset, found.since, found.words)
+        self._dropped.clear()
+        if self._changed and self._brokers:
+            self._look_at_dead(offset)
+        self._changed = False
+
+    def _look_at_dead(self, offset: int) -> None:
+        dead = {number for number, broker in self._brokers.items() if not broker.alive}
+        if not dead:
+            return
+        for about, held in self._partitions.items():
+            left = dead & set(held.isr)
+            last = held.leader == NO_LEADER and len(held.isr) == 1
+            if held.leader in dead or (left and not last):
+                who = held.leader if held.leader in dead else min(left)
+                words = f"Broker {who} is fenced or leaves, but {self._name(about)} is still led by it or in sync on it"
+                self._tell(DEAD_STAYS, about, offset, self._since.get(who, offset), f"{words}.")
+
+    def _tell(self, kind: str, about: object, offset: int, since: int, words: str) -> None:
+        if (kind, about) not in self._told:
+            self._told.add((kind, about))
+            self.result.found.append(Found(kind, offset, since, words))
+
+    def _name(self, about: str) -> str:
+        topic, _, number = about.partition("/")
+        return f"partition {number} of topic {self._names.get(topic, topic)}"
+
+    # Brokers
+
+    def register(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        number = _number(about)
+        known, epoch = self._brokers.get(number), fields["epoch"]
+        before = self._epochs.get(number, -1)
+        same = known is not None and known.incarnation == fields["incarnation"]
+        since = self._since.get(number, offset)
+        if not same and (epoch != offset or epoch <= before):
+            words = f"Broker {number} is registered anew at offset {offset} with epoch {epoch}; it should be {offset}."
+            self._tell(EPOCH_NOT_NEW, number, offset, since, words)
+        if same and known is not None and epoch != known.epoch:
+            words = f"The same incarnation of broker {number} had epoch {known.epoch}, and has {epoch} at {offset}."
+            self._tell(EPOCH_NOT_NEW, number, offset, since, words)
+        if not same and not fields["fenced"]:
+            words = f"A new incarnation of broker {number} is registered at offset {offset} and is not fenced."
+            self._tell(UNFENCED_AT_ONCE, number, offset, since, words)
+        self._brokers[number] = Broker(fields["incarnation"], epoch, fields["fenced"], fields["leaving"])
+        self._epochs[number] = max(before, epoch)
+        self._since[number] = offset
+
+    def _present(self, offset: int, about: str, fields: dict[str, Any]) -> Broker | None:
+        number = _number(about)
+        known = self._brokers.get(number)
+        if known is None and not self._whole:
+            return None
+        if known is None or known.epoch != fields["epoch"]:
+            has = "is not registered" if known is None else f"has epoch {known.epoch}"
+            words = f"The record at offset {offset} is about epoch {fields['epoch']} of broker {number}, which {has}."
+            self._tell(OTHER_EPOCH, number, offset, self._since.get(number, offset), words)
+            return None
+        return known
+
+    def change_broker(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        known = self._present(offset, about, fields)
+        if known is not None:
+            fenced = {1: True, -1: False}.get(fields.get("fenced", 0), known.fenced)
+            leaving = known.leaving or fields.get("leaving") == 1
+            self._brokers[_number(about)] = replace(known, fenced=fenced, leaving=leaving)
+            self._since[_number(about)] = offset
+
+    def fence(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        self.change_broker(offset, about, fields | {"fenced": 1})
+
+    def unfence(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        self.change_broker(offset, about, fields | {"fenced": -1})
+
+    def unregister(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        if self._present(offset, about, fields) is not None:
+            del self._brokers[_number(about)]
+            self._since[_number(about)] = offset
+
+    # Topics
+
+    def topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        self._names[about] = fields["name"]
+
+    def remove_topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        self._unclean.discard(self._names.pop(about, ""))
+        for partition in [each for each in self._partitions if each.startswith(f"{about}/")]:
+            del self._partitions[partition]
+
+    def config(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        if fields["name"] == "unclean.leader.election.enable":
+            _, _, name = about.partition(" ")
+            (self._unclean.add if fields["value"] == "true" else self._unclean.discard)(name)
+
+    # Partitions
+
+    def partition(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        made = Partition(
+            replicas=tuple(fields["replicas"]),
+            isr=tuple(fields["isr"]),
+            adding=tuple(fields["adding"]),
+            removing=tuple(fields["removing"]),
+            leader=fields["leader"],
+            elr=tuple(fields.get("elr") or ()),
+            last_elr=tuple(fields.get("last_elr") or ()),
+            recovery=fields.get("recovery", 0),
+        )
+        if about in self._partitions:
+            words = f"{self._name(about).capitalize()} is made again at offset {offset}."
+            self._tell(TWICE, about, offset, self._since.get(about, offset), words)
+        self._look_at(offset, about, made, set(made.isr))
+        self._partitions[about], self._since[about] = made, offset
+
+    def change_partition(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        before = self._partitions.get(about)
+        if before is None:
+            return  # the log begins behind a snapshot, or the record belongs to a topic that is gone
+        given: dict[str, Any] = {
+            name: tuple(fields[name] or ())
+            for name in ("replicas", "isr", "adding", "removing", "elr", "last_elr")
+            if name in fields
+        }
+        after = replace(
+            before,
+            **given,
+            leader=before.leader if fields.get("leader", -2) == -2 else fields["leader"],
+            recovery=fields.get("recovery", before.recovery),
+        )
+        self._look_at(offset, about, after, set(after.isr) - set(before.isr))
+        self._look_at_change(offset, about, before, after)
+        self._partitions[about], self._since[about] = after, offset
+
+    def _look_at(self, offset: int, about: str, held: Partition, joined: set[int]) -> None:
+        where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
+        if held.leader != NO_LEADER and held.leader not in held.isr:
+            words = f"{where} is led by broker {held.leader}, and {list(held.isr)} are in sync."
+            self._tell(NOT_IN_SYNC, about, offset, since, words)
+        if not set(held.isr) <= set(held.replicas) or len(set(held.isr)) < len(held.isr):
+            words = f"{where} has replicas on {list(held.replicas)}, and {list(held.isr)} are in sync."
+            self._tell(NOT_A_REPLICA, about, offset, since, words)
+        if set(held.isr) & set(held.elr):
+            words = f"{where} has {list(held.isr)} in sync and {list(held.elr)} as eligible leaders."
+            self._tell(BOTH, about, offset, since, words)
+        if not self._brokers:
+            return  # brokers do not register in this cluster
+        if held.leader != NO_LEADER and self._is_dead(held.leader):
+            words = f"{where} is given to broker {held.leader} to lead, which is fenced, leaves or is not registered."
+            self._tell(DEAD_LEADER, about, offset, self._since.get(held.leader, offset), words)
+        for number in sorted(joined):
+            if self._is_dead(number) and number != held.leader:
+                words = (
+                    f"{where} gets broker {number} into its in-sync set, which is fenced, leaves or is not registered."
+                )
+                self._tell(DEAD_JOINS, about, offset, self._since.get(number, offset), words)
+
+    def _is_dead(self, number: int) -> bool:
+        known = self._brokers.get(number)
+        return self._whole if known is None else not known.alive
+
+    def _look_at_change(self, offset: int, about: str, before: Partition, after: Partition) -> None:
+        where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
+        ended = bool(before.adding or before.removing) and not after.adding and not after.removing
+        if ended and (missing := set(before.adding) & set(after.replicas) - set(after.isr)):
+            words = (
+                f"{where} ends its reassignment, but {sorted(missing)} of the replicas that it added are not in sync."
+            )
+            self._tell(EARLY_END, about, offset, since, words)
+        leader = after.leader
+        if leader not in (NO_LEADER, before.leader) and not ended:
+            last_known = not before.isr and not before.elr and before.last_elr == (leader,)
+            could = leader in (*before.isr, *before.elr) or last_known
+            if not could and self._names.get(about.partition("/")[0]) not in self._unclean:
+                words = f"{where} gets broker {leader} as its leader, though {list(before.isr)} were in sync"
+                self._tell(UNCLEAN, about, offset, since, f"{words}, {list(before.elr)} eligible.")
+        old = before.leader
+        alive = old in self._brokers and self._brokers[old].alive
+        if old != NO_LEADER and alive and old in after.replicas and old not in after.isr and not ended:
+            words = f"{where} loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
+            self._dropped.append((old, Found(DROPPED, offset, self._since.get(old, offset), f"{words}.")))
+
+
+_ACTS: dict[str, Callable[[_Replay, int, str, dict[str, Any]], None]] = {
+    "register broker": _Replay.register,
+    "unregister broker": _Replay.unregister,
+    "fence broker": _Replay.fence,
+    "unfence broker": _Replay.unfence,
+    "change broker": _Replay.change_broker,
+    "topic": _Replay.topic,
+    "remove topic": _Replay.remove_topic,
+    "config": _Replay.config,
+    "partition": _Replay.partition,
+    "change partition": _Replay.change_partition,
+}
+
+
+def _number(about: str) -> int:
+    return int(about.rpartition(" ")[2])
+
+
+def replay(records: Iterable[Record], *, whole: bool) -> Replayed:
+    """The findings of one log.  records: in offset order.  whole: the log begins at offset 0."""
+    run, batch, last = _Replay(whole), -1, -1
+    for offset, base, kind, about, fields in records:
+        if kind == "undecodable":
+            run.result.unreadable = f"the record at offset {offset} cannot be decoded ({json.loads(fields)['why']})"
+            break
+        if base != batch and batch >= 0:
+            run.end_of_batch(last)
+        run.record(offset, kind, about, json.loads(fields))
+        batch, last = base, offset
+    else:
+        run.end_of_batch(last)
+    return run.result

@@ -1,0 +1,119 @@
+"""The life of a broker as the broker sees it (KIP-631): a state machine in which time and answers come in.
+
+    REGISTERING --registered--> FENCED --unfenced by a heartbeat--> SERVING
+                                  ^                                    |
+                                  +------fenced by a heartbeat---------+
+    FENCED | SERVING --leave--> LEAVING --told to stop, or nobody tells--> STOPPED
+
+A broker that is STOPPED because the controller told it so has left cleanly: nobody counts on its replicas any more.  It
+notes its epoch on the disk.  The next incarnation shows this epoch when it registers; without it the controller takes
+its replicas for incomplete (KIP-966).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+UNKNOWN_EPOCH = -1
+
+
+class State(Enum):
+    REGISTERING = "registering"
+    FENCED = "fenced"
+    SERVING = "serving"
+    LEAVING = "leaving"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Ask to be registered.  previous_epoch: of the former incarnation if it left cleanly."""
+
+    previous_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Send a heartbeat.  metadata_offset: the last offset that the broker has applied."""
+
+    epoch: int
+    metadata_offset: int
+    wants_fence: bool
+    wants_shutdown: bool
+
+
+Ask = Register | Beat
+
+
+@dataclass(frozen=True, slots=True)
+class LifeSettings:
+    """Kafka's broker.heartbeat.interval.ms, and how soon a request without a good answer is sent again."""
+
+    heartbeat_interval_s: float = 2.0
+    retry_s: float = 0.5
+    leave_within_s: float = 10.0
+
+
+class Lifecycle:
+    """One incarnation.  At most one request is under way: `ask` gives the next, then an answer comes in.
+
+    epoch: UNKNOWN_EPOCH until it is registered.  left_cleanly: the controller has told it to stop.
+    """
+
+    def __init__(self, now_s: float, previous_epoch: int, settings: LifeSettings) -> None:
+        self.state = State.REGISTERING
+        self.epoch = UNKNOWN_EPOCH
+        self.left_cleanly = False
+        self._previous_epoch = previous_epoch
+        self._settings = settings
+        self._due_s = now_s
+        self._leave_by_s = math.inf
+
+    @property
+    def due_s(self) -> float:
+        """When `ask` is to be called next."""
+        return math.inf if self.state is State.STOPPED else min(self._due_s, self._leave_by_s)
+
+    def ask(self, now_s: float, metadata_offset: int) -> Ask | None:
+        """The request that is due, None if none is."""
+        if now_s >= self._leave_by_s:
+            self.state = State.STOPPED
+        if self.state is State.STOPPED or now_s < self._due_s:
+            return None
+        if self.state is State.REGISTERING:
+            return Register(self._previous_epoch)
+        # It does not know its own registration yet, so it does not want to be unfenced.
+        behind = metadata_offset < self.epoch
+        return Beat(self.epoch, metadata_offset, behind, self.state is State.LEAVING)
+
+    def registered(self, now_s: float, epoch: int) -> None:
+        """The answer to Register.  A heartbeat follows at once."""
+        if self.state is State.REGISTERING:
+            self.state, self.epoch = State.FENCED, epoch
+        self._due_s = now_s
+
+    def beaten(self, now_s: float, *, fenced: bool, should_shut_down: bool) -> None:
+        """The answer to Beat."""
+        if should_shut_down and self.state is State.LEAVING:
+            self.state, self.left_cleanly = State.STOPPED, True
+        elif self.state in (State.FENCED, State.SERVING):
+            self.state = State.FENCED if fenced else State.SERVING
+        hurried = self.state in (State.FENCED, State.LEAVING)
+        self._due_s = now_s + (self._settings.retry_s if hurried else self._settings.heartbeat_interval_s)
+
+    def unanswered(self, now_s: float) -> None:
+        """No answer, or an error: the same is asked again soon, perhaps of another controller."""
+        self._due_s = now_s + self._settings.retry_s
+
+    def leave(self, now_s: float) -> None:
+        """Begin a controlled shutdown.  If no controller agrees in time, the broker stops anyway, and not cleanly."""
+        if self.state is State.STOPPED:
+            return
+        if self.state is State.REGISTERING:
+            self.state = State.STOPPED
+            return
+        self.state = State.LEAVING
+        self._due_s = now_s
+        self._leave_by_s = now_s + self._settings.leave_within_s

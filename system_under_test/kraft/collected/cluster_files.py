@@ -1,0 +1,258 @@
+"""The records of brokers and partitions in a copied metadata log, from the bytes alone.
+
+Like `log_files.py`, this reader shares nothing with the subject's own codec.  It follows Kafka's published record
+layouts (KIP-631, KIP-866, KIP-966) and their flexible encoding (KIP-482):
+
+    value     uvarint 1 (frame), uvarint type, uvarint version, fields in order, tagged fields
+    string    uvarint length + 1, bytes; 0 for null          array   uvarint count + 1, elements; 0 for null
+    tagged    uvarint count, then for each: uvarint tag, uvarint size, bytes
+
+A record of any other type is not tabulated.  One that cannot be decoded ends the table of its copy with a row
+"undecodable".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.columns import CLUSTER
+from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
+from system_under_test.kraft.collected.log_files import segments
+
+UNDECODABLE = "undecodable"
+
+Row = tuple[int, int, int, str, str, str]
+"""Offset, epoch, base offset of the batch, kind, about what, fields as JSON."""
+
+
+class _Bytes:
+    """A cursor.  Each verb raises ValueError or IndexError where the bytes end."""
+
+    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
+        self.data, self.at, self.end = data, at, len(data) if end is None else end
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self.at + size > self.end:
+            raise ValueError("a field reaches beyond its record")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def zigzag(self) -> int:
+        value = self.uvarint()
+        return (value >> 1) ^ -(value & 1)
+
+    def uuid(self) -> str:
+        return self.take(16).hex()
+
+    def text(self) -> str | None:
+        size = self.uvarint()
+        return None if size == 0 else self.take(size - 1).decode()
+
+    def array(self, element: Callable[[_Bytes], Any]) -> list[Any] | None:
+        count = self.uvarint()
+        return None if count == 0 else [element(self) for _ in range(count - 1)]
+
+    def skip_tags(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
+    def tags(self, known: Mapping[int, tuple[str, Callable[[_Bytes], Any]]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            content = _Bytes(self.take(self.uvarint()))
+            if tag in known:
+                name, read = known[tag]
+                found[name] = read(content)
+        return found
+
+
+def _int8(data: _Bytes) -> int:
+    return data.number(1)
+
+
+def _int32(data: _Bytes) -> int:
+    return data.number(4)
+
+
+def _ids(data: _Bytes) -> list[int] | None:
+    return data.array(_int32)
+
+
+def _endpoint(data: _Bytes) -> None:
+    data.text(), data.text(), data.take(4)
+    data.skip_tags()
+
+
+def _feature(data: _Bytes) -> None:
+    data.text(), data.take(4)
+    data.skip_tags()
+
+
+def _register_broker(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    broker = data.number(4)
+    if version >= 2:
+        data.take(1)
+    fields: dict[str, Any] = {"incarnation": data.uuid(), "epoch": data.number(8)}
+    data.array(_endpoint), data.array(_feature)
+    fields["rack"], fields["fenced"] = data.text(), bool(data.number(1))
+    fields["leaving"] = bool(data.number(1)) if version >= 1 else False
+    return f"broker {broker}", fields
+
+
+def _broker_and_epoch(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    return f"broker {data.number(4)}", {"epoch": data.number(8)}
+
+
+def _producer_ids(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    about, fields = _broker_and_epoch(data, version)
+    return about, fields | {"next": data.number(8)}
+
+
+def _change_broker(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    about, fields = _broker_and_epoch(data, version)
+    return about, fields | data.tags({0: ("fenced", _int8), 1: ("leaving", _int8)})
+
+
+def _topic(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    name = data.text()
+    return data.uuid(), {"name": name}
+
+
+def _remove_topic(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    return data.uuid(), {}
+
+
+def _partition(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    number, topic = data.number(4), data.uuid()
+    fields: dict[str, Any] = {name: _ids(data) or [] for name in ("replicas", "isr", "removing", "adding")}
+    fields |= {"leader": data.number(4), "leader_epoch": data.number(4), "partition_epoch": data.number(4)}
+    if version >= 1:
+        data.array(_Bytes.uuid)
+    fields |= data.tags({0: ("recovery", _int8), 1: ("elr", _ids), 2: ("last_elr", _ids)})
+    return f"{topic}/{number}", fields
+
+
+def _change_partition(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    number, topic = data.number(4), data.uuid()
+    known: dict[int, tuple[str, Callable[[_Bytes], Any]]] = {
+        0: ("isr", _ids),
+        1: ("leader", _int32),
+        2: ("replicas", _ids),
+        3: ("removing", _ids),
+        4: ("adding", _ids),
+        5: ("recovery", _int8),
+        6: ("elr", _ids),
+        7: ("last_elr", _ids),
+    }
+    return f"{topic}/{number}", data.tags(known)
+
+
+def _config(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    kind, resource, name = data.number(1), data.text(), data.text()
+    return f"{kind} {resource}", {"name": name, "value": data.text()}
+
+
+def _feature_level(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    return str(data.text()), {"level": data.number(2)}
+
+
+def _nothing(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+    return "", {}
+
+
+_KINDS: Mapping[int, tuple[str, Callable[[_Bytes, int], tuple[str, dict[str, Any]]]]] = {
+    0: ("register broker", _register_broker),
+    1: ("unregister broker", _broker_and_epoch),
+    2: ("topic", _topic),
+    3: ("partition", _partition),
+    4: ("config", _config),
+    5: ("change partition", _change_partition),
+    7: ("fence broker", _broker_and_epoch),
+    8: ("unfence broker", _broker_and_epoch),
+    9: ("remove topic", _remove_topic),
+    12: ("feature", _feature_level),
+    15: ("producer ids", _producer_ids),
+    17: ("change broker", _change_broker),
+    20: ("no-op", _nothing),
+}
+_CONFIGS = ("min.insync.replicas", "unclean.leader.election.enable")
+"""The configs of topics that decide about partitions; other config records are left out."""
+
+
+def read_cluster(folder: Path) -> Iterator[Row]:
+    """The rows of one copied log directory, in offset order."""
+    for segment in segments(folder):
+        data, batches = segment.data.tobytes(), segment.batches
+        columns = (batches.base, batches.epoch, batches.records, batches.attributes, batches.start, batches.stop)
+        for base, epoch, count, attributes, start, stop in zip(*(c.tolist() for c in columns), strict=True):
+            if attributes & CONTROL:
+                continue
+            cursor, row = _Bytes(data, start + HEADER_SIZE_BYTES, stop), 0
+            try:
+                for row in range(count):
+                    found = row_of(_value(cursor), base + row, epoch, base)
+                    if found is not None:
+                        yield found
+            except (ValueError, IndexError) as problem:
+                yield base + row, epoch, base, UNDECODABLE, "", json.dumps({"why": str(problem)})
+                return
+
+
+def _value(cursor: _Bytes) -> bytes:
+    """The value of the next record of a batch."""
+    after = cursor.zigzag() + cursor.at
+    cursor.take(1), cursor.zigzag(), cursor.zigzag()
+    cursor.take(max(cursor.zigzag(), 0))
+    value = cursor.take(max(cursor.zigzag(), 0))
+    cursor.at = after
+    return value
+
+
+def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
+    """The row of one record, None if its type is not tabulated.  Raises ValueError or IndexError."""
+    data = _Bytes(value)
+    data.uvarint()
+    kind, version = data.uvarint(), data.uvarint()
+    if kind not in _KINDS:
+        return None
+    name, read = _KINDS[kind]
+    about, fields = read(data, version)
+    if read not in (_change_broker, _partition, _change_partition):  # these have read their tags
+        data.skip_tags()
+    if data.at != data.end:
+        raise ValueError(f"{data.end - data.at} bytes follow a record of type {kind}, version {version}")
+    if name == "config" and fields["name"] not in _CONFIGS:
+        return None
+    return offset, epoch, base, name, about, json.dumps(fields)
+
+
+def write_cluster(writer: pq.ParquetWriter, copy: int, node: str, rows: Iterator[Row]) -> None:
+    """One copy of a node's log."""
+    columns = list(zip(*rows, strict=True)) or [()] * 6
+    size = len(columns[0])
+    arrays = [
+        pa.repeat(pa.scalar(copy, pa.int16()), size),
+        pa.repeat(pa.scalar(node), size),
+        *(pa.array(column, CLUSTER.field(number + 2).type) for number, column in enumerate(columns)),
+    ]
+    writer.write_table(pa.Table.from_arrays(arrays, schema=CLUSTER))

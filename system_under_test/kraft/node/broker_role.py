@@ -1,0 +1,316 @@
+"""A node as a broker: carries out what `broker/` decides, and asks the active controller over the wire.
+
+    loop:  ask what is due -> request to the active controller -> answer -> ask again
+    loop:  probe the replicas of the partitions that this broker leads -> AlterPartition if a set should change
+
+The requests go where the quorum says the leader is, this node included.  The answers that count are records: the broker
+acts by the committed image of its own node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
+from system_under_test.kraft.broker.lifecycle import UNKNOWN_EPOCH, Beat, Lifecycle, LifeSettings, Register, State
+from system_under_test.kraft.controller.features import supported_ranges
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.log import atomic
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.ports import Clock, Disk, Network
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec
+from system_under_test.kraft.wire.quorum_service import NotQueued
+from system_under_test.kraft.wire.versions import (
+    ALTER_PARTITION,
+    ALTER_PARTITION_REASSIGNMENTS,
+    API_VERSIONS,
+    BROKER_HEARTBEAT,
+    BROKER_REGISTRATION,
+    ELECT_LEADERS,
+)
+
+_LIFE = "life of the broker"
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+"""The file that a broker leaves when it was told to stop (KIP-966)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """rack: None if there are no racks.  lag_s: replica.lag.time.max.ms.  probe_interval_s: between two probes of a
+    replica.  move_interval_s: see `node/config.py`.  request_timeout_s: of a request to the controller, and of a probe.
+    """
+
+    rack: str | None = None
+    life: LifeSettings = field(default_factory=LifeSettings)
+    lag_s: float = 30.0
+    probe_interval_s: float = 0.5
+    move_interval_s: float | None = None
+    request_timeout_s: float = 2.0
+
+
+Send = Callable[[Entity, float], Awaitable[Entity]]
+"""Sends a request to the active controller and returns its answer.
+
+Raises NotQueued, TimeoutError or OSError if there is none."""
+
+
+class BrokerRole:
+    """address: where clients reach this broker.  incarnation: new with each start of the process."""
+
+    def __init__(
+        self,
+        quorum: QuorumNode,
+        address: tuple[str, int],
+        incarnation: UUID,
+        settings: BrokerSettings,
+        send: Send,
+        clock: Clock,
+        disk: Disk,
+        network: Network,
+        say: Callable[[str], None],
+        random: Random,
+    ) -> None:
+        self._random = random
+        self._say = say
+        self._quorum = quorum
+        self._address = address
+        self._incarnation = incarnation
+        self._settings = settings
+        self._send = send
+        self._clock = clock
+        self._disk = disk
+        self._network = network
+        self._keeper = InSyncKeeper(quorum.node_id, settings.lag_s)
+        self._life = Lifecycle(clock.now(), _take_clean_epoch(disk), settings.life)
+        self._probes: dict[int, Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hurry = asyncio.Event()
+
+    @property
+    def state(self) -> State:
+        return self._life.state
+
+    def start(self) -> None:
+        for name, work in ((_LIFE, self._live()), ("in-sync sets", self._keep_in_sync()), ("moves", self._move())):
+            task = asyncio.get_running_loop().create_task(work, name=name)
+            task.add_done_callback(self._ended)
+            self._tasks.add(task)
+
+    async def leave(self) -> None:
+        """A controlled shutdown.  Returns when the controller has told this broker to stop, or did not in time."""
+        self._life.leave(self._clock.now())
+        self._hurry.set()
+        living = {task for task in self._tasks if task.get_name() == _LIFE}
+        if living:
+            ends: set[asyncio.Future[Any]] = {*living, self._quorum.ended}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self._life.left_cleanly:
+            atomic.replace(self._disk, CLEAN_SHUTDOWN, _clean(self._life.epoch))
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for connection in self._probes.values():
+            connection.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self._quorum.collapse(problem)
+
+    # Registration and heartbeats
+
+    async def _live(self) -> None:
+        life = self._life
+        while life.state is not State.STOPPED:
+            now_s = self._clock.now()
+            ask = life.ask(now_s, self._quorum.applied_offset - 1)
+            if ask is not None:
+                await self._tell(ask)
+                continue
+            self._hurry.clear()
+            try:
+                async with asyncio.timeout(max(0.0, life.due_s - self._clock.now())):
+                    await self._hurry.wait()
+            except TimeoutError:
+                continue
+
+    async def _tell(self, ask: Register | Beat) -> None:
+        answer = await self._ask(self._registration(ask) if isinstance(ask, Register) else _heartbeat(self._me, ask))
+        now_s, before = self._clock.now(), self._life.state
+        if answer is None or answer.error_code != ErrorCode.none:
+            self._life.unanswered(now_s)
+        elif isinstance(ask, Register):
+            self._life.registered(now_s, answer.broker_epoch)
+        else:
+            self._life.beaten(now_s, fenced=answer.is_fenced, should_shut_down=answer.should_shut_down)
+        if self._life.state is not before:
+            self._say(f"broker {self._me} is {self._life.state.value}, epoch {self._life.epoch}")
+
+    @property
+    def _me(self) -> int:
+        return self._quorum.node_id
+
+    def _registration(self, ask: Register) -> Entity:
+        types = codec(BROKER_REGISTRATION, 3).requests
+        host, port = self._address
+        return types.BrokerRegistrationRequest(
+            broker_id=self._me,
+            cluster_id=self._quorum.cluster_id,
+            incarnation_id=self._incarnation,
+            listeners=(types.Listener(name="PLAINTEXT", host=host, port=port, security_protocol=0),),
+            features=tuple(
+                types.Feature(
+                    name=each.name, min_supported_version=each.level_min, max_supported_version=each.level_max
+                )
+                for each in supported_ranges()
+            ),
+            rack=self._settings.rack,
+            is_migrating_zk_broker=False,
+            log_dirs=() if self._quorum.directory is None else (self._quorum.directory,),
+            previous_broker_epoch=ask.previous_epoch,
+        )
+
+    async def _ask(self, request: Entity) -> Entity | None:
+        """The answer of the active controller, None if there is none."""
+        try:
+            return await self._send(request, self._settings.request_timeout_s)
+        except (NotQueued, OSError):
+            return None
+
+    # In-sync sets
+
+    async def _keep_in_sync(self) -> None:
+        while self._life.state is not State.STOPPED:
+            await asyncio.sleep(self._settings.probe_interval_s)
+            if self._life.state is not State.SERVING:
+                continue
+            image = self._quorum.committed_image()
+            followers = sorted(self._keeper.followers(image))
+            await asyncio.gather(*(self._probe(image, broker) for broker in followers))
+            proposals = self._keeper.proposals(self._quorum.committed_image(), self._clock.now())
+            if proposals and self._life.state is State.SERVING:
+                await self._ask(self._alteration(proposals))
+
+    async def _probe(self, image: Image, number: int) -> None:
+        """Ask a replica for anything at all: who answers counts as in sync."""
+        broker = image.brokers.get(number)
+        if broker is None or not broker.endpoints:
+            return
+        epoch, endpoint = broker.broker_epoch, broker.endpoints[0]
+        connection = self._probes.get(number)
+        if connection is None:
+            connection = Connection(endpoint.host, endpoint.port, f"krucible-replica-{self._me}", network=self._network)
+            self._probes[number] = connection
+        try:
+            # One silent replica must not make the others look late.
+            async with asyncio.timeout(min(self._settings.request_timeout_s, self._settings.lag_s / 4)):
+                await connection.ask(_PROBE)
+        except (OSError, MalformedFrame):
+            return  # silence is what the keeper notices
+        self._keeper.heard(number, epoch, self._clock.now())
+
+    async def _move(self) -> None:
+        """For tests: what an operator asks for.  Move a partition that this broker leads, or have its first replica
+        elected; the controller decides what becomes of it."""
+        interval_s = self._settings.move_interval_s
+        while interval_s is not None and self._life.state is not State.STOPPED:
+            await asyncio.sleep(interval_s * self._random.uniform(0.5, 1.5))
+            image = self._quorum.committed_image()
+            led = [(t.name, p) for t in image.topics.values() for p in t.partitions.values() if p.leader == self._me]
+            if not led or self._life.state is not State.SERVING:
+                continue
+            topic, partition = self._random.choice(led)
+            brokers = sorted(image.brokers)
+            if self._random.random() < 0.3 or len(brokers) < len(partition.replicas):
+                await self._ask(_election(topic, partition.partition))
+                continue
+            factor = len(set(partition.replicas) - set(partition.adding))
+            replicas = self._random.sample(brokers, min(factor, len(brokers)))
+            await self._ask(_reassignment(topic, partition.partition, replicas))
+
+    def _alteration(self, proposals: list[Proposal]) -> Entity:
+        types = codec(ALTER_PARTITION, 3).requests
+        return types.AlterPartitionRequest(
+            broker_id=self._me,
+            broker_epoch=self._life.epoch,
+            topics=tuple(
+                types.TopicData(
+                    topic_id=each.topic_id,
+                    partitions=(
+                        types.PartitionData(
+                            partition_index=each.partition,
+                            leader_epoch=each.leader_epoch,
+                            new_isr_with_epochs=tuple(
+                                types.BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in each.isr
+                            ),
+                            leader_recovery_state=0,
+                            partition_epoch=each.partition_epoch,
+                        ),
+                    ),
+                )
+                for each in proposals
+            ),
+        )
+
+
+def _election(topic: str, partition: int) -> Entity:
+    types = codec(ELECT_LEADERS, 2).requests
+    wanted = types.TopicPartitions(topic=topic, partitions=(partition,))
+    return types.ElectLeadersRequest(election_type=0, topic_partitions=(wanted,), timeout=timedelta(seconds=30))
+
+
+def _reassignment(topic: str, partition: int, replicas: Sequence[int]) -> Entity:
+    types = codec(ALTER_PARTITION_REASSIGNMENTS, 0).requests
+    wanted = types.ReassignablePartition(partition_index=partition, replicas=tuple(replicas))
+    return types.AlterPartitionReassignmentsRequest(
+        timeout=timedelta(seconds=30), topics=(types.ReassignableTopic(name=topic, partitions=(wanted,)),)
+    )
+
+
+def _heartbeat(me: int, ask: Beat) -> Entity:
+    types = codec(BROKER_HEARTBEAT, 1).requests
+    return types.BrokerHeartbeatRequest(
+        broker_id=me,
+        broker_epoch=ask.epoch,
+        current_metadata_offset=ask.metadata_offset,
+        want_fence=ask.wants_fence,
+        want_shut_down=ask.wants_shutdown,
+        offline_log_dirs=(),
+    )
+
+
+def _probe() -> Entity:
+    types = codec(API_VERSIONS, 3).requests
+    return types.ApiVersionsRequest(client_software_name="krucible", client_software_version="1")
+
+
+_PROBE = _probe()
+
+
+def _clean(epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": epoch}).encode()
+
+
+def _take_clean_epoch(disk: Disk) -> int:
+    """The epoch of an incarnation that left cleanly; the file is removed, so it speaks for one start only."""
+    data = atomic.read(disk, CLEAN_SHUTDOWN)
+    if data is None:
+        return UNKNOWN_EPOCH
+    disk.remove(CLEAN_SHUTDOWN)
+    disk.fsync_dir("")
+    try:
+        return int(json.loads(data)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return UNKNOWN_EPOCH  # torn or foreign: as if there were none

@@ -1,0 +1,159 @@
+"""Rows of schema CLUSTER for tests: by hand, and as a live controller writes them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from system_under_test.kraft.collected.cluster_files import row_of
+from system_under_test.kraft.controller import brokers as life
+from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Heartbeat, Registration, Sessions
+from system_under_test.kraft.controller.features import supported_ranges
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partitions import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.placement import registered
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.replication import alter_partitions, elect_leaders, reassign_partitions
+from system_under_test.kraft.controller.topics import NewTopic, create_topics
+from system_under_test.kraft.records.metadata import Endpoint, FeatureLevelRecord, encode
+
+TOPIC = "ab" * 16
+BROKERS = (1, 2, 3, 4)
+
+
+class Records:
+    """(kind, about, fields) of single records."""
+
+    @staticmethod
+    def register(broker: int, epoch: int, incarnation: str = "a", *, fenced: bool = True) -> tuple[str, str, dict]:
+        fields = {"incarnation": incarnation, "epoch": epoch, "rack": None, "fenced": fenced, "leaving": False}
+        return "register broker", f"broker {broker}", fields
+
+    @staticmethod
+    def unfence(broker: int, epoch: int) -> tuple[str, str, dict]:
+        return "change broker", f"broker {broker}", {"epoch": epoch, "fenced": -1}
+
+    @staticmethod
+    def fence(broker: int, epoch: int) -> tuple[str, str, dict]:
+        return "change broker", f"broker {broker}", {"epoch": epoch, "fenced": 1}
+
+    @staticmethod
+    def partition(replicas: list[int], isr: list[int], leader: int) -> tuple[str, str, dict]:
+        fields = {"replicas": replicas, "isr": isr, "removing": [], "adding": [], "leader": leader}
+        return "partition", f"{TOPIC}/0", fields
+
+    @staticmethod
+    def change(**fields: Any) -> tuple[str, str, dict]:
+        return "change partition", f"{TOPIC}/0", fields
+
+
+def live_run(
+    random: Random, bugs: frozenset[str] = frozenset(), steps: int = 120
+) -> list[tuple[int, int, str, str, str]]:
+    """What a controller writes while brokers come, go, fall silent and report, and people move partitions."""
+    world = _World(random, bugs)
+    for _ in range(steps):
+        world.step()
+    return world.rows
+
+
+class _World:
+    def __init__(self, random: Random, bugs: frozenset[str]) -> None:
+        self.random = random
+        self.bugs = bugs
+        self.image = Image()
+        self.sessions = Sessions(self.image, 0.0, bugs)
+        self.now_s = 1000.0
+        self.end_offset = 1
+        self.rows: list[tuple[int, int, str, str, str]] = []
+        self.incarnations = dict.fromkeys(BROKERS, 0)
+        self.topics = 0
+        self.leaving: set[int] = set()  # a broker that wants to stop does not change its mind
+        if random.random() < 0.7:
+            self.write([encode(FeatureLevelRecord(life.ELR_FEATURE, 1))])
+        for broker in BROKERS:
+            self.restart(broker)
+            self.beat(broker)
+
+    def write(self, records: list[bytes]) -> None:
+        base = self.end_offset
+        for record in records:
+            self.image.replay(record)
+            if (row := row_of(record, self.end_offset, 1, base)) is not None:
+                offset, _, batch, kind, about, fields = row
+                self.rows.append((offset, batch, kind, about, fields))
+            self.end_offset += 1
+
+    def restart(self, broker: int) -> None:
+        self.incarnations[broker] += 1
+        known = self.image.brokers.get(broker)
+        clean = known.broker_epoch if known is not None and self.random.random() < 0.3 else -1
+        request = Registration(
+            broker,
+            UUID(int=broker << 32 | self.incarnations[broker]),
+            (Endpoint("PLAINTEXT", f"n{broker}", 9092),),
+            supported_ranges(),
+            previous_epoch=clean,
+        )
+        self._decide(lambda: life.register(self.image, self.sessions, request, self.end_offset, self.now_s))
+        if self.image.brokers[broker].incarnation_id == request.incarnation:
+            self.leaving.discard(broker)
+
+    def beat(self, broker: int, **wants: bool) -> None:
+        if wants.get("wants_shutdown"):
+            self.leaving.add(broker)
+        epoch = self.image.brokers[broker].broker_epoch
+        wants |= {"wants_shutdown": broker in self.leaving}
+        request = Heartbeat(broker, epoch, self.end_offset - 1, **wants)
+        self._decide(lambda: life.heartbeat(self.image, self.sessions, request, self.end_offset, self.now_s)[0])
+
+    def _decide(self, decide: Any) -> None:
+        try:
+            self.write([encode(record) for record in decide()])
+        except Refused:
+            return
+
+    def step(self) -> None:
+        random, broker = self.random, self.random.choice(BROKERS)
+        move = random.randrange(9)
+        if move == 0:
+            self.now_s += random.choice([1.0, 4.0, SESSION_TIMEOUT_S])
+            while records := life.fence_stale(self.image, self.sessions, self.now_s):
+                self.write([encode(record) for record in records])
+        elif move == 1:
+            self.restart(broker)
+        elif move == 2 and len(self.image.topics) < 3:
+            self.topics += 1
+            name, number = f"t{self.topics}", UUID(int=self.topics)
+            records, _ = create_topics(self.image, [NewTopic(name, 2, 3)], registered(self.image), lambda: number)
+            self.write(records)
+        elif move == 3:
+            self._reassign()
+        elif move == 4:
+            election = random.choice([Election.PREFERRED, Election.PREFERRED])
+            self.write(elect_leaders(self.image, None, election, self.bugs)[0])
+        elif move in (5, 6):
+            self._alter()
+        else:
+            self.beat(broker, wants_fence=random.random() < 0.1, wants_shutdown=random.random() < 0.1)
+
+    def _reassign(self) -> None:
+        partitions = [(t.name, n) for t in self.image.topics.values() for n in t.partitions]
+        if partitions:
+            name, number = self.random.choice(partitions)
+            target = self.random.sample(BROKERS, 3) if self.random.random() < 0.8 else None
+            self.write(reassign_partitions(self.image, [(name, number, target)], self.bugs)[0])
+
+    def _alter(self) -> None:
+        """A leader proposes some in-sync set, by what it may believe."""
+        led = [p for t in self.image.topics.values() for p in t.partitions.values() if p.leader != -1]
+        if not led:
+            return
+        held = self.random.choice(led)
+        isr = {held.leader, *self.random.sample(held.replicas, self.random.randint(1, len(held.replicas)))}
+        members = tuple(IsrMember(b, self.image.brokers[b].broker_epoch) for b in held.replicas if b in isr)
+        proposal = AlterPartition(held.leader, held.leader_epoch, held.partition_epoch, members)
+        epoch = self.image.brokers[held.leader].broker_epoch
+        wanted = [(held.topic_id, held.partition, proposal)]
+        self.write(alter_partitions(self.image, held.leader, epoch, wanted, self.bugs)[0])

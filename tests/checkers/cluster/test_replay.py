@@ -1,0 +1,171 @@
+"""Records of brokers and partitions: what a real controller writes is right, and each rule finds what breaks it."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from cluster_logs import TOPIC, Records, live_run
+
+from checkers.cluster import replay as rules
+from checkers.cluster.replay import replay
+from system_under_test.kraft.controller import decisions
+
+ALIVE = [Records.register(b, b) for b in (1, 2, 3)] + [Records.unfence(b, b) for b in (1, 2, 3)]
+
+
+def kinds(records: list[tuple[str, str, dict]], *, batches: list[int] | None = None, whole: bool = True) -> list[str]:
+    rows = [
+        (offset, offset if batches is None else batches[offset - 1], kind, about, json.dumps(fields))
+        for offset, (kind, about, fields) in enumerate(records, 1)
+    ]
+    return [found.kind for found in replay(rows, whole=whole).found]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_the_controller_writes_is_right(seed: int) -> None:
+    replayed = replay(live_run(Random(seed)), whole=True)
+    assert replayed.found == []
+    assert replayed.counts["register broker"] and replayed.counts["change partition"]
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        pytest.param([Records.register(1, 7)], [rules.EPOCH_NOT_NEW], id="an epoch that is no offset"),
+        pytest.param(
+            [Records.register(1, 1), Records.register(1, 1, incarnation="b")],
+            [rules.EPOCH_NOT_NEW],
+            id="the epoch of the incarnation before",
+        ),
+        pytest.param(
+            [Records.register(1, 1), Records.register(1, 2)], [rules.EPOCH_NOT_NEW], id="one incarnation, two epochs"
+        ),
+        pytest.param([Records.register(1, 1, fenced=False)], [rules.UNFENCED_AT_ONCE], id="not fenced at first"),
+        pytest.param([Records.register(1, 1), Records.unfence(1, 5)], [rules.OTHER_EPOCH], id="another epoch"),
+        pytest.param([Records.unfence(1, 5)], [rules.OTHER_EPOCH], id="a broker that nobody registered"),
+    ],
+)
+def test_each_rule_of_brokers_finds_its_violation(records: list, expected: list[str]) -> None:
+    assert kinds(records) == expected
+
+
+MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        pytest.param([MADE, Records.change(isr=[2, 3])], [rules.NOT_IN_SYNC, rules.DROPPED], id="leader not in sync"),
+        pytest.param([MADE, Records.change(isr=[1, 4])], [rules.NOT_A_REPLICA, rules.DEAD_JOINS], id="no replica"),
+        pytest.param([MADE, Records.change(isr=[1], elr=[1])], [rules.BOTH], id="in sync and eligible"),
+        pytest.param([MADE, MADE], [rules.TWICE], id="made twice"),
+        pytest.param([MADE, Records.change(isr=[2, 3], leader=2)], [rules.DROPPED], id="dropped without a fence"),
+        pytest.param(
+            [MADE, Records.change(isr=[1, 3]), Records.fence(1, 1), Records.change(isr=[2], leader=2)],
+            [rules.UNCLEAN],
+            id="an unclean leader",
+        ),
+        pytest.param([MADE, Records.fence(1, 1)], [rules.DEAD_STAYS], id="fenced and still leads"),
+        pytest.param(
+            [MADE, Records.fence(2, 2), Records.change(isr=[1, 3]), Records.change(isr=[1, 2, 3])],
+            [rules.DEAD_JOINS, rules.DEAD_STAYS],
+            id="joins while it is fenced",
+        ),
+        pytest.param(
+            [MADE, Records.fence(2, 2), Records.change(isr=[1, 3]), Records.change(leader=2, isr=[1, 2, 3])],
+            [rules.DEAD_LEADER, rules.UNCLEAN, rules.DEAD_STAYS],
+            id="leads while it is fenced",
+        ),
+        pytest.param(
+            [
+                Records.partition([1, 2], [1, 2], 1),
+                Records.change(replicas=[1, 3, 2], adding=[3], removing=[2]),
+                Records.change(replicas=[1, 3], adding=[], removing=[], isr=[1]),
+            ],
+            [rules.EARLY_END],
+            id="a reassignment that ends early",
+        ),
+    ],
+)
+def test_each_rule_of_partitions_finds_its_violation(records: list, expected: list[str]) -> None:
+    """Where a fence and what follows from it are one write, they are one batch."""
+    start = len(ALIVE)
+    batches = list(range(1, start + 2)) + [start + 2] * (len(records) - 1)
+    if len(records) == 4 and rules.DEAD_STAYS in expected:
+        batches = [*range(1, start + 2), start + 2, start + 2, start + 4]
+    assert kinds([*ALIVE, *records], batches=batches) == expected
+
+
+def test_what_the_topic_allows_is_no_violation() -> None:
+    unclean = ("config", "2 orders", {"name": "unclean.leader.election.enable", "value": "true"})
+    records = [
+        *ALIVE,
+        ("topic", TOPIC, {"name": "orders"}),
+        unclean,
+        Records.partition([1, 2], [1], 1),
+        Records.fence(1, 1),
+        Records.change(isr=[2], leader=2, recovery=1),
+    ]
+    batches = [*range(1, len(records) - 1), len(records) - 1, len(records) - 1]
+    assert kinds(records, batches=batches) == []
+
+
+def test_a_log_behind_a_snapshot_is_not_judged_on_what_it_does_not_show() -> None:
+    assert kinds([Records.unfence(1, 5), MADE], whole=False) == []
+
+
+def test_clusters_whose_brokers_do_not_register_are_judged_on_the_partitions_alone() -> None:
+    assert kinds([MADE]) == []
+    assert kinds([Records.partition([1, 2, 3], [2, 3], 1)]) == [rules.NOT_IN_SYNC]
+
+
+def test_a_record_that_cannot_be_decoded_ends_the_replay() -> None:
+    replayed = replay([(1, 1, "undecodable", "", json.dumps({"why": "it is torn"}))], whole=True)
+    assert "it is torn" in replayed.unreadable
+
+
+FOUND_IN_THE_LOG = {
+    decisions.STALE_BROKER_EPOCH: rules.EPOCH_NOT_NEW,
+    decisions.FENCE_WITHOUT_RECORD: rules.DROPPED,
+    decisions.FENCED_JOINS_ISR: rules.DEAD_JOINS,
+    decisions.UNCLEAN_BY_DEFAULT: rules.UNCLEAN,
+    decisions.LAST_KNOWN_LEADER_UNCHECKED: rules.DEAD_LEADER,
+    decisions.REASSIGNMENT_DONE_EARLY: rules.EARLY_END,
+}
+"""The planted bugs that a log alone shows, and by what."""
+
+
+@pytest.mark.parametrize("bug", FOUND_IN_THE_LOG)
+def test_planted_bugs_are_found_by_the_rule_that_they_break(bug: str) -> None:
+    found = [replay(live_run(Random(seed), frozenset({bug})), whole=True).found for seed in range(12)]
+    assert FOUND_IN_THE_LOG[bug] in {each.kind for some in found for each in some}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_one_changed_record_of_a_right_log_is_found_or_harmless(seed: int) -> None:
+    """Brute force: a member is put into, or taken out of, one in-sync set.  What a plain look at all states finds
+    wrong, the replay finds, too."""
+    random = Random(seed)
+    rows = live_run(random)
+    places = [i for i, row in enumerate(rows) if row[2] in ("partition", "change partition") and "isr" in row[4]]
+    place = random.choice(places)
+    fields = json.loads(rows[place][4])
+    fields["isr"] = sorted(set(fields["isr"] or ()) ^ {random.choice((1, 2, 3, 9))})
+    rows[place] = (*rows[place][:4], json.dumps(fields))
+    if plainly_wrong(rows):
+        assert replay(rows, whole=True).found
+
+
+def plainly_wrong(rows: list[tuple[int, int, str, str, str]]) -> bool:
+    """Whether any state of any partition has a leader that is not in sync, or somebody in sync who is no replica."""
+    held: dict[str, dict] = {}
+    for _, _, kind, about, text in rows:
+        if kind in ("partition", "change partition"):
+            held[about] = held.get(about, {}) | json.loads(text)
+            state = held[about]
+            leads = state["leader"] != -1
+            if (leads and state["leader"] not in state["isr"]) or not set(state["isr"]) <= set(state["replicas"]):
+                return True
+    return False

@@ -1,0 +1,135 @@
+"""The reader of records about brokers and partitions: it finds what the subject's own codec wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from simulation.disk import VolatileDisk
+from system_under_test.kraft.collected.cluster_files import UNDECODABLE, read_cluster, row_of
+from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.raft.messages import Batch
+from system_under_test.kraft.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    Endpoint,
+    FeatureLevelRecord,
+    FeatureRange,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+    encode,
+)
+
+ORDERS = UUID(int=0xAB)
+
+RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
+    (
+        RegisterBrokerRecord(
+            3,
+            incarnation_id=UUID(int=5),
+            broker_epoch=17,
+            endpoints=(Endpoint("PLAINTEXT", "n3", 9092),),
+            features=(FeatureRange("metadata.version", 1, 25),),
+            rack="r1",
+            in_controlled_shutdown=True,
+            log_dirs=(UUID(int=9),),
+        ),
+        "register broker",
+        "broker 3",
+        {"incarnation": UUID(int=5).hex, "epoch": 17, "rack": "r1", "fenced": True, "leaving": True},
+    ),
+    (UnregisterBrokerRecord(3, 17), "unregister broker", "broker 3", {"epoch": 17}),
+    (FenceBrokerRecord(3, 17), "fence broker", "broker 3", {"epoch": 17}),
+    (
+        BrokerRegistrationChangeRecord(3, 17, fenced=-1, in_controlled_shutdown=1),
+        "change broker",
+        "broker 3",
+        {"epoch": 17, "fenced": -1, "leaving": 1},
+    ),
+    (TopicRecord("orders", ORDERS), "topic", ORDERS.hex, {"name": "orders"}),
+    (RemoveTopicRecord(ORDERS), "remove topic", ORDERS.hex, {}),
+    (
+        PartitionRecord(2, ORDERS, (1, 2), (1,), (), (2,), 1, 4, 6, directories=(UUID(int=0),) * 2, elr=(2,)),
+        "partition",
+        f"{ORDERS.hex}/2",
+        {
+            "replicas": [1, 2],
+            "isr": [1],
+            "removing": [],
+            "adding": [2],
+            "leader": 1,
+            "leader_epoch": 4,
+            "partition_epoch": 6,
+            "elr": [2],
+        },
+    ),
+    (
+        PartitionChangeRecord(2, ORDERS, isr=(), leader=-1, elr=(1,), last_known_elr=(2,), recovery_state=1),
+        "change partition",
+        f"{ORDERS.hex}/2",
+        {"isr": [], "leader": -1, "elr": [1], "last_elr": [2], "recovery": 1},
+    ),
+    (FeatureLevelRecord("kraft.version", 1), "feature", "kraft.version", {"level": 1}),
+    (ProducerIdsRecord(3, 17, 1000), "producer ids", "broker 3", {"epoch": 17, "next": 1000}),
+    (NoOpRecord(), "no-op", "", {}),
+    (
+        ConfigRecord(2, "orders", "min.insync.replicas", "2"),
+        "config",
+        "2 orders",
+        {"name": "min.insync.replicas", "value": "2"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "kind", "about", "fields"), RECORDS, ids=[kind for _, kind, _, _ in RECORDS])
+def test_each_record_is_read_as_it_was_written(record: Record, kind: str, about: str, fields: dict[str, Any]) -> None:
+    row = row_of(encode(record), 7, 3, 5)
+    assert row is not None
+    assert row[:5] == (7, 3, 5, kind, about)
+    assert json.loads(row[5]) == fields
+
+
+def test_configs_that_decide_nothing_about_partitions_are_left_out() -> None:
+    assert row_of(encode(ConfigRecord(2, "orders", "retention.ms", "2")), 7, 3, 5) is None
+
+
+@pytest.mark.parametrize("cut", [1, 4, 9])
+def test_a_record_that_ends_too_early_is_no_record(cut: int) -> None:
+    whole = encode(RECORDS[0][0])
+    with pytest.raises((ValueError, IndexError)):
+        row_of(whole[:-cut], 7, 3, 5)
+
+
+def log_of(folder: Path, *bodies: tuple[bytes, ...]) -> Path:
+    disk = VolatileDisk()
+    log = open_log(disk)
+    for body in bodies:
+        log.append([Batch(log.end_offset, 1, len(body), body)], 1)
+    log.flush()
+    folder.mkdir()
+    for name in disk.names(FOLDER):
+        file = disk.open(f"{FOLDER}/{name}")
+        (folder / name).write_bytes(file.read_at(0, file.size()))
+    return folder
+
+
+def test_a_log_is_read_batch_by_batch_up_to_what_cannot_be_decoded(tmp_path: Path) -> None:
+    good = tuple(encode(record) for record, _, _, _ in RECORDS)
+    bad = encode(RECORDS[0][0])[:-3]
+    rows = list(read_cluster(log_of(tmp_path / "log", good, (good[0],), (good[1], bad), (good[0],))))
+    count = len(good)
+    assert [row[:3] for row in rows[:count]] == [(offset, 1, 0) for offset in range(count)]
+    assert [row[3] for row in rows[count:]] == ["register broker", "unregister broker", UNDECODABLE]
+    assert [row[0] for row in rows[count:]] == [count, count + 1, count + 2]
