@@ -18,7 +18,13 @@ from enum import IntEnum
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
+from system_under_test.kraft.records.metadata import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    encode,
+)
 
 
 class ConfigType(IntEnum):
@@ -36,7 +42,10 @@ class ConfigSource(IntEnum):
     """Where a described value comes from."""
 
     TOPIC = 1
+    BROKER = 2
+    DEFAULT_BROKER = 3
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigOperation(IntEnum):
@@ -95,6 +104,38 @@ DEFINITIONS: Mapping[str, Definition] = {
     "segment.ms": Definition(ConfigType.LONG, "604800000", 1, _LONG_MAX),
     "unclean.leader.election.enable": Definition(ConfigType.BOOLEAN, "false"),
 }
+
+
+OF_BROKERS: Mapping[str, Definition] = {
+    "background.threads": Definition(ConfigType.INT, "10", 1, _INT_MAX),
+    "compression.type": DEFINITIONS["compression.type"],
+    "log.cleanup.policy": DEFINITIONS["cleanup.policy"],
+    "log.retention.bytes": DEFINITIONS["retention.bytes"],
+    "log.retention.ms": Definition(ConfigType.LONG, "604800000", -1, _LONG_MAX),
+    "log.segment.bytes": DEFINITIONS["segment.bytes"],
+    "max.connections": Definition(ConfigType.INT, str(_INT_MAX), 0, _INT_MAX),
+    "message.max.bytes": DEFINITIONS["max.message.bytes"],
+    "min.insync.replicas": DEFINITIONS["min.insync.replicas"],
+    "num.io.threads": Definition(ConfigType.INT, "8", 1, _INT_MAX),
+    "num.network.threads": Definition(ConfigType.INT, "3", 1, _INT_MAX),
+    "num.replica.fetchers": Definition(ConfigType.INT, "1", 0, _INT_MAX),
+    "sasl.kerberos.min.time.before.relogin": Definition(ConfigType.LONG, "60000", 0, _LONG_MAX),
+    "unclean.leader.election.enable": DEFINITIONS["unclean.leader.election.enable"],
+}
+"""The configs of brokers that can change while they run, and their defaults.  They are kept and described; the
+controller decides by those of topics alone."""
+
+OF_GROUPS: Mapping[str, Definition] = {
+    "consumer.heartbeat.interval.ms": Definition(ConfigType.INT, "5000", 1, _INT_MAX),
+    "consumer.session.timeout.ms": Definition(ConfigType.INT, "45000", 1, _INT_MAX),
+}
+
+KINDS: Mapping[int, tuple[str, Mapping[str, Definition], ConfigSource]] = {
+    TOPIC_RESOURCE: ("topic", DEFINITIONS, ConfigSource.TOPIC),
+    BROKER_RESOURCE: ("broker", OF_BROKERS, ConfigSource.BROKER),
+    GROUP_RESOURCE: ("group", OF_GROUPS, ConfigSource.GROUP),
+}
+"""Type of a resource -> its name, the configs it has, and the source of its overrides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,38 +206,50 @@ def replace_configs(
     return alter_configs(image, [completed(resource) for resource in wanted], validate_only=validate_only)
 
 
-def describe_configs(image: Image, topic: str, names: Sequence[str] | None) -> list[Described]:
-    """Every config of an existing topic, or those of `names` that exist, by name."""
-    overrides = image.configs(topic)
-    wanted = DEFINITIONS if names is None else [name for name in dict.fromkeys(names) if name in DEFINITIONS]
-    return [
-        Described(
-            name,
-            overrides.get(name, DEFINITIONS[name].default),
-            ConfigSource.TOPIC if name in overrides else ConfigSource.DEFAULT,
-            DEFINITIONS[name].type,
-            DEFINITIONS[name].default,
+def describe_configs(
+    image: Image, resource: str, names: Sequence[str] | None, resource_type: int = TOPIC_RESOURCE
+) -> list[Described]:
+    """Every config of an existing resource, or those of `names` that exist, by name.
+
+    A broker's override comes before the one for all brokers, whose resource has no name.
+    """
+    _, known, own = KINDS[resource_type]
+    sources = [(own, image.configs(resource, resource_type))]
+    if resource_type == BROKER_RESOURCE:
+        sources.append((ConfigSource.DEFAULT_BROKER, image.configs("", resource_type)))
+        if not resource:
+            del sources[0]
+    described = []
+    for name in sorted(known if names is None else {name for name in names if name in known}):
+        default = known[name].default
+        source, value = next(
+            ((source, held[name]) for source, held in sources if name in held), (ConfigSource.DEFAULT, default)
         )
-        for name in sorted(wanted)
-    ]
+        described.append(Described(name, value, source, known[name].type, default))
+    return described
 
 
 def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[ErrorCode, str] | None:
     """Why this resource has no configs here; None if it has."""
-    if resource_type != TOPIC_RESOURCE:
-        return ErrorCode.invalid_request, f"Only topics have configs here, not resources of type {resource_type}."
-    if resource_name not in image.topics:
+    if resource_type not in KINDS:
+        return ErrorCode.invalid_request, f"Resources of type {resource_type} have no configs here."
+    if resource_type == BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
+        return ErrorCode.invalid_request, f"A broker is named by its number, not {resource_name!r}."
+    if resource_type == GROUP_RESOURCE and not resource_name:
+        return ErrorCode.invalid_request, "A group has a name."
+    if resource_type == TOPIC_RESOURCE and resource_name not in image.topics:
         return ErrorCode.unknown_topic_or_partition, f"The topic '{resource_name}' does not exist."
     return None
 
 
-def why_invalid(name: str, value: str | None) -> str | None:
-    """Why a topic config cannot have this value, in words; None if it can."""
-    definition = DEFINITIONS.get(name)
+def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURCE) -> str | None:
+    """Why a config cannot have this value, in words; None if it can."""
+    kind, known, _ = KINDS[resource_type]
+    definition = known.get(name)
     if definition is None:
-        return f"Unknown topic config name: {name}"
+        return f"Unknown {kind} config name: {name}"
     if value is None:
-        return f"Null value not supported for topic config: {name}"
+        return f"Null value not supported for {kind} config: {name}"
     if len(value.encode(errors="surrogatepass")) > VALUE_MAX_BYTES:
         return f"The value of {name} is longer than {VALUE_MAX_BYTES} bytes"
     expected = _expected(definition, value)
@@ -205,6 +258,7 @@ def why_invalid(name: str, value: str | None) -> str | None:
 
 def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | None:
     overrides = image.configs(resource.name, resource.type)
+    kind, known, _ = KINDS[resource.type]
     names = Counter(alteration.name for alteration in resource.alterations)
     for alteration in resource.alterations:
         name = alteration.name
@@ -212,11 +266,13 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
             return ErrorCode.invalid_request, f"The config {name} is named more than once."
         match alteration.operation:
             case ConfigOperation.DELETE:
-                problem = None if name in DEFINITIONS else f"Unknown topic config name: {name}"
+                problem = None if name in known else f"Unknown {kind} config name: {name}"
             case ConfigOperation.SET:
-                problem = why_invalid(name, alteration.value)
+                problem = why_invalid(name, alteration.value, resource.type)
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
-                problem = _why_no_list(alteration) or why_invalid(name, _after(alteration, overrides))
+                problem = _why_no_list(alteration, resource.type) or why_invalid(
+                    name, _after(alteration, overrides, known), resource.type
+                )
             case unknown:
                 return ErrorCode.invalid_request, f"Unknown operation {unknown} for {name}."
         if problem:
@@ -224,20 +280,22 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
     return None
 
 
-def _why_no_list(alteration: Alteration) -> str | None:
+def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
     """Why nothing can be appended to this config or subtracted from it; None if it can."""
-    definition = DEFINITIONS.get(alteration.name)
+    kind, known, _ = KINDS[resource_type]
+    definition = known.get(alteration.name)
     if definition is None:
-        return f"Unknown topic config name: {alteration.name}"
+        return f"Unknown {kind} config name: {alteration.name}"
     if definition.type is not ConfigType.LIST:
         what = ConfigOperation(alteration.operation).name
         return f"Can't {what} to key {alteration.name} because its type is not LIST."
-    return why_invalid(alteration.name, alteration.value)
+    return why_invalid(alteration.name, alteration.value, resource_type)
 
 
 def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
     overrides = image.configs(resource.name, resource.type)
-    wanted = ((alteration.name, _after(alteration, overrides)) for alteration in resource.alterations)
+    known = KINDS[resource.type][1]
+    wanted = ((alteration.name, _after(alteration, overrides, known)) for alteration in resource.alterations)
     return [
         ConfigRecord(resource.type, resource.name, name, value)
         for name, value in wanted
@@ -245,12 +303,12 @@ def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
     ]
 
 
-def _after(alteration: Alteration, overrides: Mapping[str, str]) -> str | None:
+def _after(alteration: Alteration, overrides: Mapping[str, str], known: Mapping[str, Definition]) -> str | None:
     """The value of the config after an alteration; None if it has no override then."""
     name, value = alteration.name, alteration.value
     if alteration.operation in (ConfigOperation.SET, ConfigOperation.DELETE):
         return value if alteration.operation == ConfigOperation.SET else None
-    held, given = _members(overrides.get(name, DEFINITIONS[name].default)), _members(value or "")
+    held, given = _members(overrides.get(name, known[name].default)), _members(value or "")
     if alteration.operation == ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*held, *given]))
     return ",".join(member for member in held if member not in given)

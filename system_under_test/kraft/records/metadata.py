@@ -36,7 +36,8 @@ FRAME_VERSION = 1
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-"""`resource_type` of a topic's and of a broker's config."""
+GROUP_RESOURCE = 32
+"""`resource_type` of a config: of a topic, a broker, a group."""
 
 NO_UUID = UUID(int=0)
 NO_LEADER = -1

@@ -438,8 +438,8 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
         return types.DescribeConfigsSynonym(name=config.name, value=value, source=source)
 
     synonyms = []
-    if with_synonyms and config.source is ConfigSource.TOPIC:
-        synonyms.append(synonym(config.value, ConfigSource.TOPIC))
+    if with_synonyms and config.source is not ConfigSource.DEFAULT:
+        synonyms.append(synonym(config.value, config.source))
     if with_synonyms:
         synonyms.append(synonym(config.default, ConfigSource.DEFAULT))
     return make(

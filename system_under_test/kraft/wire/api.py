@@ -200,7 +200,7 @@ class Api:
             else:
                 # An empty list of names asks for all, as null does.
                 names = resource.configuration_keys or None
-                results.append((result, describe_configs(image, result.name, names)))
+                results.append((result, describe_configs(image, result.name, names, result.type)))
         return answers.describe_configs(types, results, synonyms=body.include_synonyms)
 
     async def _found(

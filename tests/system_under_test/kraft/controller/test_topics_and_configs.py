@@ -33,7 +33,7 @@ from system_under_test.kraft.controller.topics import (
     create_topics,
     delete_topics,
 )
-from system_under_test.kraft.records.metadata import TOPIC_RESOURCE
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 
 BROKERS = (1, 2, 3, 4, 5)
 THROTTLED = "follower.replication.throttled.replicas"
@@ -306,3 +306,35 @@ def test_replacing_configs_removes_what_is_not_named(image: Image) -> None:
     for record in records:
         image.replay(record)
     assert results[0].error == ErrorCode.none and image.configs("orders") == {"retention.ms": "8"}
+
+
+def test_brokers_and_groups_have_configs_of_their_own(image: Image) -> None:
+    assert alter(image, set_to("9", "background.threads"), topic="1", kind=BROKER_RESOURCE) == (1, ErrorCode.none)
+    assert alter(image, set_to("5", "background.threads"), topic="", kind=BROKER_RESOURCE) == (1, ErrorCode.none)
+    appended = Alteration("log.cleanup.policy", ConfigOperation.APPEND, "compact")
+    assert alter(image, appended, topic="1", kind=BROKER_RESOURCE) == (1, ErrorCode.none)
+    assert alter(image, set_to("50000", "consumer.session.timeout.ms"), topic="g", kind=GROUP_RESOURCE)[1] == 0
+    names = ["background.threads", "log.cleanup.policy", "num.io.threads"]
+    first = describe_configs(image, "1", names, BROKER_RESOURCE)
+    assert [(each.value, each.source) for each in first] == [
+        ("9", ConfigSource.BROKER),
+        ("delete,compact", ConfigSource.BROKER),
+        ("8", ConfigSource.DEFAULT),
+    ]
+    [other, *_] = describe_configs(image, "2", names, BROKER_RESOURCE)
+    assert (other.value, other.source) == ("5", ConfigSource.DEFAULT_BROKER)
+    [common, *_] = describe_configs(image, "", names, BROKER_RESOURCE)
+    assert (common.value, common.source) == ("5", ConfigSource.DEFAULT_BROKER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "config", "error"),
+    [
+        (BROKER_RESOURCE, "1", "retention.ms", ErrorCode.invalid_config),
+        (BROKER_RESOURCE, "n1", "background.threads", ErrorCode.invalid_request),
+        (GROUP_RESOURCE, "", "consumer.session.timeout.ms", ErrorCode.invalid_request),
+        (8, "x", "level", ErrorCode.invalid_request),
+    ],
+)
+def test_configs_that_a_resource_cannot_have(image: Image, kind: int, name: str, config: str, error: ErrorCode) -> None:
+    assert alter(image, set_to("9", config), topic=name, kind=kind) == (0, error)
