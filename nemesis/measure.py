@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from checkers.record.faults import Fault, FaultRecord, Measurement, Ordered, Proof
-from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import readings, shortened
 from nemesis.beacons import CALM_INTERVAL_MS, DENSE_INTERVAL_MS
 from nemesis.cluster import CannotInject, Cluster, Link, Marks
@@ -112,7 +111,7 @@ def proof_of(record: FaultRecord, phase: str) -> Proof | None:
     taken = [m for m in record.measurements if m.phase == phase]
     if not taken:
         return None
-    found = readings(as_json(record), (phase,))
+    found = readings(record, (phase,))
     contrary = [f.contrary for f in found.values() if f.contrary]
     unclear = [f.unclear for f in found.values() if f.unclear] + list(taken[-1].problems)
     if not found and not contrary:

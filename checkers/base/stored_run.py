@@ -9,7 +9,7 @@ and the checkers that need it are then unknown.  Demands come from the harness a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
-from checkers.base.json_file import mapping, number, read_object, read_objects
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, Record
+from checkers.base.json_file import number, read_object, read_objects
+from checkers.record.faults import FaultRecord
+from checkers.record.reading import COPIES_INDEX, OUTCOME, TEST, Record
 
-DAMAGES_DATA = "damages_data"
-"""Name of the setting that is true if a fault damages data on a disk (`checkers.record.faults`)."""
 FINAL_COPY = "final"
 """`when` of the copies that the harness takes at the end of the run."""
 END_OF_COPIES = 1 << 62
@@ -83,9 +82,9 @@ class StoredRun:
         return read_object(self.root / OUTCOME)
 
     @cached_property
-    def faults(self) -> list[dict[str, Any]]:
-        """faults.json: records of faults (`checkers.record.faults.FaultRecord.to_json`); empty if there is none."""
-        return read_objects(self.root / FAULTS)
+    def faults(self) -> Sequence[FaultRecord]:
+        """faults.json, in order of the cards as they were played; empty if there is none."""
+        return self.record.faults
 
     @cached_property
     def copies_index(self) -> list[dict[str, Any]]:
@@ -118,21 +117,15 @@ class StoredRun:
         """Node -> number of the first copy that a fault on its disk may have damaged."""
         first: dict[str, int] = {}
         for fault in self.faults:
-            if number(fault.get("injected_ns"), -1) < 0:
-                continue
-            if mapping(fault.get("settings")).get(DAMAGES_DATA) is not True:
-                continue
-            # The order may take effect before it returns.
-            began_ns = fault["injected_ns"] - int(max(float(fault.get("apply_ms") or 0), 0.0) * 1e6)
-            for node in fault.get("nodes") or ():
-                first[node] = min([first.get(node, END_OF_COPIES), *self._copies_since(node, began_ns)])
+            for node in fault.nodes if fault.carried_out and fault.damages_data else ():
+                first[node] = min([first.get(node, END_OF_COPIES), *self._copies_since(node, fault.began_ns)])
         return first
 
     def _copies_since(self, node: str, began_ns: int) -> list[int]:
         """Numbers of the copies of a node that may have been complete only after this time.
 
         A copy of an older version has no time.  It was taken before the heal that it names, and could end later."""
-        later = {_before_heal(f) for f in self.faults if f.get("heal_ordered_ns", -1) > began_ns}
+        later = {_before_heal(f) for f in self.faults if f.heal_ordered_ns > began_ns}
         taken_ns = {(c["copy"], c["node"]): number(c.get("taken_ns"), -1) for c in self.copies_index}
         return [
             c["copy"]
@@ -156,9 +149,9 @@ class StoredRun:
         return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
 
 
-def _before_heal(fault: dict[str, Any]) -> str:
+def _before_heal(fault: FaultRecord) -> str:
     """`when` of the copies that the harness takes before the heal of this fault."""
-    return f"before heal {mapping(fault.get('card')).get('number')}"
+    return f"before heal {fault.card.number}"
 
 
 def was_ordered(death: Mapping[str, Any]) -> bool:

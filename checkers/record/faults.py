@@ -33,6 +33,10 @@ MAY_STAY_DOWN = "may_stay_down"
 """Name of a setting: these nodes may refuse to start again, until the end of the run."""
 DAMAGES_DATA = "damages_data"
 """Name of a setting: from now on the disks of these nodes are no evidence of what the system does."""
+CHANGES_MEMBERS = "changes_members"
+"""Name of a setting: who is a member of the system, and so what a majority is, changes while it holds."""
+_ONE_PROCESS = ":"
+"""In the name of a kind: what follows is the one process of a server that its faults hit, such as `kill:agent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,20 @@ class FaultRecord:
     def damages_data(self) -> bool:
         """From its begin on, the disks of its nodes are no evidence of what the system does."""
         return self.settings.get(DAMAGES_DATA) is True
+
+    @property
+    def changes_members(self) -> bool:
+        """Who is a member of the system changes when it begins and when it is healed."""
+        return self.settings.get(CHANGES_MEMBERS) is True
+
+    @property
+    def hits_one_process(self) -> bool:
+        """It hits one named process of its servers, which may have several."""
+        return _ONE_PROCESS in self.card.kind
+
+    @property
+    def carried_out(self) -> bool:
+        return self.injected_ns >= 0
 
     @property
     def ended(self) -> frozenset[str]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_ty
 import msgspec
 
 from checkers.record.copies import Copy
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import CHANGES_MEMBERS, FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
 from checkers.record.outcome import Outcome
@@ -34,6 +34,8 @@ WHOLE_SINCE = 2
 """The first format whose records hold every field, except those that only some records have (`at_times.py`)."""
 MEASURED_SINCE = 1
 """The first format whose faults were measured while they held."""
+_STATES_OF_OLD_KINDS = {"pause": "stopped", "kill": "dead"}
+"""Kinds of before.  Their records do not say which state was ordered."""
 
 _LONG_INTEGER = re.compile(rb"\d{19}")
 _T = TypeVar("_T")
@@ -68,7 +70,8 @@ class Record:
     @cached_property
     def faults(self) -> tuple[FaultRecord, ...]:
         """faults.json, in the order of the cards' numbers as they were played."""
-        return self._read(FAULTS, tuple[FaultRecord, ...], _of_faults) or ()
+        raw = read_json(self.root / FAULTS)
+        return () if raw is None and not (self.root / FAULTS).exists() else faults_of(raw, self.format)
 
     @cached_property
     def copies(self) -> tuple[Copy, ...]:
@@ -115,6 +118,12 @@ def decoded(name: str, raw: Any, type_: type[_T], format: int) -> _T:
         raise BrokenFile(f"{name}: {_plain(at)}{what[:1].lower()}{what[1:]}".replace("`", "")) from problem
 
 
+def faults_of(raw: Any, format: int) -> tuple[FaultRecord, ...]:
+    """The records in the content of a faults.json.  raw: changed if an older version wrote it.  Raises BrokenFile."""
+    _migrate_faults(raw, format)
+    return decoded(FAULTS, raw, tuple[FaultRecord, ...], format)
+
+
 def _plain(at: str) -> str:
     """A path of msgspec, as "`$[0].card.number`", in the form "[0].card.number: "."""
     place = at.strip("`").removeprefix("$").removeprefix(".")
@@ -130,12 +139,26 @@ def _format_of(raw: Any) -> int:
 # What other versions recorded otherwise.
 
 
-def _of_faults(raw: Any, format: int) -> None:
-    """The oldest runs hold neither measurements nor what they had to show, but two proofs."""
-    for record in raw if isinstance(raw, list) and format < MEASURED_SINCE else ():
-        if isinstance(record, dict):
-            record.setdefault("measured", None)
-            record.setdefault("ordered", None)
+def _migrate_faults(raw: Any, format: int) -> None:
+    """The oldest runs hold neither measurements nor what they had to show, but two proofs.  They did not note either
+    that a change of the members is one."""
+    for record in raw if isinstance(raw, list) else ():
+        if not isinstance(record, dict):
+            continue
+        kind = record["card"].get("kind") if isinstance(record.get("card"), dict) else None
+        if kind == "membership" and isinstance(record.get("settings"), dict):
+            record["settings"].setdefault(CHANGES_MEMBERS, True)
+        if format < MEASURED_SINCE and "measured" not in record:
+            record["measured"] = None
+            record.setdefault("ordered", _ordered_once(kind, record.get("nodes")))
+
+
+def _ordered_once(kind: object, nodes: object) -> dict[str, Any] | None:
+    """What the two proofs of an old fault on processes had to show; None for other faults, which only cut links."""
+    state = _STATES_OF_OLD_KINDS.get(str(kind))
+    if state is None or not isinstance(nodes, list):
+        return None
+    return {"held": {"states": dict.fromkeys(nodes, state)}, "healed": {"states": dict.fromkeys(nodes, "running")}}
 
 
 def _of_outcomes(raw: Any, format: int) -> None:

@@ -52,8 +52,7 @@ def answered(part: Part) -> frozenset[str]:
 
 def _last_heal_ns(run: StoredRun) -> int:
     """When the last fault was healed; the begin of the recovery phase if only that phase healed one."""
-    begun = [fault for fault in run.faults if number(fault.get("injected_ns"), -1) >= 0]
-    healed = [number(fault.get("healed_ns"), -1) for fault in begun]
+    healed = [fault.healed_ns for fault in run.faults if fault.carried_out]
     return max(healed, default=0) if min(healed, default=0) >= 0 else _recovery_ns(run, "start_ns")
 
 

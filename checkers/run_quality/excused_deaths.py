@@ -22,7 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.json_file import number
+from checkers.record.faults import FaultRecord
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 
 END_OF_TIME = 1 << 62
@@ -58,23 +59,19 @@ class Excuse:
     time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.
     """
 
-    def __init__(
-        self, records: Sequence[Mapping[str, Any]], measured: bool, clock_error_ns: Callable[[str], int]
-    ) -> None:
+    def __init__(self, records: Sequence[FaultRecord], measured: bool, clock_error_ns: Callable[[str], int]) -> None:
         self._certain: list[tuple[str, int, int]] = []
         self._doubtful: list[tuple[str, int, int]] = []
         self._refusing: list[tuple[str, int, int]] = []  # when a process with damaged files may be refusing to start
         for record in records:
-            settings = mapping(record.get("settings"))
-            if settings.get("may_die") is not True:
+            if not record.may_die:
                 continue
             word = achieved(record, demanded=measured).word
-            for node in map(str, sequence(record.get("nodes"))):
+            for node in record.nodes:
                 if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
                     (self._certain if word == INSTALLED else self._doubtful).append((node, *span))
-                    healed_ns = number(record.get("healed_ns"), -1)
-                    if healed_ns >= 0 and settings.get("may_stay_down") is True:
-                        self._refusing.append((node, healed_ns, healed_ns + _REFUSAL_NS))
+                    if record.healed_ns >= 0 and record.may_stay_down:
+                        self._refusing.append((node, record.healed_ns, record.healed_ns + _REFUSAL_NS))
 
     def covers(self, node: str, time_ns: int) -> bool:
         """Whether such a fault held on the node at that time."""
@@ -118,18 +115,15 @@ class Excuse:
         return Sorted(unexcused, not_known)
 
 
-def _span(record: Mapping[str, Any], error_ns: int) -> tuple[int, int] | None:
+def _span(record: FaultRecord, error_ns: int) -> tuple[int, int] | None:
     """From when until when the fault may have held on a node; None if it was never ordered."""
-    began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
-    heal_ordered_ns = number(record.get("heal_ordered_ns"), -1)
-    # The order may take effect before it returns.
-    first_ns = began_ns - max(number(record.get("apply_ms"), 0), 0) * 1_000_000
-    if began_ns < 0:
-        if heal_ordered_ns < 0:
+    first_ns = record.began_ns
+    if not record.carried_out:
+        if record.heal_ordered_ns < 0:
             return None
-        first_ns = heal_ordered_ns - _FAILED_ORDER_NS
-    stays_down = mapping(record.get("settings")).get("may_stay_down") is True
-    return first_ns - error_ns, END_OF_TIME if stays_down or healed_ns < 0 else healed_ns + error_ns
+        first_ns = record.heal_ordered_ns - _FAILED_ORDER_NS
+    for_ever = record.may_stay_down or record.healed_ns < 0
+    return first_ns - error_ns, END_OF_TIME if for_ever else record.healed_ns + error_ns
 
 
 def _in_one(spans: Sequence[tuple[str, int, int]], node: str, time_ns: int) -> bool:

@@ -13,27 +13,27 @@ arrival; consecutive measurements of the same link add up.  One contradiction ou
 fault was not achieved, or it lapsed at that second.  A stretch of more than GAP_S_MAX without a proof leaves the fault
 indeterminate.
 
-A record is one entry of `faults.json` (`checkers.record.faults`).  Other faults may be in force at the same time.  A
+A record is a `checkers.record.faults.FaultRecord`.  Other faults may be in force at the same time.  A
 measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
 while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.  A link that another
 fault gives free shortly before the heal need not be proven open any more.
 
-Records of older runs have no `measured`.  They are judged by their two proofs, after inject and after heal.
+Records of the oldest runs have no measurements (None).  They are judged by two proofs, after inject and after heal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Ordered, Proof
 
-INSTALLED = "installed"
-SKIPPED = "skipped"
-INDETERMINATE = "indeterminate"
-NOT_ACHIEVED = "not achieved"
+INSTALLED = Achieved.INSTALLED
+SKIPPED = Achieved.SKIPPED
+INDETERMINATE = Achieved.INDETERMINATE
+NOT_ACHIEVED = Achieved.NOT_ACHIEVED
 
 SENT_MIN = 50
 """Fewer beacons than this prove no silence."""
@@ -44,8 +44,6 @@ WRONG_MAX = 12
 
 _NS = 1e9
 _BEFORE_HEAL = ("inject", "hold", "before heal")
-_STATES_OF_OLD_KINDS = {"pause": "stopped", "kill": "dead"}
-"""Records without `measured` do not say which process state was ordered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Achievement:
     """word: the outcome of the fault.  reason: why, unless installed.  lapsed_ns: when a measurement first contradicted
     a proven fault, in ns since the test began; -1 if none did."""
 
-    word: str
+    word: Achieved
     reason: str = ""
     lapsed_ns: int = -1
 
@@ -84,32 +82,31 @@ class Reading:
 PROVEN = Reading()
 
 
-def achieved(record: Mapping[str, Any], *, demanded: bool = False) -> Achievement:
+def achieved(record: FaultRecord, *, demanded: bool = False) -> Achievement:
     """The outcome of this fault.  A fault that was never carried out keeps its recorded word and reason.
 
     demanded: the run is of a format that records measurements, so a record without them lost them.
     """
-    recorded, reason = str(record.get("achieved") or INDETERMINATE), str(record.get("reason") or "")
-    if number(record.get("injected_ns"), -1) < 0:
-        word = recorded if recorded in (SKIPPED, NOT_ACHIEVED) else INDETERMINATE
-        return Achievement(word, reason or "it was not carried out, and no reason is recorded")
-    if "measured" not in record:
+    if not record.carried_out:
+        word = record.achieved if record.achieved in (SKIPPED, NOT_ACHIEVED) else INDETERMINATE
+        return Achievement(word, record.reason or "it was not carried out, and no reason is recorded")
+    if record.measured is None:
         return Achievement(INDETERMINATE, "its measurements are missing") if demanded else _of_two_proofs(record)
     held = _held(record)
     if held.word != INSTALLED:
         return held
-    if number(record.get("heal_ordered_ns"), -1) < 0:
+    if record.heal_ordered_ns < 0:
         return Achievement(INDETERMINATE, "it was still in force when the record ended")
     return _healed(record)
 
 
-def readings(record: Mapping[str, Any], phases: Iterable[str]) -> dict[Requirement, Reading]:
+def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Reading]:
     """What the measurements of these phases, taken together, show about each requirement.
 
     Requirements of the phase "heal" are those after the heal.  The words of a proof use this; `achieved` is stricter.
     """
     wanted = tuple(phases)
-    taken = [m for m in _measurements(record) if m.get("phase") in wanted]
+    taken = [m for m in _measurements(record) if m.phase in wanted]
     out: dict[Requirement, Reading] = {}
     sent: dict[Requirement, int] = {}
     for measurement in taken:
@@ -121,28 +118,27 @@ def readings(record: Mapping[str, Any], phases: Iterable[str]) -> dict[Requireme
     return out
 
 
-def requirements(record: Mapping[str, Any], measurement: Mapping[str, Any]) -> Iterator[Requirement]:
+def requirements(record: FaultRecord, measurement: Measurement) -> Iterator[Requirement]:
     """Yields what this measurement must show: the fault's own order, or its opposite after the heal.
 
     It must also show that every link is open that no fault cuts.  Links that other faults cut are judged with those
     faults."""
-    ordered = mapping(record.get("ordered"))
-    healed = measurement.get("phase") == "heal"
-    now = mapping(ordered.get("healed" if healed else "held"))
-    own = _pairs(record.get("cut"))
-    cut: set[tuple[str, str]] = set() if healed else own
-    excused = _pairs(measurement.get("also_cut")) | _pairs(measurement.get("unsettled"))
+    ordered = record.ordered or Ordered()
+    healed = measurement.phase == "heal"
+    now = ordered.healed if healed else ordered.held
+    own = set(record.cut)
+    cut: set[Link] = set() if healed else own
+    excused = {*measurement.also_cut, *measurement.unsettled}
     if own:
         for pair in permutations(_nodes(record), 2):
             if pair in cut:
                 yield Requirement("link", f"{pair[0]}>{pair[1]}", "cut")
             elif pair not in excused:
                 yield Requirement("link", f"{pair[0]}>{pair[1]}", "open")
-    for node, state in sorted(mapping(now.get("states")).items()):
-        yield Requirement("state", str(node), str(state))
-    for name, limits in sorted(mapping(now.get("values")).items()):
-        least, most = (*sequence(limits), None, None)[:2]
-        yield Requirement("value", str(name), (least, most))
+    for node, state in sorted(now.states.items()):
+        yield Requirement("state", node, state)
+    for name, limits in sorted(now.values.items()):
+        yield Requirement("value", name, limits)
 
 
 def shortened(words: Sequence[str]) -> tuple[str, ...]:
@@ -152,10 +148,10 @@ def shortened(words: Sequence[str]) -> tuple[str, ...]:
     return (*words[:WRONG_MAX], f"and {len(words) - WRONG_MAX} more")
 
 
-def _held(record: Mapping[str, Any]) -> Achievement:
+def _held(record: FaultRecord) -> Achievement:
     """Whether every requirement was proven from inject to heal without a gap."""
-    began_ns = number(record.get("injected_ns"), -1)
-    taken = [m for m in _measurements(record) if m.get("phase") in _BEFORE_HEAL]
+    began_ns = record.injected_ns
+    taken = [m for m in _measurements(record) if m.phase in _BEFORE_HEAL]
     if not taken:
         return Achievement(INDETERMINATE, "it was not measured after inject")
     proven_ns: dict[Requirement, int] = {}
@@ -165,8 +161,8 @@ def _held(record: Mapping[str, Any]) -> Achievement:
     gaps: list[str] = []
     lasting = _lasting(record)
     for measurement in taken:
-        from_ns = began_ns if measurement is taken[0] else number(measurement.get("from_ns"), began_ns)
-        to_ns = number(measurement.get("to_ns"), -1)
+        from_ns = began_ns if measurement is taken[0] else measurement.from_ns
+        to_ns = measurement.to_ns
         contrary = []
         for requirement in requirements(record, measurement):
             freed_ns.setdefault(requirement, from_ns)
@@ -181,10 +177,10 @@ def _held(record: Mapping[str, Any]) -> Achievement:
                     gaps.append(f"{requirement.words()}: not proven for {(to_ns - before_ns) / _NS:.1f} s")
                 proven_ns[requirement] = to_ns
         if contrary:
-            return _contradicted(contrary, to_ns, began_ns, lapsed=measurement.get("phase") != "inject")
-    end_ns = number(record.get("heal_ordered_ns"), -1)
-    end_ns = end_ns if end_ns >= 0 else max(number(m.get("to_ns"), -1) for m in taken)
-    if number(record.get("heal_ordered_ns"), -1) >= 0 and taken[-1].get("phase") != "before heal":
+            return _contradicted(contrary, to_ns, began_ns, lapsed=measurement.phase != "inject")
+    healing = record.heal_ordered_ns >= 0
+    end_ns = record.heal_ordered_ns if healing else max(m.to_ns for m in taken)
+    if healing and taken[-1].phase != "before heal":
         return Achievement(INDETERMINATE, "it was not measured before heal")
     if not proven_ns and not unclear:
         return Achievement(INDETERMINATE, "the record names nothing that could have been measured")
@@ -210,13 +206,13 @@ def _contradicted(contrary: Sequence[str], at_ns: int, began_ns: int, *, lapsed:
     return Achievement(NOT_ACHIEVED, f"it lapsed within {(at_ns - began_ns) / _NS:.1f} s: {words}", at_ns)
 
 
-def _lasting(record: Mapping[str, Any]) -> set[Requirement]:
+def _lasting(record: FaultRecord) -> set[Requirement]:
     """The fault's own requirements, which hold at every moment even while other faults come and go."""
-    own = {Requirement("link", f"{a}>{b}", "cut") for a, b in _pairs(record.get("cut"))}
-    return own | {d for d in requirements(record, {"phase": "hold"}) if d.what != "link"}
+    own = {Requirement("link", f"{a}>{b}", "cut") for a, b in record.cut}
+    return own | {d for d in requirements(record, Measurement("hold", 0, 0)) if d.what != "link"}
 
 
-def _healed(record: Mapping[str, Any]) -> Achievement:
+def _healed(record: FaultRecord) -> Achievement:
     """Whether the last measurements after the heal show that nothing of the fault is left."""
     found = readings(record, ("heal",))
     if not found:
@@ -228,26 +224,26 @@ def _healed(record: Mapping[str, Any]) -> Achievement:
     return Achievement(INSTALLED)
 
 
-def _finding(requirement: Requirement, measurement: Mapping[str, Any], sent: dict[Requirement, int]) -> Reading:
+def _finding(requirement: Requirement, measurement: Measurement, sent: dict[Requirement, int]) -> Reading:
     """Judges one requirement.  sent: beacons sent without an arrival up to the measurement before; updated here."""
     if requirement.what == "link":
-        return _link(requirement, sequence(mapping(measurement.get("links")).get(requirement.subject)), sent)
+        return _link(requirement, measurement.links.get(requirement.subject), sent)
     if requirement.what == "state":
-        seen = mapping(measurement.get("states")).get(requirement.subject)
+        seen = measurement.states.get(requirement.subject)
         if seen is None:
             return Reading(unclear=f"{requirement.words()}: its agent did not report the state")
         return PROVEN if seen == requirement.ordered else Reading(contrary=f"{requirement.words()}: it is {seen}")
-    value = mapping(measurement.get("values")).get(requirement.subject)
+    value = measurement.values.get(requirement.subject)
     least, most = requirement.ordered
-    if not all(isinstance(x, int | float) for x in (value, least, most)):
+    if value is None:
         return Reading(unclear=f"{requirement.subject}: it was not measured")
     return PROVEN if least <= value <= most else Reading(contrary=f"{requirement.words()}: it is {value:g}")
 
 
-def _link(requirement: Requirement, counts: Sequence[Any], sent: dict[Requirement, int]) -> Reading:
-    if len(counts) != 2:
+def _link(requirement: Requirement, counts: tuple[int, int] | None, sent: dict[Requirement, int]) -> Reading:
+    if counts is None:
         return Reading(unclear=f"{requirement.words()}: no beacons were reported")
-    this, received = number(counts[0], 0), number(counts[1], 0)
+    this, received = counts
     silent = sent.get(requirement, 0) + this
     if received > 0:
         sent[requirement] = 0
@@ -268,38 +264,25 @@ def _too_long(from_ns: int, to_ns: int) -> bool:
     return to_ns - from_ns > GAP_S_MAX * _NS
 
 
-def _measurements(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _measurements(record: FaultRecord) -> list[Measurement]:
     """The measurements of a record, in the order in which they ended."""
-    taken = [m for m in sequence(record.get("measured")) if isinstance(m, Mapping)]
-    return sorted(taken, key=lambda m: number(m.get("to_ns"), -1))
+    return sorted(record.measurements, key=lambda m: m.to_ns)
 
 
-def _pairs(links: Any) -> set[tuple[str, str]]:
-    return {(str(p[0]), str(p[1])) for p in map(sequence, sequence(links)) if len(p) == 2}
-
-
-def _nodes(record: Mapping[str, Any]) -> list[str]:
+def _nodes(record: FaultRecord) -> list[str]:
     """Every node that the fault or a measurement names; a link between two of them was measurable."""
-    ends = {end for pair in _pairs(record.get("cut")) for end in pair}
-    for measurement in sequence(record.get("measured")):
-        for name in mapping(mapping(measurement).get("links")):
-            ends |= {end for end in str(name).split(">") if end}
+    ends = {end for pair in record.cut for end in pair}
+    for measurement in record.measurements:
+        for name in measurement.links:
+            ends |= {end for end in name.split(">") if end}
     return sorted(ends)
 
 
-def _of_two_proofs(record: Mapping[str, Any]) -> Achievement:
+def _of_two_proofs(record: FaultRecord) -> Achievement:
     """The outcome of an older record, which was measured once after inject and once after heal."""
-    kind = str(mapping(record.get("card")).get("kind"))
-    held = dict.fromkeys(map(str, sequence(record.get("nodes"))), _STATES_OF_OLD_KINDS.get(kind, ""))
-    upgraded = {
-        **record,
-        "ordered": {"held": {"states": held}, "healed": {"states": dict.fromkeys(held, "running")}},
-        "measured": [
-            {"phase": phase, "to_ns": place, **mapping(record.get(proof))}
-            for place, (phase, proof) in enumerate((("inject", "inject_proof"), ("heal", "heal_proof")))
-            if record.get(proof)
-        ],
-    }
+    proofs = (("inject", record.inject_proof), ("heal", record.heal_proof))
+    measured = [_as_measured(phase, place, proof) for place, (phase, proof) in enumerate(proofs) if proof is not None]
+    upgraded = replace(record, measured=tuple(measured))
     for phases, when in ((("inject",), "after inject"), (("heal",), "after heal")):
         found = readings(upgraded, phases)
         if contrary := [f.contrary for f in found.values() if f.contrary]:
@@ -308,3 +291,7 @@ def _of_two_proofs(record: Mapping[str, Any]) -> Achievement:
             reason = "; ".join(shortened(unclear)) if found else "it was not measured"
             return Achievement(INDETERMINATE, f"{when}: {reason}")
     return Achievement(INSTALLED)
+
+
+def _as_measured(phase: str, at_ns: int, proof: Proof) -> Measurement:
+    return Measurement(phase, at_ns, at_ns, links=proof.links, states=proof.states)

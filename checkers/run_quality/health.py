@@ -168,7 +168,7 @@ def _must_answer(run: StoredRun) -> bool:
 
     Older runs, and histories without a spec, do not know how many clients there were."""
     recovered = mapping(run.outcome.get("recovery")).get("recovered") is True
-    injected = any(number(fault.get("injected_ns"), -1) >= 0 for fault in run.faults)
+    injected = any(fault.carried_out for fault in run.faults)
     return recovered and injected and bool(run.demands.concurrency) and not run.demands.final_reads
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.clocks import one_clock
-from checkers.base.json_file import mapping
 from checkers.base.run_evidence import numbers, read_trace
 from checkers.base.stored_run import StoredRun, node_files
+from checkers.record.faults import FaultRecord
 
 Leader = tuple[int, str, int]
 """(time in ns since the test began, node, epoch)."""
@@ -47,7 +46,7 @@ class ElectionsInFaults:
 
 
 def under_faults(
-    installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str], long_ns: int = 0
+    installed: Sequence[FaultRecord], led: Sequence[Leader], servers: Sequence[str], long_ns: int = 0
 ) -> ElectionsInFaults:
     """The elections that fell into faults, and those that came too late for them.
 
@@ -62,7 +61,7 @@ def under_faults(
     for fault in installed:
         begin, end = _in_force(fault)
         before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
-        leader = fault.get("leader") or (max(before)[1] if before else None)
+        leader = fault.leader or (max(before)[1] if before else None)
         with_majority = {server for server in servers if _has_majority(server, fault, servers)}
         if leader is None or leader in with_majority or not with_majority:
             continue
@@ -76,33 +75,31 @@ def under_faults(
     return ElectionsInFaults(calling, won, tuple(late), long)
 
 
-def _in_force(fault: Mapping[str, Any]) -> tuple[int, int]:
+def _in_force(fault: FaultRecord) -> tuple[int, int]:
     """[from, to) in ns since the test began.  An order to inject may take effect before it returns, and so may an order
     to heal."""
-    begin = fault["injected_ns"] - int(max(fault.get("apply_ms") or 0, 0) * 1e6)
-    return begin, fault["heal_ordered_ns"] if fault["heal_ordered_ns"] >= 0 else int(np.iinfo(np.int64).max)
+    return fault.began_ns, fault.heal_ordered_ns if fault.heal_ordered_ns >= 0 else int(np.iinfo(np.int64).max)
 
 
-def _has_majority(server: str, fault: Mapping[str, Any], servers: Sequence[str]) -> bool:
+def _has_majority(server: str, fault: FaultRecord, servers: Sequence[str]) -> bool:
     """Whether the server's process runs, and reaches a majority of the servers (itself included) in both directions."""
     ended = _ended(fault)
     if server in ended:
         return False
-    cut = {(source, destination) for source, destination in fault["cut"]}
+    cut = set(fault.cut)
     others = [s for s in servers if s != server and s not in ended]
     reached = sum((server, s) not in cut and (s, server) not in cut for s in others)
     return 2 * (reached + 1) > len(servers)
 
 
-def _ended(fault: Mapping[str, Any]) -> frozenset[str]:
+def _ended(fault: FaultRecord) -> frozenset[str]:
     """The nodes whose process was ordered into a state other than running.
 
     Records of older runs hold no orders.  All nodes of such a fault count.
     """
-    states = mapping(mapping(mapping(fault.get("ordered")).get("held")).get("states"))
-    if "ordered" not in fault:
-        return frozenset(fault["nodes"])
-    return frozenset(node for node, state in states.items() if state != "running")
+    if fault.ordered is None:
+        return frozenset(fault.nodes)
+    return frozenset(node for node, state in fault.ordered.held.states.items() if state != "running")
 
 
 Roles = dict[str, tuple[Int64, Int64]]

@@ -29,7 +29,7 @@ def limit_s(run: StoredRun) -> float:
 
 def needed(run: StoredRun) -> bool:
     """Whether there is something to recover from.  An injected fault always demands it."""
-    return _stated(run).get("needed") is not False or any(number(f.get("injected_ns"), -1) >= 0 for f in run.faults)
+    return _stated(run).get("needed") is not False or any(fault.carried_out for fault in run.faults)
 
 
 def misstated(run: StoredRun) -> list[str]:

@@ -228,9 +228,8 @@ def _fault_spans(files: StoredRun) -> Spans:
     Without faults.json there were no faults."""
     spans = []
     for record in files.faults:
-        start, end = record.get("injected_ns", -1), record.get("healed_ns", -1)
-        if start >= 0:
-            spans.append((start, end if end >= 0 else 2**63 - 1))
+        if record.carried_out:
+            spans.append((record.injected_ns, record.healed_ns if record.healed_ns >= 0 else 2**63 - 1))
     return sorted(spans)
 
 

@@ -55,7 +55,7 @@ def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
 
 def _excused(run: StoredRun) -> bool:
     proof = mapping(mapping(run.outcome.get("recovery")).get("proof"))
-    beyond = any(fault.get("over_budget") for fault in run.faults)
+    beyond = any(fault.over_budget for fault in run.faults)
     return proof.get("verdict") != PROVEN or bool(run.damaged_from) or beyond
 
 

@@ -24,17 +24,15 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
 
-from checkers.base.json_file import mapping, number, real, sequence
+from checkers.base.json_file import number
 from checkers.base.stored_run import was_ordered
-from checkers.record.faults import MAY_DIE, MAY_STAY_DOWN
+from checkers.record.faults import FaultRecord, Link
 from checkers.run_quality.faults_installed import SKIPPED
 
 RETURN_S = 10.0
 """After the heal, a server or a link that never ended gets so long, times `holds`: connections back off and come
 back late."""
 FOR_EVER_NS = 1 << 62
-
-Link = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Whole:
 
 
 def struck_by(
-    faults: Iterable[Mapping[str, Any]],
+    faults: Iterable[FaultRecord],
     deaths: Iterable[Mapping[str, Any]],
     main_begin_ns: int,
     recovery_limit_s: float,
@@ -77,14 +75,9 @@ def struck_by(
     return found
 
 
-def changes_of(faults: Iterable[Mapping[str, Any]]) -> list[int]:
+def changes_of(faults: Iterable[FaultRecord]) -> list[int]:
     """When a fault began or was healed: each may cost a system one more election.  In order of time."""
-    return sorted(
-        at_ns
-        for fault in faults
-        for at_ns in (number(fault.get(name), -1) for name in ("injected_ns", "healed_ns"))
-        if at_ns >= 0
-    )
+    return sorted(at_ns for fault in faults for at_ns in (fault.injected_ns, fault.healed_ns) if at_ns >= 0)
 
 
 def whole_majorities(
@@ -134,47 +127,34 @@ def _whole_between(
                 yield chosen, client
 
 
-def _of_fault(fault: Mapping[str, Any], main_begin_ns: int, recovery_limit_s: float, holds: float) -> Iterator[Struck]:
-    settings = mapping(fault.get("settings"))
-    nodes = frozenset(map(str, sequence(fault.get("nodes"))))
-    links = frozenset(_links(fault.get("cut"))) | frozenset(_links(settings.get("links")))
-    injected_ns = number(fault.get("injected_ns"), -1)
-    if injected_ns < 0:
-        if fault.get("achieved") == SKIPPED:
+def _of_fault(fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, holds: float) -> Iterator[Struck]:
+    links = frozenset(fault.cut) | frozenset(_links(fault.settings.get("links")))
+    if not fault.carried_out:
+        if fault.achieved is SKIPPED:
             return
-        begin_ns, end_ns = main_begin_ns + int(real(mapping(fault.get("card")).get("at_s"), 0.0) * 1e9), FOR_EVER_NS
+        begin_ns, end_ns = main_begin_ns + int(fault.card.at_s * 1e9), FOR_EVER_NS
     else:
-        begin_ns = injected_ns - int(max(real(fault.get("apply_ms"), 0.0), 0.0) * 1e6)
-        healed_ns = number(fault.get("healed_ns"), -1)
         back_s = max(recovery_limit_s, RETURN_S * holds) if _may_end(fault) else RETURN_S * holds
-        end_ns = healed_ns + int(back_s * 1e9) if healed_ns >= 0 else FOR_EVER_NS
-    if fault.get("over_budget") or settings.get(MAY_STAY_DOWN) is True:
+        begin_ns = fault.began_ns
+        end_ns = fault.healed_ns + int(back_s * 1e9) if fault.healed_ns >= 0 else FOR_EVER_NS
+    if fault.over_budget or fault.may_stay_down:
         end_ns = FOR_EVER_NS
-    everything = bool(fault.get("over_budget")) or not (nodes or links)
-    yield Struck(begin_ns, end_ns, nodes, links, everything)
-    if _changes_members(fault):  # who is a member, and so what a majority is, changes at both ends
+    nodes = frozenset(fault.nodes)
+    yield Struck(begin_ns, end_ns, nodes, links, everything=fault.over_budget or not (nodes or links))
+    if fault.changes_members:  # what a majority is changes at both ends
         yield Struck(begin_ns, end_ns, everything=True)
 
 
-def _may_end(fault: Mapping[str, Any]) -> bool:
-    """Whether the fault may end a process.  Records of older runs hold no orders: they all may."""
-    if "ordered" not in fault:
-        return bool(sequence(fault.get("nodes")))
-    ordered = mapping(fault.get("ordered"))
-    states = {
-        *mapping(mapping(ordered.get("held")).get("states")).values(),
-        *mapping(mapping(ordered.get("healed")).get("states")).values(),
-    }
-    settings = mapping(fault.get("settings"))
-    named = ":" in str(mapping(fault.get("card")).get("kind"))
-    return "dead" in states or settings.get(MAY_DIE) is True or named
-
-
-def _changes_members(fault: Mapping[str, Any]) -> bool:
-    return str(mapping(fault.get("card")).get("kind")) == "membership"
+def _may_end(fault: FaultRecord) -> bool:
+    """Whether the fault may end a process.  Records of the oldest runs hold no orders: they all may."""
+    if fault.ordered is None:
+        return bool(fault.nodes)
+    states = {*fault.ordered.held.states.values(), *fault.ordered.healed.states.values()}
+    return "dead" in states or fault.may_die or fault.hits_one_process
 
 
 def _links(links: Any) -> Iterator[Link]:
-    for link in map(sequence, sequence(links)):
-        if len(link) == 2:
+    """The links in a setting of a kind, which may hold anything."""
+    for link in links if isinstance(links, list | tuple) else ():
+        if isinstance(link, list | tuple) and len(link) == 2:
             yield str(link[0]), str(link[1])

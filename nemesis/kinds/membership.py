@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from checkers.record.faults import MAY_DIE, Condition, Fault, Ordered
+from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, Condition, Fault, Ordered
 from nemesis.cluster import MEMBERS, PROCESSES, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
@@ -47,7 +47,8 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
     whom, _, how = target.partition("-")
     words = "killed and removed" if how else "removed while it runs"
     fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, back with an empty disk at the heal")
-    return None if fault is None else replace(fault, settings={"killed": bool(how), MAY_DIE: True})
+    settings = {"killed": bool(how), MAY_DIE: True, CHANGES_MEMBERS: True}
+    return None if fault is None else replace(fault, settings=settings)
 
 
 async def _inject(field: Field, fault: Fault) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord, Measurement, Proof
-from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import achieved
 from nemesis.kind import Kind, LeaderNow
 from nemesis.measure import AS_ORDERED
@@ -77,9 +76,9 @@ class FaultRecords:
         """Change a record.  What became of the fault is computed anew, unless the change names it."""
         record = replace(self.by_number[number], **changes)
         if "achieved" not in changes and record.injected_ns >= 0:
-            found = achieved(as_json(record))
+            found = achieved(record)
             reason = changes.get("reason", found.reason)
-            record = replace(record, achieved=Achieved(found.word), reason=reason, lapsed_ns=found.lapsed_ns)
+            record = replace(record, achieved=found.word, reason=reason, lapsed_ns=found.lapsed_ns)
         self._put(record)
 
     def conclude(self, f: str, proof: Proof | None) -> None:

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
+from fault_records import fault_of
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
@@ -101,7 +102,7 @@ def test_it_is_played_measured_judged_and_replayed() -> None:
     assert (record.achieved, record.reason, record.nodes) == (Achieved.INSTALLED, "", ("n1",))
     assert [f for _, f, _ in witness.notes] == ["inject-heat", "inject-heat", "heal-heat", "heal-heat"]
     stored = json.loads(json.dumps(as_json(record)))
-    assert stored["kind"] == "heat" and achieved(stored).word == "installed"
+    assert stored["kind"] == "heat" and achieved(fault_of(stored)).word == "installed"
     schedule = parse_schedule(as_executed([record], 0))
     cluster = WarmCluster()
     cluster.leader = "n4"

@@ -13,12 +13,11 @@ reached a majority in both directions, and some client node reached that server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
-from typing import Any
 
 from checkers.base.demands import Demands
-from checkers.base.json_file import mapping
+from checkers.record.faults import FaultRecord
 
 SHARE_OF_RATE = 0.8
 """Share of the scheduled rate, outside faults or in all.  Below both, the harness or the system was the bottleneck.
@@ -94,15 +93,15 @@ def keys_least(demands: Demands) -> int:
     return ceil(SHARE_OF_KEYS * len(demands.keys))
 
 
-def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns: int) -> bool:
+def lets_write(faults: Sequence[FaultRecord], demands: Demands, length_ns: int) -> bool:
     """Whether a write could be acknowledged under a fault that lasted length_ns.
 
-    faults: this fault and all others that were in force at some time during it (entries of faults.json).
+    faults: this fault and all others that were in force at some time during it.
     """
     if length_ns < LONG_NS * demands.holds:
         return False
-    cut = {tuple(link) for fault in faults for link in fault.get("cut") or ()}
-    struck = {node for fault in faults for node in fault.get("nodes") or ()}
+    cut = {link for fault in faults for link in fault.cut}
+    struck = {node for fault in faults for node in fault.nodes}
     alive = [server for server in demands.servers if server not in struck]
     clients = [client for client in demands.client_nodes if client not in struck]
 
@@ -116,19 +115,14 @@ def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns:
     )
 
 
-def strikes_the_only_server(fault: Mapping[str, Any], demands: Demands) -> bool:
+def strikes_the_only_server(fault: FaultRecord, demands: Demands) -> bool:
     """Whether the system is one server, and this fault strikes it or cuts it from every client."""
     if len(demands.servers) != 1:
         return False
     (server,) = demands.servers
-    cut = {tuple(link) for link in fault.get("cut") or ()}
+    cut = set(fault.cut)
     reached = any((c, server) not in cut and (server, c) not in cut for c in demands.client_nodes)
-    return server in (fault.get("nodes") or ()) or not reached
-
-
-def may_stay_down(fault: Mapping[str, Any]) -> bool:
-    """Whether the servers of a fault may refuse to start again (`checkers.record.faults.MAY_STAY_DOWN`)."""
-    return mapping(fault.get("settings")).get("may_stay_down") is True
+    return server in fault.nodes or not reached
 
 
 def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
@@ -140,17 +134,12 @@ def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
 
 
 def calm(
-    main: tuple[int, int], faults: Sequence[Mapping[str, Any]], aftermath_ns: int = AFTERMATH_NS
+    main: tuple[int, int], faults: Sequence[FaultRecord], aftermath_ns: int = AFTERMATH_NS
 ) -> list[tuple[int, int]]:
     """The spans (from, to) of the main phase, in ns, that lie outside faults and their aftermath."""
     left, at = [], main[0]
     struck = sorted(
-        (
-            int(fault["injected_ns"]) - int(float(fault.get("apply_ms") or 0) * 1e6),
-            int(fault["healed_ns"]) if int(fault.get("healed_ns", -1)) >= 0 else main[1],
-        )
-        for fault in faults
-        if int(fault["injected_ns"]) >= 0
+        (fault.began_ns, fault.healed_ns if fault.healed_ns >= 0 else main[1]) for fault in faults if fault.carried_out
     )
     for begin, end in struck:
         if begin > at:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
 from textwrap import shorten
 from typing import Any
 
 from checkers.base.demands import Demands
-from checkers.base.json_file import mapping
 from checkers.base.stored_run import StoredRun
+from checkers.record.faults import FaultRecord
 from checkers.run_quality import leaders_over_time
 from checkers.run_quality.criteria import minimums
 from checkers.run_quality.criteria.criterion import Criterion
@@ -37,9 +37,9 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     faults = run.faults
     became = [achieved(f, demanded=run.demands.ledger) for f in faults]
     installed = [f for f, what in zip(faults, became, strict=True) if what.word == INSTALLED]
-    excused = [f for f, what in zip(faults, became, strict=True) if what.word == SKIPPED and f["reason"]]
+    excused = [f for f, what in zip(faults, became, strict=True) if what.word == SKIPPED and f.reason]
     wrong = [
-        f"{f['words'] or f['card']['name']}: {what.word}, {what.reason or 'for no stated reason'}"
+        f"{f.words or f.card.name}: {what.word}, {what.reason or 'for no stated reason'}"
         for f, what in zip(faults, became, strict=True)
         if f not in installed and f not in excused
     ]
@@ -66,7 +66,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
                 advice=too_short(elections) if not elections.won else "",
             )
         )
-    if beyond := sum(bool(f.get("over_budget")) for f in faults):
+    if beyond := sum(f.over_budget for f in faults):
         words = f"{_faults(beyond)} made a majority lose what it had fsynced, so the system is excused for that loss"
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
     if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
@@ -98,14 +98,12 @@ def _seconds(values: Sequence[float]) -> str:
     return f"{most} s" if least == most else f"{least} to {most} s"
 
 
-def _kinds_installed(
-    demands: Demands, faults: Sequence[Mapping[str, Any]], installed: Sequence[Mapping[str, Any]]
-) -> Criterion:
+def _kinds_installed(demands: Demands, faults: Sequence[FaultRecord], installed: Sequence[FaultRecord]) -> Criterion:
     """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck, but
     not where the record says that no fault of the kind can reach the system."""
-    dealt = Counter(_kind(fault) for fault in faults)
-    tested = {_kind(fault) for fault in installed}
-    impossible = {_kind(fault) for fault in faults if fault.get("impossible") is True} - tested
+    dealt = Counter(fault.card.kind for fault in faults)
+    tested = {fault.card.kind for fault in installed}
+    impossible = {fault.card.kind for fault in faults if fault.impossible} - tested
     missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
     not_dealt = _kinds_to_deal(demands) - dealt.keys()
     words = f"of {len(dealt)} {'kind that was' if len(dealt) == 1 else 'kinds that were'} dealt"
@@ -116,12 +114,12 @@ def _kinds_installed(
     return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
 
 
-def never_in_force(demands: Demands, faults: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def never_in_force(demands: Demands, faults: Sequence[FaultRecord]) -> list[dict[str, Any]]:
     """The kinds of fault of which none was in force.
 
     dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
     """
-    became = [(_kind(fault), achieved(fault, demanded=demands.ledger)) for fault in faults]
+    became = [(fault.card.kind, achieved(fault, demanded=demands.ledger)) for fault in faults]
     in_force = {kind for kind, what in became if what.word == INSTALLED}
     missing = {*(kind for kind, _ in became), *_kinds_to_deal(demands)} - in_force
     reasons = {name: [what.reason for kind, what in became if kind == name] for name in sorted(missing)}
@@ -137,12 +135,8 @@ def _kinds_to_deal(demands: Demands) -> set[str]:
     return {kind.strip() for kind in demands.nemesis.split(",")} - {""}
 
 
-def _kind(fault: Mapping[str, Any]) -> str:
-    return str(mapping(fault.get("card")).get("kind"))
-
-
 def _about_writes_in_faults(
-    run: StoredRun, installed: Sequence[Mapping[str, Any]], figures: HistoryFigures
+    run: StoredRun, installed: Sequence[FaultRecord], figures: HistoryFigures
 ) -> list[Criterion]:
     """Criteria about writes under faults that let the system work for long enough.
 
@@ -150,7 +144,7 @@ def _about_writes_in_faults(
     """
     spans = windows(installed)
     ends = [min(end, _main_end(run)) for _, end in spans]
-    struck_until = [END_OF_TIME if minimums.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
+    struck_until = [END_OF_TIME if f.may_stay_down else e for f, e in zip(installed, ends, strict=True)]
     at_once = [
         [
             fault

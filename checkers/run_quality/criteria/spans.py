@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from checkers.base.stored_run import StoredRun
+from checkers.record.faults import FaultRecord
 from checkers.run_quality.criteria import minimums, stretches
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 
@@ -33,10 +33,10 @@ def stretches_of(run: StoredRun) -> list[stretches.Stretch]:
     return [stretch for of_phase in of_phases for stretch in of_phase]
 
 
-def windows(faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+def windows(faults: Sequence[FaultRecord]) -> list[tuple[int, int]]:
     """[from, to) in ns since the test began, of every fault that was installed; an unhealed one lasts to the end."""
     return [
-        (f["injected_ns"], f["heal_ordered_ns"] if f["heal_ordered_ns"] >= 0 else END_OF_TIME)
+        (f.injected_ns, f.heal_ordered_ns if f.heal_ordered_ns >= 0 else END_OF_TIME)
         for f in faults
         if achieved(f).word == INSTALLED
     ]

@@ -15,11 +15,11 @@ Nothing is demanded where a sound system may be silent:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
+from checkers.record.faults import FaultRecord
 from checkers.run_quality.criteria import minimums
 
 GRACE_NS = 10_000_000_000
@@ -46,14 +46,14 @@ class Stretch:
 
 
 def stretches(
-    main: tuple[int, int], faults: Sequence[Mapping[str, Any]], op_timeout_s: float, holds: float = 1.0
+    main: tuple[int, int], faults: Sequence[FaultRecord], op_timeout_s: float, holds: float = 1.0
 ) -> list[Stretch]:
     """The stretches of a main phase, in order of time and disjoint.  main: [from, to) in ns since the test began.
 
     holds: of the demands; the grace and the stretches are so many times as long."""
     length_ns = int(max(STRETCH_S_LEAST * holds, TIMEOUTS_LEAST * op_timeout_s) * 1e9)
     grace_ns = int(GRACE_NS * holds)
-    lasting = [{**fault, "healed_ns": -1} if _may_end_the_system(fault) else fault for fault in faults]
+    lasting = [replace(fault, healed_ns=-1) if _may_end_the_system(fault) else fault for fault in faults]
     found = []
     for calm, (begin, end) in enumerate(minimums.calm(main, lasting, grace_ns)):
         healed_ns = begin - grace_ns if begin > main[0] else -1
@@ -66,8 +66,8 @@ def stretches(
     return found
 
 
-def _may_end_the_system(fault: Mapping[str, Any]) -> bool:
-    return minimums.may_stay_down(fault) or bool(fault.get("over_budget"))
+def _may_end_the_system(fault: FaultRecord) -> bool:
+    return fault.may_stay_down or fault.over_budget
 
 
 def silent(

@@ -25,7 +25,8 @@ from checkers.base.arrays import Bools
 from checkers.base.history import Type
 from checkers.base.run_evidence import numbers
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.cross_checks.held_windows import Held, Record, cut_links, silent_processes
+from checkers.record.faults import FaultRecord
+from checkers.run_quality.cross_checks.held_windows import Held, cut_links, silent_processes
 
 _COLUMNS = ["time_ns", "process", "type", "node"]
 
@@ -48,10 +49,7 @@ class _Watch:
 
 
 def answers_while_held(run: StoredRun) -> list[str]:
-    """One sentence for each fault and server, or link, for which the history has such answers.
-
-    Raises KeyError, TypeError or ValueError if a record is malformed.
-    """
+    """One sentence for each fault and server, or link, for which the history has such answers."""
     watches = [watch for record in run.faults for watch in _watches(run, record)]
     if not run.demands.nodes or not run.demands.concurrency or not watches:
         return []
@@ -67,9 +65,9 @@ def answers_while_held(run: StoredRun) -> list[str]:
     return [_words(watch) for watch in watches if watch.count]
 
 
-def _watches(run: StoredRun, record: Record) -> Iterator[_Watch]:
+def _watches(run: StoredRun, record: FaultRecord) -> Iterator[_Watch]:
     servers, clients = run.demands.servers, run.demands.client_nodes
-    number = record["card"]["number"]
+    number = record.card.number
     for held in silent_processes(record):
         if held.subject in servers:
             yield _Watch(number, held, held.subject, "")

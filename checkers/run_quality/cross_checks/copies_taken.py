@@ -71,8 +71,10 @@ def lacking(run: StoredRun, rows: Sequence[Row]) -> list[str]:
     phases = ledger.of(rows, ledger.PHASE, Type.INVOKE)
     main_ns = next((row["time_ns"] for row in phases if ledger.payload(row) == "main"), None)
     wanted = ["final"]
-    for record in run.faults if main_ns is not None else ():  # `evidence` names a phase that is missing
-        held_s = record["card"]["heal_s"] - (record["injected_ns"] - main_ns) / 1e9
-        if record["injected_ns"] >= 0 and record["heal_ordered_ns"] >= 0 and held_s >= HELD_S_MIN:
-            wanted.append(f"before heal {record['card']['number']}")
+    for record in run.faults:
+        if main_ns is None:
+            break  # `evidence` names a phase that is missing
+        held_s = record.card.heal_s - (record.injected_ns - main_ns) / 1e9
+        if record.carried_out and record.heal_ordered_ns >= 0 and held_s >= HELD_S_MIN:
+            wanted.append(f"before heal {record.card.number}")
     return [f"the history shows no copy {when!r}" for when in wanted if when not in begun]

@@ -17,7 +17,6 @@ from checkers.base.run_evidence import read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Death
-from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 
 DEAD = "dead"
@@ -75,7 +74,7 @@ def _ordered(fault: FaultRecord, node: str, at_ns: int, slack_ns: int) -> bool:
     """Whether this fault may have ended the node's server at that time."""
     if not fault.may_end(node):
         return False
-    if fault.injected_ns < 0 or fault.healed_ns < 0 or achieved(as_json(fault)).word != INSTALLED:
+    if fault.injected_ns < 0 or fault.healed_ns < 0 or achieved(fault).word != INSTALLED:
         return True
     return fault.began_ns - slack_ns <= at_ns <= fault.healed_ns + slack_ns
 

@@ -17,56 +17,44 @@ from typing import Any
 
 from checkers.base import ledger
 from checkers.base.history import Type
+from checkers.record.faults import Achieved, FaultRecord, Proof
 
 Row = Mapping[str, Any]
-Record = Mapping[str, Any]
 
 
-def differences(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
-    """One sentence for each difference between faults.json and the rows of process -1; empty if they agree.
-
-    Raises KeyError or TypeError if a record is malformed.
-    """
+def differences(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[str]:
+    """One sentence for each difference between faults.json and the rows of process -1; empty if they agree."""
     mine = [row for row in rows if row["f"].startswith((ledger.INJECT, ledger.HEAL))]
     return _counts(records, mine)
 
 
-def orders_differ(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
+def orders_differ(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[str]:
     """Like `differences`, but compares only how many orders there were: for a run that was broken off."""
     ordered = Counter(row["f"] for row in rows if row["f"].startswith(ledger.INJECT) and row["type"] == Type.INVOKE)
-    wanted = Counter(ledger.INJECT + str(record["card"]["kind"]) for record in records)
+    wanted = Counter(ledger.INJECT + record.card.kind for record in records)
     return [
         _unequal(f, Type.INVOKE, wanted[f], ordered[f]) for f in sorted(wanted | ordered) if wanted[f] != ordered[f]
     ]
 
 
-def _carried_out(record: Record) -> bool:
-    return bool(record.get("injected_ns", -1) >= 0)
-
-
-def _healed(record: Record) -> bool:
-    """Whether a heal was ordered.  A refused order is undone too, but the history has no rows of that."""
-    return bool(record.get("heal_ordered_ns", -1) >= 0)
-
-
-def _rows_of(record: Record) -> Iterator[tuple[str, Type]]:
-    """Function and type of the rows that this fault left."""
-    inject, heal = (prefix + str(record["card"]["kind"]) for prefix in (ledger.INJECT, ledger.HEAL))
+def _rows_of(record: FaultRecord) -> Iterator[tuple[str, Type]]:
+    """Function and type of the rows that this fault left.  A refused order is undone, and no row tells of that."""
+    inject, heal = (prefix + record.card.kind for prefix in (ledger.INJECT, ledger.HEAL))
     yield inject, Type.INVOKE
-    if not _carried_out(record):
-        yield inject, Type.FAIL if record.get("achieved") == "skipped" else Type.INFO
+    if not record.carried_out:
+        yield inject, Type.FAIL if record.achieved is Achieved.SKIPPED else Type.INFO
         return
-    yield inject, _proven(record.get("inject_proof"))
-    if _healed(record):
+    yield inject, _proven(record.inject_proof)
+    if record.heal_ordered_ns >= 0:
         yield heal, Type.INVOKE
-        yield heal, _proven(record.get("heal_proof"))
+        yield heal, _proven(record.heal_proof)
 
 
-def _proven(proof: Any) -> Type:
-    return Type.OK if proof is not None and proof["verdict"] == "as ordered" else Type.INFO
+def _proven(proof: Proof | None) -> Type:
+    return Type.OK if proof is not None and proof.verdict == "as ordered" else Type.INFO
 
 
-def _counts(records: Sequence[Record], rows: Sequence[Row]) -> list[str]:
+def _counts(records: Sequence[FaultRecord], rows: Sequence[Row]) -> list[str]:
     wanted = Counter(of for record in records for of in _rows_of(record))
     there = Counter((row["f"], Type(row["type"])) for row in rows)
     different = [of for of in sorted(wanted.keys() | there.keys()) if wanted[of] != there[of]]

@@ -7,14 +7,12 @@ has no stretch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.record.faults import FaultRecord, Measurement
 
 SILENT = ("dead", "stopped")
-
-Record = Mapping[str, Any]
 
 
 class Held(NamedTuple):
@@ -27,38 +25,34 @@ class Held(NamedTuple):
     to_ns: int
 
 
-def silent_processes(record: Record) -> Iterator[Held]:
-    """Yields the stretch of each node whose process was measured dead or stopped, as ordered.
-
-    Raises KeyError, TypeError or ValueError if the record is malformed."""
-    states = mapping(mapping(mapping(record.get("ordered")).get("held")).get("states"))
+def silent_processes(record: FaultRecord) -> Iterator[Held]:
+    """Yields the stretch of each node whose process was measured dead or stopped, as ordered."""
+    states = record.ordered.held.states if record.ordered is not None and record.measured is not None else {}
     for node, state in states.items():
         if state not in SILENT:
             continue
-        shown = [(m, mapping(m["states"])[node]) for m in _until_heal(record) if node in mapping(m.get("states"))]
+        shown = [(m, m.states[node]) for m in _until_heal(record) if node in m.states]
         while shown and shown[0][1] != state:
             del shown[0]  # the order may take a moment
         if all(measured == state for _, measured in shown):
             yield from _stretch(state, node, [measurement for measurement, _ in shown])
 
 
-def cut_links(record: Record) -> Iterator[Held]:
-    """Yields the stretch of each directed link that the fault cuts and over which no beacon came.
-
-    Raises KeyError, TypeError or ValueError if the record is malformed."""
-    for source, destination in map(sequence, sequence(record.get("cut"))):
+def cut_links(record: FaultRecord) -> Iterator[Held]:
+    """Yields the stretch of each directed link that the fault cuts and over which no beacon came."""
+    for source, destination in record.cut:
         name = f"{source}>{destination}"
-        shown = [m for m in _until_heal(record) if name in mapping(m.get("links"))]
-        counts = [sequence(mapping(m["links"])[name]) for m in shown]
-        silent = all(number(received, 1) == 0 for _, received in counts)
-        if silent and any(number(sent, 0) > 0 for sent, _ in counts):
-            yield from _stretch("cut", (str(source), str(destination)), shown)
+        shown = [m for m in _until_heal(record) if name in m.links]
+        counts = [m.links[name] for m in shown]
+        silent = all(received == 0 for _, received in counts)
+        if silent and any(sent > 0 for sent, _ in counts):
+            yield from _stretch("cut", (source, destination), shown)
 
 
-def _stretch(what: str, subject: Any, shown: Sequence[Record]) -> Iterator[Held]:
+def _stretch(what: str, subject: Any, shown: Sequence[Measurement]) -> Iterator[Held]:
     if len(shown) > 1:
-        yield Held(what, subject, int(shown[0]["to_ns"]), int(shown[-1]["from_ns"]))
+        yield Held(what, subject, shown[0].to_ns, shown[-1].from_ns)
 
 
-def _until_heal(record: Record) -> Sequence[Record]:
-    return [m for m in map(mapping, sequence(record.get("measured"))) if m.get("phase") != "heal"]
+def _until_heal(record: FaultRecord) -> Sequence[Measurement]:
+    return [m for m in record.measurements if m.phase != "heal"]

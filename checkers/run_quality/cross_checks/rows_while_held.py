@@ -22,7 +22,7 @@ from checkers.run_quality.cross_checks.held_windows import silent_processes
 def rows_while_held(run: StoredRun) -> list[str]:
     """One sentence for each fault and node whose trace has a row while the node was measured dead or stopped.
 
-    Reads the times of the traces, a row group at a time.  Raises KeyError or TypeError if a record is malformed.
+    Reads the times of the traces, a row group at a time.
     """
     if not run.demands.traces or not one_clock(run.test):
         return []
@@ -33,7 +33,7 @@ def rows_while_held(run: StoredRun) -> list[str]:
             row_ns = _row_between(traces[node], first_ns, last_ns) if node in traces else None
             if row_ns is not None:
                 held = f"{node} as {state} from {first_ns / 1e9:.3f} to {last_ns / 1e9:.3f} s"
-                words = f"fault {record['card']['number']} of faults.json measured {held}"
+                words = f"fault {record.card.number} of faults.json measured {held}"
                 clauses.append(f"{words}, but its trace has a row at {row_ns / 1e9:.3f} s")
     return clauses
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fault_records import whole
 
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
@@ -32,7 +33,7 @@ def stored(folder: Path, *faults: dict[str, Any]) -> StoredRun:
     run = StoredRun(folder)
     run.copies_table.parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows, COPIES), run.copies_table)
-    (folder / FAULTS).write_text(json.dumps(faults))
+    (folder / FAULTS).write_text(json.dumps([*map(whole, faults)]))
     return run
 
 

@@ -13,13 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fault_records import whole
 
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import Type
-from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.run_quality.availability import AVAILABILITY, REFUSALS, UNAVAILABLE, judge, limit_s
 from checkers.run_quality.whole_majority import Struck, whole_majorities
 from system_under_test.functions import FUNCTIONS
@@ -68,7 +70,7 @@ def cut_off(node: str, from_s: float, to_s: float | None) -> dict[str, Any]:
 def fault(from_s: float, to_s: float | None, kind: str = "partition", **more: Any) -> dict[str, Any]:
     healed_ns = -1 if to_s is None else int(to_s * S)
     return {
-        "card": {"number": 1, "kind": kind, "name": "x", "at_s": from_s, "heal_s": to_s},
+        "card": {"number": 1, "kind": kind, "name": "x", "at_s": from_s, "heal_s": to_s or 0.0},
         "achieved": "installed",
         "injected_ns": int(from_s * S),
         "heal_ordered_ns": healed_ns,
@@ -90,7 +92,7 @@ def judged(
     outcome = {"phases": [{"name": "main", "start_ns": 0, "end_ns": MAIN_S * S}], "deaths": [], **more}
     run = StoredRun(folder, demands)
     pq.write_table(table, run.history, row_group_size=100)
-    for name, content in ((OUTCOME, outcome), (FAULTS, faults), (TEST, {"spec": {}})):
+    for name, content in ((OUTCOME, outcome), (FAULTS, [*map(whole, faults)]), (TEST, {"spec": {}})):
         (folder / name).write_text(json.dumps(content))
     parts = AVAILABILITY.split(run)
     return AVAILABILITY.combine(run, [judge(part, Budget()) for part in parts])

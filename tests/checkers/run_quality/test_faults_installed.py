@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fault_records import fault_of
 
+from checkers.record.files import BrokenFile
+from checkers.run_quality import faults_installed
 from checkers.run_quality.faults_installed import (
     GAP_S_MAX,
     INDETERMINATE,
     INSTALLED,
     NOT_ACHIEVED,
     SKIPPED,
-    achieved,
+    Achievement,
 )
 
 S = 1_000_000_000
+
+
+def achieved(raw: dict[str, Any], *, demanded: bool = False) -> Achievement:
+    return faults_installed.achieved(fault_of(raw), demanded=demanded)
 
 
 def links(sent: int = 60, cut_received: int = 0) -> dict[str, list[int]]:
@@ -63,7 +70,7 @@ def skewed() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("word", ["installed", "not achieved", "indeterminate", "skipped", "", None])
+@pytest.mark.parametrize("word", ["installed", "not achieved", "indeterminate", "skipped"])
 def test_the_recorded_word_of_a_fault_that_was_carried_out_counts_for_nothing(word: Any) -> None:
     assert achieved(partition() | {"achieved": word}).word == INSTALLED
     leaky = partition() | {"achieved": word}
@@ -165,9 +172,11 @@ def test_a_fault_still_in_force_is_indeterminate() -> None:
     assert achieved(partition() | {"heal_ordered_ns": -1}).word == INDETERMINATE
 
 
-@pytest.mark.parametrize("damage", ["", 7, [], ["x"], {"phase": 1}, [{"phase": "inject", "links": {"a>b": "no"}}]])
-def test_damaged_measurements_prove_nothing(damage: Any) -> None:
-    assert achieved(partition() | {"measured": damage}).word == INDETERMINATE
+@pytest.mark.parametrize("damage", ["", 7, ["x"], {"phase": 1}, [{"phase": "inject", "links": {"a>b": "no"}}]])
+def test_damaged_measurements_are_no_record(damage: Any) -> None:
+    with pytest.raises(BrokenFile, match=r"faults.json: \[0\].measured"):
+        achieved(partition() | {"measured": damage})
+    assert achieved(partition() | {"measured": []}).word == INDETERMINATE
 
 
 def old(**changes: Any) -> dict[str, Any]:
@@ -186,10 +195,10 @@ def old(**changes: Any) -> dict[str, Any]:
 
 def test_records_without_measurements_are_judged_by_their_two_proofs() -> None:
     assert achieved(old()).word == INSTALLED
-    assert achieved(old(inject_proof={"states": {"n1": "running"}})).word == NOT_ACHIEVED
-    assert achieved(old(heal_proof={"states": {"n1": "dead"}})).word == NOT_ACHIEVED
+    assert achieved(old(inject_proof={"verdict": "", "states": {"n1": "running"}})).word == NOT_ACHIEVED
+    assert achieved(old(heal_proof={"verdict": "", "states": {"n1": "dead"}})).word == NOT_ACHIEVED
     assert achieved(old(heal_proof=None)).word == INDETERMINATE
-    assert achieved(old(inject_proof={})).word == INDETERMINATE
+    assert achieved(old(inject_proof={"verdict": ""})).word == INDETERMINATE
 
 
 def test_a_record_that_lost_its_measurements_proves_nothing_where_they_are_demanded() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fault_records import fault_of
+
+from checkers.record.faults import FaultRecord
 from checkers.run_quality.leaders_over_time import Leader, under_faults
 
 SERVERS = ("n1", "n2", "n3")
@@ -11,10 +14,10 @@ SECOND = 1_000_000_000
 LED_BEFORE: Leader = (1 * SECOND, "n1", 1)
 
 
-def fault(*, cut_off: str = "", states: dict[str, str] | None = None) -> dict[str, Any]:
+def fault(*, cut_off: str = "", states: dict[str, str] | None = None, **more: Any) -> FaultRecord:
     """A fault from second 10 to second 20, while n1 leads; the last node is free again at second 21."""
     links = [link for other in SERVERS if other != cut_off for link in ([cut_off, other], [other, cut_off])]
-    return {
+    raw = {
         "leader": "n1",
         "nodes": sorted(states or ()),
         "cut": links if cut_off else [],
@@ -24,9 +27,10 @@ def fault(*, cut_off: str = "", states: dict[str, str] | None = None) -> dict[st
         "healed_ns": 21 * SECOND,
         "ordered": {"held": {"states": states or {}}, "healed": {}},
     }
+    return fault_of(raw | more)
 
 
-def won(struck: dict[str, Any], *led: Leader) -> tuple[int, int]:
+def won(struck: FaultRecord, *led: Leader) -> tuple[int, int]:
     found = under_faults([struck], [LED_BEFORE, *led], SERVERS)
     return found.calling, found.won
 
@@ -52,7 +56,7 @@ def test_an_election_after_the_order_to_heal_was_not_won_under_the_fault() -> No
 
 
 def test_under_a_fault_that_is_never_healed_an_election_counts_up_to_the_end() -> None:
-    endless = fault(cut_off="n1") | {"heal_ordered_ns": -1, "healed_ns": -1}
+    endless = fault(cut_off="n1", heal_ordered_ns=-1, healed_ns=-1)
     assert won(endless, (99 * SECOND, "n2", 2)) == (1, 1)
 
 
@@ -70,7 +74,7 @@ def test_an_election_that_came_too_late_says_how_long_it_took_and_how_long_the_f
 
 def test_a_fault_that_is_shorter_than_an_election_needs_demands_none() -> None:
     """A schedule that restarts the leader in 0.4 s is no weak test for want of an election."""
-    restart = fault(states={"n1": "dead"}) | {"heal_ordered_ns": 10 * SECOND + 4 * SECOND // 10}
+    restart = fault(states={"n1": "dead"}, heal_ordered_ns=10 * SECOND + 4 * SECOND // 10)
     found = under_faults([restart, fault(cut_off="n1")], [LED_BEFORE], SERVERS, long_ns=2 * SECOND)
     assert (found.calling, found.long) == (2, 1)
     assert under_faults([restart], [LED_BEFORE], SERVERS, long_ns=2 * SECOND).long == 0

@@ -9,10 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from fault_records import whole
 
 from checkers.base.demands import Demands
-from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.run_quality.leadership import EPOCH_WENT_BACK, LEADERSHIP, TWO_LEADERS
 
 S = 1_000_000_000
@@ -27,7 +29,11 @@ def report(node: str, epoch: int, at_s: float, role: str = "follower", looks: in
 
 def judged(folder: Path, reports: list[dict[str, Any]] | None, *, elections: bool = True, **outcome: Any) -> Verdict:
     kept = {} if reports is None else {"reports": reports}
-    files = {OUTCOME: {**kept, **outcome}, FAULTS: outcome.pop("faults", []), TEST: {"spec": {"backend": "docker"}}}
+    files = {
+        OUTCOME: {**kept, **outcome},
+        FAULTS: [*map(whole, outcome.pop("faults", []))],
+        TEST: {"spec": {"backend": "docker"}},
+    }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     run = StoredRun(folder, Demands(servers=SERVERS, elections=elections, nodes=True))

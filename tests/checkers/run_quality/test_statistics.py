@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from fault_records import whole
 from histories import Script, by_construction, write_stream
 
 from checkers.base.history import Event, Type
@@ -24,7 +25,7 @@ MS = 1_000_000
 def statistics_of(folder: Path, events: list[Event], faults: list[dict[str, int]] | None = None) -> Verdict:
     seal(write_stream(folder, events))
     if faults is not None:
-        (folder / "faults.json").write_text(json.dumps(faults))
+        (folder / "faults.json").write_text(json.dumps([*map(whole, faults)]))
     return judge_run(StoredRun(folder), [STATISTICS])["statistics"]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fault_records import fault_of
 from test_vacuity import figure, judged, run
 from toy_quorum import Quorum
 
@@ -124,10 +125,12 @@ def test_nothing_can_be_answered_while_a_fault_strikes_the_only_server(
 def test_a_server_that_some_client_reaches_is_not_struck() -> None:
     demands = Demands(servers=("n1",), client_nodes=("c1", "c2"))
     one, both = [["c1", "n1"]], [["c1", "n1"], ["n1", "c2"]]
-    assert not minimums.strikes_the_only_server({"nodes": [], "cut": one}, demands)
-    assert minimums.strikes_the_only_server({"nodes": [], "cut": both}, demands)
-    assert minimums.strikes_the_only_server({"nodes": ["n1"], "cut": []}, demands)
-    assert not minimums.strikes_the_only_server({"nodes": ["n1"], "cut": []}, replace(demands, servers=("n1", "n2")))
+    assert not minimums.strikes_the_only_server(fault_of({"nodes": [], "cut": one}), demands)
+    assert minimums.strikes_the_only_server(fault_of({"nodes": [], "cut": both}), demands)
+    assert minimums.strikes_the_only_server(fault_of({"nodes": ["n1"], "cut": []}), demands)
+    assert not minimums.strikes_the_only_server(
+        fault_of({"nodes": ["n1"], "cut": []}), replace(demands, servers=("n1", "n2"))
+    )
 
 
 def test_a_kind_of_fault_that_can_never_reach_the_system_was_not_tested(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from recorded_runs import unpacked
 from checkers.base import ledger
 from checkers.base.history import NEMESIS, MalformedHistory, Type
 from checkers.record.files import BrokenFile
+from checkers.record.reading import Record
 from checkers.run_quality.cross_checks.held_windows import silent_processes
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
@@ -228,8 +229,7 @@ def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], na
 
 def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
     run = shutil.copytree(runs["kraft-kill"], tmp_path / "run")
-    records = json.loads((run / "faults.json").read_text())
-    held = next(held for record in records for held in silent_processes(record))
+    held = next(held for record in Record(run).faults for held in silent_processes(record))
 
     def answered_by_the_dead(rows: list[Row]) -> None:
         invoked: dict[int, Row] = {}

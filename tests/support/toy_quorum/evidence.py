@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fault_records import whole
 
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.demands import Demands
@@ -82,7 +83,7 @@ class Evidence:
         for node, rows in self.traces.items():
             pq.write_table(pa.Table.from_pylist(rows, TRACE), files.trace / f"{node}.parquet")
         pq.write_table(pa.Table.from_pylist(self.copies, COPIES), files.copies_table)
-        faults = [fault if "measured" in fault else measured(fault, servers) for fault in self.faults]
+        faults = [whole(fault if "measured" in fault else measured(fault, servers)) for fault in self.faults]
         for name, data in ((FAULTS, faults), (OUTCOME, self.outcome), (TEST, self.test)):
             (folder / name).write_text(json.dumps(data))
         return files

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fault_records import fault_of
 
 from checkers.base.demands import Demands
+from checkers.record.faults import FaultRecord
 from checkers.run_quality.criteria import minimums
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
@@ -28,8 +30,8 @@ def apart(*sides: str) -> list[list[str]]:
     return [[a, b] for one in groups for other in groups if one is not other for a in one for b in other]
 
 
-def fault(cut: list[list[str]] | None = None, nodes: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"injected_ns": 0, "cut": cut or [], "nodes": list(nodes)}
+def fault(cut: list[list[str]] | None = None, nodes: tuple[str, ...] = ()) -> FaultRecord:
+    return fault_of({"injected_ns": 0, "cut": cut or [], "nodes": list(nodes)})
 
 
 @pytest.mark.parametrize(
@@ -97,5 +99,5 @@ def test_what_is_left_of_the_main_phase_is_without_faults_and_their_aftermath() 
         {"injected_ns": -1, "healed_ns": -1, "apply_ms": -1.0},
         {"injected_ns": 20 * SECOND, "healed_ns": -1, "apply_ms": 0.0},
     ]
-    assert minimums.calm((0, 30 * SECOND), faults) == [(0, SECOND), (8 * SECOND, 20 * SECOND)]
+    assert minimums.calm((0, 30 * SECOND), [*map(fault_of, faults)]) == [(0, SECOND), (8 * SECOND, 20 * SECOND)]
     assert minimums.calm((0, 30 * SECOND), []) == [(0, 30 * SECOND)]

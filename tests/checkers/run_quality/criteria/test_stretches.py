@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fault_records import fault_of
 
+from checkers.record.faults import FaultRecord
 from checkers.run_quality.criteria.stretches import INVOKED_LEAST, Stretch, silent, stretches
 
 SECOND = 1_000_000_000
@@ -13,16 +15,16 @@ MAIN = (0, 60 * SECOND)
 RECOVERY_LIMIT_S = 30.0
 
 
-def fault(begin_s: int, healed_s: int, **more: Any) -> dict[str, Any]:
+def fault(begin_s: int, healed_s: int, **more: Any) -> FaultRecord:
     healed_ns = healed_s * SECOND if healed_s >= 0 else -1
-    return {"injected_ns": begin_s * SECOND, "apply_ms": 0.0, "healed_ns": healed_ns} | more
+    return fault_of({"injected_ns": begin_s * SECOND, "apply_ms": 0.0, "healed_ns": healed_ns} | more)
 
 
 def spans_s(of_run: list[Stretch]) -> list[tuple[float, float]]:
     return [(s.begin_ns / SECOND, s.end_ns / SECOND) for s in of_run if not s.grace]
 
 
-def silent_s(faults: list[dict[str, Any]], ok_at_s: tuple[float, ...], invoked: int = INVOKED_LEAST) -> list[float]:
+def silent_s(faults: list[FaultRecord], ok_at_s: tuple[float, ...], invoked: int = INVOKED_LEAST) -> list[float]:
     """When the stretches begin that should have an answer and have none.  invoked: in each of them."""
     of_run = stretches(MAIN, faults, op_timeout_s=2.0)
     ok = [sum(s.begin_ns <= at * SECOND < s.end_ns for at in ok_at_s) for s in of_run]
