@@ -126,7 +126,7 @@ def broken_bonds(root: Path) -> list[str]:
     try:
         if bound_files(root) is None:
             return [f"there is no {MANIFEST}: the harness did not come to the end of the run, or the file was removed"]
-        changed = [f"{MANIFEST}: {signer(root).words}"] if signer(root).by is SignedBy.CHANGED else []
+        changed = [f"{MANIFEST} is {signer(root).words}"] if signer(root).by is SignedBy.CHANGED else []
         return changed + [f"{name} {what}" for name, what in broken_files(root).items()]
     except BrokenFile as problem:
         return [str(problem)]

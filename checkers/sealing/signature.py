@@ -80,7 +80,7 @@ class Signer:
             case SignedBy.NOBODY:
                 return "unsigned: nothing shows who made this run, or whether all of it was changed since"
             case SignedBy.CHANGED:
-                return "its signature does not match: the manifest was changed after it was signed"
+                return "signed, but its signature does not match: the manifest was changed after it was signed"
             case SignedBy.KNOWN_KEY if self.name:
                 return f"signed by the known key of {self.name} ({self.key})"
             case SignedBy.UNKNOWN_KEY:

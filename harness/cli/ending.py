@@ -43,7 +43,7 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
     width = width_of(console)
     signer = results.get("signer", {})
     ours = signer.get("by", SignedBy.THIS_MACHINE) == SignedBy.THIS_MACHINE
-    summary = wrapped(str(results.get("summary", verdict)) + ("" if ours else f" ({signer['words']})"), width)
+    summary = wrapped(str(results.get("summary", verdict)) + ("" if ours else f" The run is {signer['words']}."), width)
     console.print(summary, highlight=False, markup=False, style=_COLOUR[verdict])
     if ours and signer:
         console.print(signer["words"], highlight=False, markup=False, style="dim")

@@ -126,16 +126,12 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
     made_by = signer(root)
     if trust or (made_by.trusted and all(is_listed(root, name) for name in names)):
         return
-    why = "its manifest does not list them" if made_by.trusted else made_by.words
+    why = "its manifest does not list them" if made_by.trusted else f"the run is {made_by.words}"
     raise WrongSpec(
         f"this run would execute code from its own folder: {', '.join(names[:_CODE_SHOWN])}"
         f"{f' and {len(names) - _CODE_SHOWN} more' if len(names) > _CODE_SHOWN else ''}; this is refused, because "
-        f"{_of_run(why)}: read this code, then allow it with --trust"
+        f"{why}: read this code, then allow it with --trust"
     )
-
-
-def _of_run(why: str) -> str:
-    return why if why.startswith("its ") else f"the run is {why}"
 
 
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:

@@ -167,7 +167,7 @@ def test_a_manifest_that_was_changed_after_it_was_signed_is_named(run: Path) -> 
     manifest["files"]["test.json"] = entry_of(run / "test.json")
     (run / MANIFEST).write_text(json.dumps(manifest))
     assert broken_bonds(run) == [
-        "manifest.json: its signature does not match: the manifest was changed after it was signed"
+        "manifest.json is signed, but its signature does not match: the manifest was changed after it was signed"
     ]
     seal(run)
     assert (run / "history.arrows").exists() and signer(run).by is SignedBy.CHANGED

@@ -163,7 +163,7 @@ def test_an_answer_put_into_a_sealed_history_is_noticed(sealed: Path) -> None:
         ("outcome.json", lambda o: {k: v for k, v in o.items() if k != "deaths"}, "it lacks deaths"),
         ("outcome.json", lambda o: o | {"phases": o["phases"][:-1]}, "the phases of outcome.json"),
         ("outcome.json", lambda o: {}, "it lacks declares"),
-        ("faults.json", lambda f: [{"card": {"kind": "kill"}, "achieved": "installed"}], "faults of kind kill"),
+        ("faults.json", lambda f: [{"card": {"kind": "kill"}}], "faults.json: [0].card lacks number"),
         ("test.json", lambda t: t | {"spec": t["spec"] | {"keys": 2}}, "test.json is not that of this history"),
         ("test.json", lambda t: {k: v for k, v in t.items() if k != "format"}, "name different formats"),
     ],
