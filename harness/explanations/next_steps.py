@@ -160,13 +160,18 @@ def _with(spec: Spec, **changes: Any) -> Spec:
 
 def _changed(test: Mapping[str, Any], change: Change) -> str:
     """The command that runs a test with a change, "" if the run does not state its spec."""
+    rerun = str(test.get("rerun") or "")
+    if not test.get("spec"):
+        return rerun
+    given = {"seed": test.get("seed", 0), **mapping(test.get("spec"))}
+    if "backend" not in rerun.lower():
+        given.pop("backend", None)  # the run chose one itself, and the next one may, too
     try:
-        spec = change(Spec.from_json(dict(mapping(test.get("spec")))))
+        spec = change(Spec.from_json(given))
     except (WrongSpec, TypeError):
         return ""
-    rerun = str(test.get("rerun") or "")
-    if not test.get("spec") or rerun.startswith("make "):
-        return shorten(spec.rerun(), _LENGTH_MOST) if test.get("spec") else rerun
+    if rerun.startswith("make "):
+        return shorten(spec.rerun(), _LENGTH_MOST)
     return shorten(shlex.join([*_program(rerun).split(), *spec.words()]), _LENGTH_MOST)
 
 

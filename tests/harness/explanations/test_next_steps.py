@@ -92,3 +92,12 @@ def test_a_planted_bug_that_was_missed_asks_for_another_seed() -> None:
     results = {"verdict": "unknown", "checkers": {}, "planted": {"bug": "stale-read", "found": False}}
     (found,) = shortfalls(results, test_of("make test-partition SEED=7 BUG=stale-read", bug="stale-read"), RUN)
     assert "SEED=8" in found.command and "BUG=stale-read" in found.command
+
+
+def test_what_a_run_chose_itself_stays_its_choice() -> None:
+    """test.json holds the backend that was found; the caller named none."""
+    results = unknown(criterion("keys with concurrency", 2, 5))
+    (found,) = shortfalls(results, test_of("make test-partition SEED=7", backend="docker"), RUN)
+    assert found.command == "make test-partition SEED=7 KEYS=5"
+    (found,) = shortfalls(results, test_of("make test-partition SEED=7 BACKEND=docker", backend="docker"), RUN)
+    assert found.command == "make test-partition SEED=7 KEYS=5 BACKEND=docker"

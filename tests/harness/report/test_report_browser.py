@@ -212,7 +212,7 @@ def test_the_violations_of_a_page_are_never_longer_than_8000_pixels(
 def test_a_link_to_a_folded_violation_opens_it(browser: Browser, recorded: list[Path]) -> None:
     page = browser.visit(recorded[0], "#finding-3").page
     until(page, "document.getElementById('finding-3').closest('details').open")
-    assert page.locator("#finding-3 .ballots").is_visible()
+    assert page.locator("#finding-3 .cells").is_visible()
 
 
 def test_the_timeline_is_within_five_stops_of_the_tab_key(browser: Browser, stale: Path) -> None:
