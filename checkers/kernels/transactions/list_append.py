@@ -59,7 +59,8 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
     key_count = base.shape[0] - 1
     touched = np.full(key_count, -1, np.int32)
     known = np.full(key_count, -1, np.int64)  # the row that last read the key in this transaction, or -1
-    own = np.zeros(key_count, np.int32)  # the number of its own appends since then
+    longest = np.full(key_count, -1, np.int64)  # the row that read the longest list of it, or -1
+    own = np.zeros(key_count, np.int32)  # the number of its own appends since the last read
     latest = np.full(key_count, -1, np.int64)  # the row of the last of them
     before = np.full(txns.kind.shape[0], -1, np.int64)  # the append of the same key before a row
     for t in range(txns.status.shape[0]):
@@ -69,17 +70,17 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
             key = txns.key[row]
             if touched[key] != t:
                 touched[key] = t
-                known[key] = latest[key] = -1
+                known[key] = longest[key] = latest[key] = -1
                 own[key] = 0
                 external = True
             else:
                 external = False
             if txns.kind[row] == WRITE:
                 element = base[key] + txns.value[row]
-                if known[key] >= 0 and versions.written.unusable[key] == 0 and versions.position[element] >= 0:
-                    seen = txns.list_first[known[key] + 1] - txns.list_first[known[key]]
+                if longest[key] >= 0 and versions.written.unusable[key] == 0 and versions.position[element] >= 0:
+                    seen = txns.list_first[longest[key] + 1] - txns.list_first[longest[key]]
                     if versions.position[element] < seen:
-                        note(found, FUTURE_READ, t, known[key], row)
+                        note(found, FUTURE_READ, t, longest[key], row)
                 before[row] = latest[key]
                 latest[key] = row
                 own[key] += 1
@@ -90,8 +91,15 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
                 if contradicted >= 0:
                     note(found, INTERNAL, t, row, contradicted)
             known[key] = row
+            if longest[key] < 0 or _size(txns, row) > _size(txns, longest[key]):
+                longest[key] = row
             own[key] = 0
             latest[key] = -1
+
+
+@inner_kernel
+def _size(txns: Transactions, row: int) -> int:
+    return int(txns.list_first[row + 1] - txns.list_first[row])
 
 
 @inner_kernel

@@ -428,6 +428,16 @@ def test_a_second_read_of_a_key_may_not_show_intermediate_data() -> None:
     assert list(verdict.details[VIOLATIONS_BY_KIND]) == ["G1b"]
 
 
+def test_a_read_of_a_later_append_of_ones_own_counts_also_if_a_later_read_lacks_it() -> None:
+    steps = [["r", "k0", [1]], ["r", "k0", []], ["append", "k0", 1]]
+    events = [
+        Event(done, done, 0, Type.OK if done else Type.INVOKE, "txn", payload=json.dumps(steps)) for done in (0, 1)
+    ]
+    assert "read-committed" not in satisfied(transactions(events), "list-append")
+    verdict = judge_transactions(events, "list-append", consistency="read-committed")
+    assert list(verdict.details[VIOLATIONS_BY_KIND]) == ["future-read"]
+
+
 def test_a_list_read_after_an_append_of_ones_own_shows_what_was_visible() -> None:
     """T2 read the append of T1, which had read that of T0; so T0 was visible to T2, which did not see it."""
     steps = [
