@@ -10,17 +10,21 @@ function that returns its Markdown.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from checkers.base.checker import Checker
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+SEARCHES = DOCS / "swarm-ledger.json"
+"""How soon swarms found planted bugs (`bench.swarm_bugs`)."""
 FLOORS = ("harness", "nemesis", "workloads", "simulation", "system_under_test", "checkers")
 _PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -84,12 +88,32 @@ def registered(entries: str) -> Callable[[], str]:
 def bugs() -> str:
     from harness.registry import SUBJECTS, load_subject
 
+    searches = json.loads(SEARCHES.read_text()) if SEARCHES.exists() else {}
     rows = [
-        (f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by), _workloads(bug.workloads))
+        (
+            *(f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by), _workloads(bug.workloads)),
+            _in_swarms(searches.get(bug.name, {})),
+        )
         for name in SUBJECTS
         for bug in load_subject(name).bugs.values()
     ]
-    return table(("planted bug", "subject", "what is wrong", "found by", "shown by", "workload"), rows)
+    head = ("planted bug", "subject", "what is wrong", "found by", "shown by", "workload", "in a swarm")
+    return table(head, rows)
+
+
+def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The medians of all searches: seeds, simulated seconds, and CPU seconds."""
+    found = []
+    for layer, searches in layers.items():
+        if missed := sum(not one["rule"] for one in searches):
+            cpu_s = sum(one["cpu_s"] for one in searches if not one["rule"])
+            found.append(f"`{layer}`: not found by {missed} of {len(searches)} searches ({cpu_s:.0f} CPU s)")
+            continue
+        seeds, simulated_s, cpu_s = (
+            median(one[name] for one in searches) for name in ("seeds", "simulated_s", "cpu_s")
+        )
+        found.append(f"`{layer}`: {seeds:.0f} seed{'' if seeds == 1 else 's'}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s")
+    return "; ".join(found) or "–"
 
 
 def _workloads(names: Iterable[str]) -> str:

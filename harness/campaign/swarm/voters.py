@@ -28,7 +28,13 @@ from simulation.loop import SimulatedLoop
 from simulation.machine import Machine
 from simulation.network import Network
 from system_under_test.kraft.client.questions import LIST, REGISTER
-from system_under_test.kraft.controller.configs import Alteration, ConfigOperation, Resource, alter_configs
+from system_under_test.kraft.controller.configs import (
+    Alteration,
+    ConfigOperation,
+    Resource,
+    ResourceResult,
+    alter_configs,
+)
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.placement import of_ids
 from system_under_test.kraft.controller.topics import NewTopic, create_topics
@@ -308,7 +314,16 @@ class NodeVoter(Voter):
                     else Alteration(LIST, ConfigOperation.APPEND, f"{value}:0")
                 )
                 wanted = [Resource(TOPIC_RESOURCE, key, (alteration,))]
-                [result] = await quorum.write(lambda image: alter_configs(image, wanted))
+                made: list[int] = []
+
+                def decide(image: Image) -> tuple[list[bytes], list[ResourceResult]]:
+                    records, results = alter_configs(image, wanted)
+                    made.append(len(records))
+                    return records, results
+
+                [result] = await quorum.write(decide)
+                if not made[-1]:  # it changed nothing: it says what a read says
+                    self.watch.answered_read(self, quorum.applied_offset, owed)
                 reply((REFUSED if result.error else OK, None))
         except (NotQueued, TooLarge):
             reply((REFUSED, None))
