@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from checkers.base.demands import Demands
 from checkers.base.json_file import number, read_object, read_objects
 from checkers.record.faults import FaultRecord
+from checkers.record.outcome import Outcome
 from checkers.record.reading import COPIES_INDEX, OUTCOME, TEST, Record
 
 FINAL_COPY = "final"
@@ -80,6 +81,11 @@ class StoredRun:
     def outcome(self) -> dict[str, Any]:
         """outcome.json: facts that only the harness knows; empty if there is none.  It is evidence and not a demand."""
         return read_object(self.root / OUTCOME)
+
+    @cached_property
+    def facts(self) -> Outcome:
+        """outcome.json as typed values; without the file those of a run of which nothing is known."""
+        return self.record.outcome or Outcome()
 
     @cached_property
     def faults(self) -> Sequence[FaultRecord]:

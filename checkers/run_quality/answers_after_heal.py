@@ -9,14 +9,12 @@ Cost: row groups are read from the end of the history, and no further than to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Part
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import StoredRun
 
 NEVER = 1 << 62
@@ -53,16 +51,17 @@ def answered(part: Part) -> frozenset[str]:
 def _last_heal_ns(run: StoredRun) -> int:
     """When the last fault was healed; the begin of the recovery phase if only that phase healed one."""
     healed = [fault.healed_ns for fault in run.faults if fault.carried_out]
-    return max(healed, default=0) if min(healed, default=0) >= 0 else _recovery_ns(run, "start_ns")
+    return max(healed, default=0) if min(healed, default=0) >= 0 else _recovery_ns(run)[0]
 
 
 def _last_end_ns(run: StoredRun, node: str) -> int:
     """When the server's process last ended before recovery was over, 0 if it never did."""
-    over_ns = _recovery_ns(run, "end_ns")
-    ends = [d for d in map(mapping, sequence(run.outcome.get("deaths"))) if d.get("node") == node]
-    return max((t for end in ends if (t := number(end.get("time_ns"), -1)) <= over_ns), default=0)
+    over_ns = _recovery_ns(run)[1]
+    ends = (death.time_ns for death in run.facts.deaths if death.node == node)
+    return max((at_ns for at_ns in ends if at_ns <= over_ns), default=0)
 
 
-def _recovery_ns(run: StoredRun, which: str) -> int:
-    phases: list[Mapping[str, Any]] = [mapping(phase) for phase in sequence(run.outcome.get("phases"))]
-    return next((number(p.get(which), NEVER) for p in phases if p.get("name") == "recovery"), NEVER)
+def _recovery_ns(run: StoredRun) -> tuple[int, int]:
+    """The begin and the end of the recovery phase; NEVER where it did not come to that."""
+    phase = run.facts.phase("recovery")
+    return (phase.start_ns, phase.end_ns) if phase is not None else (NEVER, NEVER)

@@ -41,7 +41,6 @@ from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.demands import Demands
 from checkers.base.history import CREATE, Type
-from checkers.base.json_file import mapping, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import StoredRun, by_number
 from checkers.base.verdict import Validity, Verdict, Witness
@@ -285,8 +284,7 @@ def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
     if not findings:
         return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
-    deaths = [mapping(death) for death in sequence(outcome.get("deaths"))]
-    struck = struck_by(run.faults, deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
+    struck = struck_by(run.faults, run.facts.deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
     count = len(demands.servers)
     size = count // 2 + 1 if demands.elections else count
     spans = whole_majorities(demands.servers, demands.client_nodes, size, struck, main)

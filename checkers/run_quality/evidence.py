@@ -28,7 +28,7 @@ from checkers.base import ledger
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import one_clock
 from checkers.base.history import NEMESIS, MalformedHistory, Type
-from checkers.base.json_file import mapping, sequence
+from checkers.base.json_file import mapping
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
@@ -246,7 +246,7 @@ def _phases(run: StoredRun, kept: Ledger) -> list[str]:
             shown.append([ledger.payload(row), row["time_ns"], -1])
         elif row["f"] == ledger.PHASE and shown:
             shown[-1][2] = row["time_ns"]
-    stated = [[p["name"], p["start_ns"], p["end_ns"]] for p in sequence(run.outcome.get("phases"))]
+    stated = [[phase.name, phase.start_ns, phase.end_ns] for phase in run.facts.phases]
     return [] if shown == stated else ["the phases of outcome.json are not those of the history"]
 
 
@@ -306,7 +306,7 @@ def _set_up(run: StoredRun, kept: Ledger) -> list[str]:
 def _final_reads(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether outcome.json and the history agree on which final reads were ok."""
     shown = {str(key) for _, key in _read_at_the_end(run, kept)}
-    stated = {key for key, why in mapping(run.outcome.get("final_reads")).items() if why == "ok"}
+    stated = {key for key, why in run.facts.final_reads.items() if why == "ok"}
     if shown == stated:
         return []
     return [f"outcome.json calls {len(stated)} final reads ok, the history shows {len(shown)}"]

@@ -18,12 +18,11 @@ have written it, among its last lines.  A server that complains of something els
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from checkers.base.json_file import number
 from checkers.record.faults import FaultRecord
+from checkers.record.outcome import Death
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 
 END_OF_TIME = 1 << 62
@@ -34,14 +33,6 @@ _REFUSAL_NS = 10_000_000_000
 """So long a server with damaged files may take from its start to the end of its refusal."""
 _FAILED_ORDER_NS = 120_000_000_000
 """An order that failed may have taken effect so long before it was taken back: no order takes longer."""
-
-Death = Mapping[str, Any]
-"""An entry of `deaths` in outcome.json: the end of a process, or a complaint, which has no time.
-
-`pid`: the process that ended or complained.  -1: it is not known which one complained.
-`lines_before_end`: of a complaint: how many lines this process still wrote.
-Complaints of runs of older versions, and of the subjects of this repository, have neither.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +79,27 @@ class Excuse:
         A complaint without a process is one of a server's own words for dying, by the pattern of its subject.  So for
         each excused death of a node, one of these is excused.
         """
-        ended = [death for death in deaths if _time_ns(death) >= 0]
-        excused = [death for death in ended if self.covers(str(death.get("node")), _time_ns(death))]
-        unexcused = [death for death in ended if not self.may_cover(str(death.get("node")), _time_ns(death))]
+        ended = [death for death in deaths if death.time_ns >= 0]
+        excused = [death for death in ended if self.covers(death.node, death.time_ns)]
+        unexcused = [death for death in ended if not self.may_cover(death.node, death.time_ns)]
         not_known = [death for death in ended if death not in excused and death not in unexcused]
-        stopped = [end for end in ordered if _in_one(self._refusing, str(end.get("node")), _time_ns(end))]
-        certain = [end for end in stopped if self.covers(str(end.get("node")), _time_ns(end))]
+        stopped = [end for end in ordered if _in_one(self._refusing, end.node, end.time_ns)]
+        certain = [end for end in stopped if self.covers(end.node, end.time_ns)]
         by_right, doubtful = [*excused, *certain], [*not_known, *(end for end in stopped if end not in certain)]
         processes, perhaps = _processes(by_right), _processes(doubtful)
-        left = Counter(str(death.get("node")) for death in by_right)
-        left_perhaps = Counter(str(death.get("node")) for death in doubtful)
+        left = Counter(death.node for death in by_right)
+        left_perhaps = Counter(death.node for death in doubtful)
         nodes = left.keys() | left_perhaps.keys()
-        for complaint in (death for death in deaths if _time_ns(death) < 0):
-            node, pid = str(complaint.get("node")), number(complaint.get("pid"), _NO_PID)
-            if "pid" not in complaint and left[node] > 0:
+        for complaint in (death for death in deaths if death.time_ns < 0):
+            node, pid = complaint.node, complaint.pid
+            if pid is None and left[node] > 0:
                 left[node] -= 1
-            elif "pid" not in complaint and left_perhaps[node] > 0:
+            elif pid is None and left_perhaps[node] > 0:
                 left_perhaps[node] -= 1
                 not_known.append(complaint)
-            elif "pid" in complaint and pid == _NO_PID and node in nodes:
+            elif pid == _NO_PID and node in nodes:
                 not_known.append(complaint)
-            elif pid == _NO_PID or not _among_last_lines(complaint) or (node, pid) not in processes | perhaps:
+            elif pid in (None, _NO_PID) or not _among_last_lines(complaint) or (node, pid) not in processes | perhaps:
                 unexcused.append(complaint)
             elif (node, pid) in perhaps:
                 not_known.append(complaint)
@@ -130,13 +121,9 @@ def _in_one(spans: Sequence[tuple[str, int, int]], node: str, time_ns: int) -> b
     return any(name == node and began <= time_ns <= healed for name, began, healed in spans)
 
 
-def _processes(deaths: Sequence[Death]) -> set[tuple[str, int]]:
-    return {(str(death.get("node")), number(death.get("pid"), _NO_PID)) for death in deaths}
-
-
-def _time_ns(death: Death) -> int:
-    return number(death.get("time_ns"), -1)
+def _processes(deaths: Sequence[Death]) -> set[tuple[str, int | None]]:
+    return {(death.node, death.pid) for death in deaths}
 
 
 def _among_last_lines(complaint: Death) -> bool:
-    return 0 <= number(complaint.get("lines_before_end"), -1) <= LAST_LINES
+    return 0 <= complaint.lines_before_end <= LAST_LINES

@@ -22,16 +22,16 @@ workload without final reads, such as locks, must show one answer of any server 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import error_ns
-from checkers.base.json_file import mapping, number, real, sequence
 from checkers.base.run_evidence import conclude, gaps, read_trace
-from checkers.base.stored_run import StoredRun, by_number, node_files, was_ordered
+from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.witness_rows import Row, rows_of
+from checkers.record.faults import Proof
+from checkers.record.outcome import Death, Recovery
 from checkers.run_quality import out_of_memory
 from checkers.run_quality.answers_after_heal import ANY_SERVER, answered, part_for
 from checkers.run_quality.excused_deaths import Excuse
@@ -68,12 +68,12 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     unordered = _unordered(run)
     found = excuse.sort(unordered, _ordered(run))
     deaths = [death for death in found.unexcused if not may_be_out_of_memory(death)]
-    starved = {str(death.get("node")) for death in found.unexcused if may_be_out_of_memory(death)}
-    names = dict.fromkeys([str(death.get("node") or "a node") for death in deaths] + [r["node"] for r in fatal])
+    starved = {death.node for death in found.unexcused if may_be_out_of_memory(death)}
+    names = dict.fromkeys([death.node or "a node" for death in deaths] + [r["node"] for r in fatal])
     witnesses = [
         _died(
             node,
-            [death for death in deaths if str(death.get("node") or "a node") == node],
+            [death for death in deaths if (death.node or "a node") == node],
             [r for r in fatal if r["node"] == node],
         )
         for node in sorted(names, key=by_number)
@@ -85,22 +85,22 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     unknown += [_not_known(death) for death in found.not_known]
     unknown += [out_of_memory.in_words(node) for node in sorted(starved, key=by_number)]
     doubtful = {r["node"] for rows in findings for r in rows if not excuse.covers(r["node"], r["time_ns"])}
-    doubtful -= {r["node"] for r in fatal} | {death.get("node") for death in found.not_known}
+    doubtful -= {r["node"] for r in fatal} | {death.node for death in found.not_known}
     unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
     if run.demands.traces:
         unknown += gaps(run, "traces")
     looked_at = {
         "nodes": len(run.servers),
-        "processes that ended": len(facts.get("deaths") or []),
+        "processes that ended": len(run.facts.deaths),
         "of them unexpected": len(deaths),
         "excused by a fault": len(unordered) - len(found.unexcused) - len(found.not_known),
     }
     return conclude(witnesses, looked_at, unknown)
 
 
-def _not_known(death: Mapping[str, Any]) -> str:
-    node, reason = death.get("node"), death.get("reason")
-    if number(death.get("time_ns"), -1) >= 0:
+def _not_known(death: Death) -> str:
+    node, reason = death.node, death.reason
+    if death.time_ns >= 0:
         return f"{node} ended ({reason}); a fault that was ordered excuses that, and it is not proven to have held"
     return f"{node} complained, and it is not known whether that belongs to an excused death: {reason}"
 
@@ -109,30 +109,30 @@ def _excuse(run: StoredRun) -> Excuse:
     return Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.test, node))
 
 
-def _unordered(run: StoredRun) -> list[Mapping[str, Any]]:
-    return [death for death in run.outcome.get("deaths") or [] if not was_ordered(death)]
+def _unordered(run: StoredRun) -> list[Death]:
+    return [death for death in run.facts.deaths if not death.ordered]
 
 
-def _ordered(run: StoredRun) -> list[Mapping[str, Any]]:
-    return [death for death in run.outcome.get("deaths") or [] if was_ordered(death)]
+def _ordered(run: StoredRun) -> list[Death]:
+    return [death for death in run.facts.deaths if death.ordered]
 
 
-def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) -> Witness:
+def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
     """deaths: unexpected deaths of this node, and complaints in its own log, both as in outcome.json."""
     reasons = [str(r["detail"]) for r in fatal if r["detail"]]
-    seen = [str(d.get("reason") or f"status {d.get('status', 'unknown')}") for d in deaths]
+    seen = [death.reason or f"status {death.status}" for death in deaths]
     found = list(dict.fromkeys(reasons + seen)) or ["no reason is known"]
     more = f"; and {len(found) - _REASONS_MAX} more" if len(found) > _REASONS_MAX else ""
     reason = "; ".join(found[:_REASONS_MAX]) + more
-    excerpt = "\n".join(dict.fromkeys(str(d["excerpt"]) for d in deaths if d.get("excerpt")))
-    ended = bool(fatal) or any(number(d.get("time_ns"), -1) >= 0 for d in deaths)
+    excerpt = "\n".join(dict.fromkeys(death.excerpt for death in deaths if death.excerpt))
+    ended = bool(fatal) or any(death.time_ns >= 0 for death in deaths)
     if ended:
         why = [f"The harness had not ordered {node} to stop.", f"Its log or its exit status shows: {reason}."]
     else:
         why = [f"A line of its log matches a pattern of complaints: {reason}."]
     if excerpt:
         why.append(f"Its log: {excerpt}")
-    times = [d["time_ns"] for d in deaths if d.get("time_ns", -1) >= 0] + [r["time_ns"] for r in fatal]
+    times = [death.time_ns for death in deaths if death.time_ns >= 0] + [r["time_ns"] for r in fatal]
     return Witness(
         kind="node died",
         summary=f"{node} {'died unexpectedly' if ended else 'complained in its log'}: {reason}{_last_line(deaths)}",
@@ -144,15 +144,15 @@ def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) 
             "why": why,
             "expected": "a process that runs until it is ordered to stop" if ended else "a log without complaints",
             "time_ns": min(times, default=-1),
-            "status": next((d["status"] for d in deaths if d.get("status")), None),
+            "status": next((death.status for death in deaths if death.status), None),
             "excerpt": excerpt,
         },
     )
 
 
-def _last_line(deaths: Sequence[Mapping[str, Any]]) -> str:
+def _last_line(deaths: Sequence[Death]) -> str:
     """The last line that a process printed before it ended by itself; "" for a complaint, which is a line itself."""
-    printed = [str(d["excerpt"]) for d in deaths if d.get("excerpt") and number(d.get("time_ns"), -1) >= 0]
+    printed = [death.excerpt for death in deaths if death.excerpt and death.time_ns >= 0]
     line = printed[0].strip().rpartition("\n")[2] if printed else ""
     return f"; its output ends: {line[-_LAST_LINE_CHARACTERS:]}" if line else ""
 
@@ -167,7 +167,7 @@ def _must_answer(run: StoredRun) -> bool:
     """Whether only an answer in the main phase can show that the system serves again.
 
     Older runs, and histories without a spec, do not know how many clients there were."""
-    recovered = mapping(run.outcome.get("recovery")).get("recovered") is True
+    recovered = run.facts.recovery is not None and run.facts.recovery.recovered is True
     injected = any(fault.carried_out for fault in run.faults)
     return recovered and injected and bool(run.demands.concurrency) and not run.demands.final_reads
 
@@ -178,43 +178,42 @@ def _judge_answers(part: Part, budget: Budget) -> frozenset[str]:
 
 def _without_evidence(run: StoredRun) -> list[str]:
     """The live servers of which recovery saw only that the process runs.  Older runs do not record this."""
-    recovery = mapping(run.outcome.get("recovery"))
-    return [str(node) for node in sequence(recovery.get("without_evidence"))] if recovery.get("recovered") else []
+    recovery = run.facts.recovery
+    return list(recovery.without_evidence) if recovery is not None and recovery.recovered else []
 
 
 def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
     """What was looked at, and at which servers."""
     at: dict[str, list[str]] = {}
-    looked_at = mapping(mapping(run.outcome.get("recovery")).get("looked_at"))
+    looked_at = run.facts.recovery.looked_at if run.facts.recovery is not None else {}
     for node in sorted(looked_at, key=by_number):
-        for words in sequence(looked_at[node]):
-            at.setdefault(str(words), []).append(node)
+        for words in looked_at[node]:
+            at.setdefault(words, []).append(node)
     if answering := set(answering) - {ANY_SERVER}:
         at["a client's answer after the last heal"] = sorted(answering, key=by_number)
     return {"evidence": "; ".join(f"{words}: {', '.join(nodes)}" for words, nodes in at.items())} if at else {}
 
 
 def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Verdict:
-    facts = run.outcome
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes that could recover")
-    recovery = mapping(facts.get("recovery"))
+    recovery = run.facts.recovery
     if not needed(run):
         return Verdict(Validity.NOT_APPLICABLE, reason="there was nothing to recover from")
     if clauses := misstated(run):
         return Verdict(Validity.UNKNOWN, reason="; ".join(clauses))
-    if "recovered" not in recovery:
-        why = facts.get("set_up_failure") or "the run ended before recovery was over"
+    if recovery is None or recovery.recovered is None:
+        why = run.facts.set_up_failure or "the run ended before recovery was over"
         return Verdict(Validity.UNKNOWN, reason=f"recovery was not watched: {why}")
     answering = frozenset[str]().union(*findings)
     looked_at = {
         "nodes": len(run.servers),
-        "seconds": recovery.get("seconds", -1),
-        "limit in seconds": recovery.get("limit_s", limit_s(run)),
+        "seconds": -1 if recovery.seconds is None else recovery.seconds,
+        "limit in seconds": recovery.limit_s or limit_s(run),
         **_evidence(run, answering),
     }
-    if recovery["recovered"]:
-        if (seconds := recovery.get("seconds")) is None:
+    if recovery.recovered:
+        if (seconds := recovery.seconds) is None:
             return Verdict(Validity.UNKNOWN, looked_at, "recovered, and it is not known after how many seconds")
         if seconds > limit_s(run) + LATE_S:
             reason = f"recovered after {seconds} s, and the limit is {limit_s(run):g} s"
@@ -225,13 +224,13 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
             unknown.append(_NO_ANSWER)
         gone = unreadable(run, limit_s(run))
         return conclude((gone,) if gone else (), looked_at, unknown)
-    if recovery.get("not_known"):
-        reason = f"whether the system recovered is not known: {recovery.get('waiting_for')}"
+    if recovery.not_known:
+        reason = f"whether the system recovered is not known: {recovery.waiting_for}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    proof = recovery.get("proof") or {}
-    ended = _ended_by_themselves(run, proof)
-    if proof.get("verdict") != PROVEN and not ended:
-        wrong = "; ".join(proof.get("wrong") or ()) or str(proof.get("verdict") or "there is no proof")
+    proof = recovery.proof
+    ended = _ended_by_themselves(run, proof) if proof is not None else []
+    if (proof is None or proof.verdict != PROVEN) and not ended:
+        wrong = "there is no proof" if proof is None else "; ".join(proof.wrong) or proof.verdict
         reason = f"not recovered, but the heal was not proven: {wrong}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     if not ended and (starved := _out_of_memory(run) or _starved(recovery)):
@@ -241,34 +240,34 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
 
 def _out_of_memory(run: StoredRun) -> str:
     """Why servers that the kernel killed say nothing about recovery; "" if it killed none."""
-    killed = {str(death.get("node")) for death in _unordered(run) if may_be_out_of_memory(death)}
+    killed = {death.node for death in _unordered(run) if may_be_out_of_memory(death)}
     return "; ".join(out_of_memory.in_words(node) for node in sorted(killed, key=by_number))
 
 
-def _starved(recovery: Mapping[str, Any]) -> str:
+def _starved(recovery: Recovery) -> str:
     """Why a limit that ran out says nothing about the system; "" if its nodes ran, or if the limit did not run out.
 
     Older runs do not record how many beats the agents of the nodes sent."""
-    beats = {str(node): real(share, 1.0) for node, share in mapping(recovery.get("beats_sent")).items()}
+    beats = recovery.beats_sent
     starved = [node for node, share in beats.items() if share < BEATS_LEAST]
-    if not starved or real(recovery.get("seconds"), 0.0) < real(recovery.get("limit_s"), 0.0):
+    if not starved or (recovery.seconds or 0.0) < recovery.limit_s:
         return ""
     shares = ", ".join(f"{node} {beats[node]:.0%}" for node in sorted(starved, key=by_number))
     return (
-        f"not recovered within {recovery.get('limit_s')} s, but nodes hardly got any processor time (share of their "
+        f"not recovered within {recovery.limit_s} s, but nodes hardly got any processor time (share of their "
         f"beacons that they sent: {shares}): use a machine with less load, or a greater --recovery-limit"
     )
 
 
-def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:
+def _ended_by_themselves(run: StoredRun, proof: Proof) -> list[str]:
     """The servers that ended again after the heal had started them, if nothing else keeps the heal from being proven.
 
     No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
     unexcused = _excuse(run).sort(_unordered(run), _ordered(run)).unexcused
-    died = {str(death.get("node")) for death in unexcused if not may_be_out_of_memory(death)}
-    dead = [node for node, state in mapping(proof.get("states")).items() if state == "dead" and node in died]
+    died = {death.node for death in unexcused if not may_be_out_of_memory(death)}
+    dead = [node for node, state in proof.states.items() if state == "dead" and node in died]
     explained = {f"{node} ordered running: it is dead" for node in dead}
-    return sorted(dead, key=by_number) if explained == set(map(str, sequence(proof.get("wrong")))) else []
+    return sorted(dead, key=by_number) if explained == set(proof.wrong) else []
 
 
 _NO_ANSWER = (
@@ -285,10 +284,10 @@ def _nothing_shows(nodes: Sequence[str]) -> str:
     )
 
 
-def _not_recovered(run: StoredRun, recovery: Mapping[str, Any], ended: Sequence[str]) -> Witness:
+def _not_recovered(run: StoredRun, recovery: Recovery, ended: Sequence[str]) -> Witness:
     """ended: servers that ended by themselves after they had been started again."""
-    waiting_for = recovery.get("waiting_for") or "the system to catch up"
-    seconds, limit_s = recovery.get("seconds"), recovery.get("limit_s")
+    waiting_for = recovery.waiting_for or "the system to catch up"
+    seconds, limit_s = recovery.seconds, recovery.limit_s
     return Witness(
         kind="not recovered",
         summary=f"{seconds} s after every fault was healed the system had not recovered; waited for: {waiting_for}",

@@ -118,7 +118,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         else:
             doubts.append(f"{one.words()}; and {other.words()}: one of these reports stood for a single look")
     for before, after in went_back(reports):
-        if _started_between(outcome, before, after):
+        if _started_between(run, before, after):
             words = "after its server was started again: let `status` return None until the node knows its epoch"
             doubts.append(f"the epoch of {after.node} went back from {before.epoch} to {after.epoch} {words}")
         elif before.stood and after.stood:
@@ -164,10 +164,9 @@ def _back(before: Report, after: Report) -> Witness:
     )
 
 
-def _started_between(outcome: Mapping[str, Any], before: Report, after: Report) -> bool:
+def _started_between(run: StoredRun, before: Report, after: Report) -> bool:
     """Whether the server of the node ended since the report before, or may have."""
-    deaths = map(mapping, sequence(outcome.get("deaths")))
-    ends = [number(death.get("time_ns"), -1) for death in deaths if death.get("node") == after.node]
+    ends = (death.time_ns for death in run.facts.deaths if death.node == after.node)
     return any(before.time_ns <= end <= after.time_ns for end in ends)
 
 

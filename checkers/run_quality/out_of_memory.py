@@ -7,18 +7,15 @@ prove that this server was struck: the cause of its end is then not known.  Runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from checkers.base.json_file import number
+from checkers.record.outcome import Death
 
 _BY_SIGKILL = (-9, 128 + 9)
 """The second is the exit status of a shell whose program was killed."""
 
 
-def may_be_out_of_memory(death: Mapping[str, Any]) -> bool:
-    """death: an entry of `deaths` in outcome.json that the harness did not order."""
-    return number(death.get("status"), 0) in _BY_SIGKILL and number(death.get("oom_kills"), 0) > 0
+def may_be_out_of_memory(death: Death) -> bool:
+    """death: one that the harness did not order."""
+    return death.status in _BY_SIGKILL and death.oom_kills > 0
 
 
 def in_words(node: str) -> str:

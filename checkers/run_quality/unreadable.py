@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Witness
 
@@ -25,10 +24,9 @@ _OF_THE_HARNESS = ("not sent", "not invoked", "agent", "client-overran", "timeou
 
 def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
     """The violation if no key can be read any more.  limit_s: for so long at least the reads must have been tried."""
-    errors = {str(key): str(error) for key, error in mapping(run.outcome.get("final_reads")).items()}
-    phases = {phase["name"]: phase for phase in run.outcome.get("phases") or ()}
-    reading = mapping(phases.get("final reads"))
-    begin_ns, end_ns = number(reading.get("start_ns"), -1), number(reading.get("end_ns"), -1)
+    errors = run.facts.final_reads
+    reading = run.facts.phase("final reads")
+    begin_ns, end_ns = (reading.start_ns, reading.end_ns) if reading is not None else (-1, -1)
     if not errors or begin_ns < 0 or end_ns - begin_ns < limit_s * 1e9 or _excused(run):
         return None
     if any(error == "ok" or error.startswith(_OF_THE_HARNESS) or ": " not in error for error in errors.values()):
@@ -54,9 +52,10 @@ def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
 
 
 def _excused(run: StoredRun) -> bool:
-    proof = mapping(mapping(run.outcome.get("recovery")).get("proof"))
+    recovery = run.facts.recovery
+    proven = recovery is not None and recovery.proof is not None and recovery.proof.verdict == PROVEN
     beyond = any(fault.over_budget for fault in run.faults)
-    return proof.get("verdict") != PROVEN or bool(run.damaged_from) or beyond
+    return not proven or bool(run.damaged_from) or beyond
 
 
 def _read_before(run: StoredRun, before_ns: int) -> set[str]:

@@ -39,11 +39,10 @@ from checkers.sealing.history_rows import parts_of_history
 def _split(run: StoredRun) -> list[Part]:
     if not run.history.exists():
         return []
-    facts = run.outcome
-    final = [p["start_ns"] for p in facts.get("phases") or () if p["name"] == "final reads"]
+    final = run.facts.phase("final reads")
     params = {
         "windows": windows(run.faults),
-        "final_ns": final[0] if final else END_OF_TIME,
+        "final_ns": final.start_ns if final is not None else END_OF_TIME,
         "main": main_phase(run),
         "calm": calm_spans(run),
         "stretches": [(s.begin_ns, s.end_ns, s.early_ns) for s in stretches_of(run)],

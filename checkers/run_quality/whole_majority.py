@@ -19,14 +19,13 @@ Records of faults are those of faults.json (`checkers.record.faults`).  All time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
 
-from checkers.base.json_file import number
-from checkers.base.stored_run import was_ordered
 from checkers.record.faults import FaultRecord, Link
+from checkers.record.outcome import Death
 from checkers.run_quality.faults_installed import SKIPPED
 
 RETURN_S = 10.0
@@ -61,7 +60,7 @@ class Whole:
 
 def struck_by(
     faults: Iterable[FaultRecord],
-    deaths: Iterable[Mapping[str, Any]],
+    deaths: Iterable[Death],
     main_begin_ns: int,
     recovery_limit_s: float,
     holds: float = 1.0,
@@ -69,9 +68,8 @@ def struck_by(
     """What the faults, and ends of processes that nobody ordered, took away, and for how long."""
     found = [each for fault in faults for each in _of_fault(fault, main_begin_ns, recovery_limit_s, holds)]
     for death in deaths:
-        at_ns = number(death.get("time_ns"), -1)
-        if at_ns >= 0 and not was_ordered(death):
-            found.append(Struck(at_ns, FOR_EVER_NS, frozenset({str(death.get("node"))})))
+        if death.time_ns >= 0 and not death.ordered:
+            found.append(Struck(death.time_ns, FOR_EVER_NS, frozenset({death.node})))
     return found
 
 

@@ -25,14 +25,14 @@ def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
 def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     """Whether operations were ok, of each function and on each key, at once and at the end."""
     keys = len(figures.keys)
-    final_reads = run.outcome.get("final_reads")
+    final_reads = run.facts.final_reads
     read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
     answered = {
         f: figures.ok_by_function[f] for f, n in figures.invoked_by_function.items() if n >= minimums.INVOKED_LEAST
     }
     silent = "".join(f"; {f} never was" for f, ok in sorted(answered.items()) if not ok)
     silent += "".join(f"; {f} was never invoked" for f in never_invoked(run.demands, figures))
-    unread = sorted(k for k, why in (final_reads or {}).items() if why != "ok")
+    unread = sorted(k for k, why in final_reads.items() if why != "ok")
     return [
         Criterion(
             "ok operations",

@@ -172,5 +172,5 @@ def _faults(count: int) -> str:
 
 
 def _main_end(run: StoredRun) -> int:
-    ends = [p["end_ns"] for p in run.outcome.get("phases") or () if p["name"] == "main" and p["end_ns"] >= 0]
-    return int(ends[0]) if ends else END_OF_TIME
+    main = run.facts.phase("main")
+    return main.end_ns if main is not None and main.end_ns >= 0 else END_OF_TIME

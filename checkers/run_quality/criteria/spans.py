@@ -16,8 +16,8 @@ END_OF_TIME = np.iinfo(np.int64).max
 
 def main_phase(run: StoredRun) -> list[tuple[int, int]]:
     """[from, to) of the main phase in ns since the test began; empty if it did not end."""
-    phases = [p for p in run.outcome.get("phases") or () if p["name"] == "main" and p["end_ns"] >= 0]
-    return [(p["start_ns"], p["end_ns"]) for p in phases[:1]]
+    main = run.facts.phase("main")
+    return [(main.start_ns, main.end_ns)] if main is not None and main.end_ns >= 0 else []
 
 
 def calm_spans(run: StoredRun) -> list[tuple[int, int]]:

@@ -72,7 +72,7 @@ def differences(run: StoredRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{_words(expected) if expected else 'none'}"
             )
         given[thread] += 1
-    whole = not run.outcome.get("stopped") and not run.outcome.get("interrupted")
+    whole = run.facts.stopped is None and not run.facts.interrupted
     due = demands.rate_hz * demands.time_limit_s / demands.concurrency
     idle = sorted(set(range(demands.concurrency)) - given.keys()) if whole and due >= DUE_LEAST else []
     return [wrong[thread] for thread in sorted(wrong)] + [f"thread {thread} invoked nothing" for thread in idle]

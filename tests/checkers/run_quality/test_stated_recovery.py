@@ -45,15 +45,15 @@ def test_what_agrees_is_believed(evidence: Evidence, tmp_path: Path, stated: dic
         ({"seconds": 66.0, "limit_s": 60.0}, "the limit is 60 s"),
         ({"seconds": 90.0}, "the phase of recovery only 70.0 s"),
         ({"recovered": False, "needed": False}, "faults were injected"),
-        ({"recovered": "no"}, "not whether the system recovered"),
-        ({"recovered": 1}, "not whether the system recovered"),
-        ({"needed": "no"}, "not whether recovery was needed"),
-        ({"seconds": "x"}, "no time"),
-        ({"seconds": None}, "no time"),
+        ({"recovered": "no"}, "recovery.recovered: expected bool"),
+        ({"recovered": 1}, "recovery.recovered: expected bool"),
+        ({"needed": "no"}, "recovery.needed: expected bool"),
+        ({"seconds": "x"}, "recovery.seconds: expected float"),
+        ({"seconds": None}, "not known after how many seconds"),
         ({"seconds": float("nan")}, "outcome.json is not JSON"),
         ({"seconds": -1.0}, "no time"),
-        ({"seconds": True}, "no time"),
-        ({"limit_s": "x"}, "no time"),
+        ({"seconds": True}, "recovery.seconds: expected float"),
+        ({"limit_s": "x"}, "recovery.limit_s: expected float"),
     ],
 )
 def test_what_cannot_be_right_is_unknown(
@@ -101,7 +101,7 @@ def test_recovery_looks_at_every_server_of_the_spec(
     assert words in (verdict.reason or "")
 
 
-@pytest.mark.parametrize("proof", [None, {}, {"verdict": "yes"}, "as ordered"])
+@pytest.mark.parametrize("proof", [None, {"verdict": "yes"}])
 def test_a_run_with_a_ledger_holds_the_proof_of_its_last_heal(evidence: Evidence, tmp_path: Path, proof: Any) -> None:
     evidence.demands = replace(evidence.demands, ledger=True)
     verdict = recovery(evidence, tmp_path, proof=proof)
