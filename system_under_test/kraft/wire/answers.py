@@ -6,7 +6,7 @@ Fields a version does not have are left out by `make`; everything that differs b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,10 @@ from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
 from system_under_test.kraft.wire.versions import NO_TIME, make
 
 MESSAGE_MAX_CHARACTERS = 500
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Operations as bits: all that there are, because nothing is refused to anybody (KIP-430)."""
 
 NO_OPERATIONS = -(2**31)
 """The client did not request, or may not see, which operations are authorized."""
@@ -267,14 +271,20 @@ def _controller_for_clients(quorum: QuorumService, brokers: Sequence[Address]) -
     return ids[0]
 
 
-def metadata(types: ModuleType, quorum: QuorumService, image: Image, wanted: Sequence[Any] | None) -> Entity:
-    """wanted: None = every topic."""
+def metadata(types: ModuleType, quorum: QuorumService, image: Image, body: Any) -> Entity:
+    """body: the request; without topics it asks for every topic."""
+    wanted = body.topics
     alive = brokers_of(quorum, image)
     ids = frozenset(broker.id for broker in alive)
     if wanted is None:
         topics = tuple(_topic(types, topic, ids) for topic in image.topics.values())
     else:
         topics = tuple(_wanted_topic(types, image, which, ids) for which in wanted)
+    if getattr(body, "include_topic_authorized_operations", False):
+        topics = tuple(
+            topic if topic.error_code else replace(topic, topic_authorized_operations=TOPIC_OPERATIONS)
+            for topic in topics
+        )
     brokers = tuple(
         make(types.MetadataResponseBroker, node_id=each.id, host=each.host, port=each.port, rack=each.rack)
         for each in alive
@@ -286,7 +296,12 @@ def metadata(types: ModuleType, quorum: QuorumService, image: Image, wanted: Seq
         cluster_id=quorum.cluster_id,
         controller_id=_controller_for_clients(quorum, alive),
         topics=topics,
+        cluster_authorized_operations=_operations_of_cluster(body),
     )
+
+
+def _operations_of_cluster(body: Any) -> int:
+    return CLUSTER_OPERATIONS if getattr(body, "include_cluster_authorized_operations", False) else NO_OPERATIONS
 
 
 BROKERS, CONTROLLERS = 1, 2
@@ -319,6 +334,7 @@ def describe_cluster(types: ModuleType, quorum: QuorumService, image: Image, bod
         error_code=ErrorCode.none if known else ErrorCode.unsupported_endpoint_type,
         error_message=None if known else f"There are no endpoints of type {kind}.",
         endpoint_type=kind,
+        cluster_authorized_operations=_operations_of_cluster(body),
         cluster_id=quorum.cluster_id,
         controller_id=controller,
         brokers=brokers,

@@ -236,7 +236,7 @@ class Api:
         return list_reassignments(types, dict(found), *why)
 
     async def _metadata(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body.topics)
+        return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body)
 
     async def _describe_cluster(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.describe_cluster(types, self._quorum, self._quorum.committed_image(), call.body)

@@ -9,6 +9,7 @@ import socket
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MODULE = "system_under_test.kraft"
 HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.77"
@@ -17,10 +18,13 @@ HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.77"
 
 @dataclass
 class LoopbackCluster:
-    """`start` formats and starts every node; `stop` kills what still runs.  Output goes to <root>/<node>.log."""
+    """`start` formats and starts every node; `stop` kills what still runs.  Output goes to <root>/<node>.log.
+
+    more: goes into every node's configuration."""
 
     root: Path
     count: int
+    more: dict[str, Any] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
@@ -39,6 +43,7 @@ class LoopbackCluster:
                 "trace_dir": str(self.root / name / "trace"),
                 "seed": 1,
                 "bug": None,
+                **self.more,
             }
             (self.root / name).mkdir()
             self._config(name).write_text(json.dumps(config))

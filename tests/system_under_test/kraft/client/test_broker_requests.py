@@ -163,9 +163,11 @@ async def test_clients_see_the_brokers_that_are_not_fenced(wire: Wire) -> None:
         9,
         topics=None,
         allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
+        include_cluster_authorized_operations=True,
+        include_topic_authorized_operations=True,
     )
+    assert metadata.topics[0].topic_authorized_operations.bit_count() == 8
+    assert metadata.cluster_authorized_operations.bit_count() == 7
     assert [(broker.node_id, broker.host) for broker in metadata.brokers] == [(1, "n1"), (3, "n3")]
     assert metadata.topics[0].partitions[0].offline_replicas == (2,)
     for kind, fenced, expected in ((1, False, [1, 3]), (1, True, [1, 2, 3]), (2, False, [1])):

@@ -1,0 +1,422 @@
+"""What Kafka's own clients and their own tests find of the bundled KRaft: makes docs/kafka-compatibility.md.
+
+    python -m bench.kafka_compatibility            run all, write the page
+    python -m bench.kafka_compatibility --only kafka-python,aiokafka
+
+Three nodes, each broker and controller, run on loopback.  Against them run:
+
+    librdkafka      its own tests, in C, from the crate rdkafka-sys (built once, some minutes of CPU)
+    kafka-python    its own integration tests of administration, from its source distribution on PyPI
+    aiokafka, kcat  the admin work of their documents
+
+The sources are fetched with cargo and pip and kept under the cache folder.  Nodes keep no data of topics yet.  So tests
+that produce or consume fail, and the page says which.  Exit status: 0 if all admin tests that are listed as such pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkers.base.cache_folder import cache_folder
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "kafka-compatibility.md"
+CRATE = "4.10.0+2.12.1"
+KAFKA_PYTHON, AIOKAFKA = "3.0.12", "0.14.0"
+KAFKA_VERSION = "4.0.0"
+"""As which version of Kafka the nodes are presented to the tests."""
+
+TEST_LIMIT_S = 120
+SUITE_LIMIT_S = 600
+
+ADMIN = (
+    "0063",
+    *(
+        f"0081 {subtest}"
+        for subtest in (
+            "do_test_unclean_destroy",
+            "do_test_CreateTopics",
+            "do_test_DeleteTopics",
+            "do_test_CreatePartitions",
+            "do_test_CreateAcls",
+            "do_test_DescribeAcls",
+            "do_test_DeleteAcls",
+            "do_test_AlterConfigs",
+            "do_test_IncrementalAlterConfigs",
+            "do_test_DescribeConfigs",
+            "do_test_DescribeTopics",
+            "do_test_DescribeCluster",
+            "do_test_UserScramCredentials",
+        )
+    ),
+)
+"""Tests of librdkafka, and their parts, that ask for metadata alone."""
+
+OTHERS = ("0001", "0004", "0009", "0080", "0095", "0110")
+"""Some that produce or consume, or that need no cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """outcome: passed, failed or skipped.  why: one line for people."""
+
+    suite: str
+    test: str
+    outcome: str
+    why: str = ""
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
+    parser.add_argument("--only", default=",".join(SUITES), help="comma-separated: " + ", ".join(SUITES))
+    chosen = parser.parse_args(argv).only.split(",")
+    if unknown := [name for name in chosen if name not in SUITES]:
+        print(f"there is no suite {unknown[0]!r}; there are: {', '.join(SUITES)}", file=sys.stderr)
+        return 3
+    folder = cache_folder() / "outside"
+    folder.mkdir(exist_ok=True)
+    results: list[Result] = []
+    with cluster() as bootstrap:
+        for name in chosen:
+            print(f"{name} …", flush=True)
+            found = list(SUITES[name](folder, bootstrap))
+            results += found
+            print(f"{name}: {sum(each.outcome == 'passed' for each in found)} of {len(found)} passed", flush=True)
+    if set(chosen) == set(SUITES):
+        PAGE.write_text(page(results))
+    for each in results:
+        if each.outcome == "failed":
+            print(f"failed: {each.suite} {each.test} {each.why}")
+    return (
+        1
+        if any(each.outcome == "failed" and each.suite == LIBRDKAFKA and each.test in ADMIN for each in results)
+        else 0
+    )
+
+
+# -- The cluster
+
+
+@contextmanager
+def cluster(nodes: int = 3) -> Iterator[list[str]]:
+    """Nodes on loopback, brokers and controllers in one; their addresses.  They end with the block."""
+    folder = Path(tempfile.mkdtemp(prefix="kafka-compatibility-"))
+    ports = _free_ports(nodes)
+    peers = {f"n{number}": [number, "127.0.0.1", port] for number, port in enumerate(ports, 1)}
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, (number, host, port) in peers.items():
+            home = folder / name
+            config = {
+                "node_id": number,
+                "name": name,
+                "cluster_id": "kafka-compatibility",
+                "listen": f"{host}:{port}",
+                "peers": peers,
+                "data_dir": str(home / "data"),
+                "trace_dir": str(home / "trace"),
+                "seed": 1,
+                "process.roles": "broker,controller",
+            }
+            home.mkdir()
+            (home / "node.json").write_text(json.dumps(config))
+            argv = [sys.executable, "-m", "system_under_test.kraft", "--config", str(home / "node.json")]
+            subprocess.run([*argv, "--format"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            with (home / "output.log").open("wb") as output:
+                running.append(subprocess.Popen(argv, cwd=ROOT, stdout=output, stderr=output))
+        _wait_until(lambda: all(b"is serving" in (folder / name / "output.log").read_bytes() for name in peers))
+        yield [f"127.0.0.1:{port}" for port in ports]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_until(true: Callable[[], bool], limit_s: float = 120.0) -> None:
+    until = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > until:
+            raise TimeoutError("the brokers did not register in time")
+        time.sleep(0.2)
+
+
+def _free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+# -- librdkafka
+
+
+LIBRDKAFKA = "librdkafka"
+
+
+def librdkafka(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+    tests = _built(folder) / "tests"
+    config = folder / "test.conf"
+    config.write_text(f"bootstrap.servers={','.join(bootstrap)}\n")
+    for name in (*ADMIN, *OTHERS):
+        number, _, part = name.partition(" ")
+        environment = {
+            **os.environ,
+            "RDKAFKA_TEST_CONF": str(config),
+            "LD_LIBRARY_PATH": "../src:../src-cpp",
+            "TESTS": number,
+            "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        } | ({"SUBTESTS": part} if part else {})
+        try:
+            done = subprocess.run(
+                ["./test-runner", "-p1"], cwd=tests, env=environment, capture_output=True, timeout=TEST_LIMIT_S
+            )
+            passed, said = done.returncode == 0, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as late:
+            passed, said = False, (late.stdout or b"") + b"\nno end within the limit"
+        yield Result(LIBRDKAFKA, name, "passed" if passed else "failed", "" if passed else _why(said))
+
+
+_FAILED = re.compile(rb"###[^\n]*failed at[^\n]*###\S*\n([^\n]+)")
+
+
+def _why(output: bytes) -> str:
+    """The first failure that the runner of the tests reports, without colours."""
+    found = _FAILED.search(output)
+    line = found[1] if found else output.strip().rpartition(b"\n")[2]
+    return re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace")).strip()
+
+
+def _built(folder: Path) -> Path:
+    """The folder of librdkafka with its tests built."""
+    source = folder / f"librdkafka-{CRATE.partition('+')[2]}"
+    if (source / "tests" / "test-runner").exists():
+        return source
+    fetched = folder / "fetch"
+    (fetched / "src").mkdir(parents=True, exist_ok=True)
+    (fetched / "src" / "lib.rs").write_text("")
+    (fetched / "Cargo.toml").write_text(
+        f'[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nrdkafka-sys = "={CRATE}"\n'
+    )
+    _run(["cargo", "vendor", "--versioned-dirs", "vendor"], fetched)
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(fetched / "vendor" / f"rdkafka-sys-{CRATE}" / "librdkafka", source)
+    (source / "lds-gen.py").chmod(0o755)
+    _run(["bash", "./configure", "--disable-ssl", "--disable-gssapi", "--disable-curl"], source)
+    for part in (["-C", "src"], ["-C", "src-cpp"], ["-C", "tests", "build"]):
+        _run(["nice", "-n", "10", "make", "-j2", *part], source)
+    return source
+
+
+# -- Clients in Python, in an environment of their own
+
+
+def kafka_python(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+    """Its integration tests; what its source distribution lacks is stubbed: the broker runs already."""
+    python = _environment(folder)
+    source = folder / f"kafka_python-{KAFKA_PYTHON}"
+    if not source.exists():
+        requirement = f"kafka-python=={KAFKA_PYTHON}"
+        _run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", requirement], folder)
+        shutil.unpack_archive(folder / f"kafka_python-{KAFKA_PYTHON}.tar.gz", folder)
+    (source / "test" / "__init__.py").write_text("")
+    (source / "test" / "service.py").write_text(_SERVICE)
+    (source / "conftest.py").write_text(_CONFTEST)
+    report = folder / "kafka-python.xml"
+    report.unlink(missing_ok=True)
+    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": KAFKA_VERSION, "KAFKA_ROOT": "/tmp"}
+    argv = [python, "-m", "pytest", "-q", "test/integration/test_admin_integration.py", f"--junitxml={report}"]
+    argv += ["--timeout=30", "--timeout-method=signal", "-p", "no:cacheprovider", "-k", WITHOUT_DATA]
+    with (folder / "kafka-python.log").open("wb") as output:
+        try:
+            subprocess.run(
+                argv, cwd=source, env=os.environ | environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            yield Result("kafka-python", "all", "failed", "no end within the limit")
+            return
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        outcome = "passed" if problem is None else "skipped" if problem.tag == "skipped" else "failed"
+        why = "" if problem is None else (problem.get("message") or "").strip().partition("\n")[0]
+        yield Result("kafka-python", case.get("name", ""), outcome, why)
+
+
+WITHOUT_DATA = "not delete_groups and not delete_records and not group_exists"
+"""The tests that administer groups and records begin by producing some."""
+
+_SERVICE = '''"""A broker that runs already: what the source distribution lacks."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def start(self): ...
+    def stop(self): ...
+    def wait_for(self, *args, **kwargs): ...
+
+
+class SpawnedService(ExternalService): ...
+'''
+
+_CONFTEST = """import py
+
+from test.integration.fixtures import KafkaFixture, ZookeeperFixture
+
+
+def _open(self):
+    self.tmp_dir = py.path.local.mkdtemp()
+    self.start()
+
+
+KafkaFixture.open = _open
+ZookeeperFixture.instance = classmethod(lambda cls, host=None, port=None, external=False: None)
+"""
+
+
+def aiokafka(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+    """The admin client of its documents."""
+    done = subprocess.run(
+        [_environment(folder), "-c", _AIOKAFKA, bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S
+    )
+    for line in done.stdout.splitlines():
+        name, _, why = line.partition("\t")
+        yield Result("aiokafka", name, "failed" if why else "passed", why)
+    if done.returncode:
+        yield Result("aiokafka", "script", "failed", done.stderr.strip().rpartition("\n")[2])
+
+
+_AIOKAFKA = """
+import asyncio, sys
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+async def main():
+    admin = AIOKafkaAdminClient(bootstrap_servers=sys.argv[1])
+    await admin.start()
+    topic = ConfigResource(ConfigResourceType.TOPIC, "of-aiokafka")
+    works = {
+        "create_topics": lambda: admin.create_topics([NewTopic("of-aiokafka", 2, 3)]),
+        "list_topics": lambda: admin.list_topics(),
+        "describe_topics": lambda: admin.describe_topics(["of-aiokafka"]),
+        "describe_cluster": lambda: admin.describe_cluster(),
+        "create_partitions": lambda: admin.create_partitions({"of-aiokafka": NewPartitions(4)}),
+        "describe_configs": lambda: admin.describe_configs([topic]),
+        "alter_configs": lambda: admin.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, "of-aiokafka", configs={"retention.ms": "5"})]
+        ),
+        "delete_topics": lambda: admin.delete_topics(["of-aiokafka"]),
+    }
+    for name, work in works.items():
+        try:
+            answer = await work()
+            errors = [e for e in getattr(answer, "topic_errors", ()) if e[1]]
+            print(name, f"{errors[0]}" if errors else "", sep="\\t")
+        except Exception as problem:
+            print(name, repr(problem), sep="\\t")
+    await admin.close()
+
+asyncio.run(main())
+"""
+
+
+def kcat(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+    if shutil.which("kcat") is None:
+        yield Result("kcat", "-L", "skipped", "kcat is not installed")
+        return
+    done = subprocess.run(["kcat", "-L", "-b", bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S)
+    passed = done.returncode == 0 and f"{len(bootstrap)} brokers" in done.stdout
+    yield Result("kcat", "-L", "passed" if passed else "failed", "" if passed else done.stderr.strip())
+
+
+def _environment(folder: Path) -> str:
+    """A Python with both clients."""
+    home = folder / "clients"
+    python = home / "bin" / "python"
+    if not (home / "complete").exists():
+        _run([sys.executable, "-m", "venv", "--clear", str(home)], folder)
+        wanted = [
+            "pytest",
+            "pytest-timeout",
+            "pytest-mock",
+            "py",
+            f"kafka-python=={KAFKA_PYTHON}",
+            f"aiokafka=={AIOKAFKA}",
+        ]
+        _run([str(python), "-m", "pip", "install", "-q", *wanted], folder)
+        (home / "complete").touch()
+    return str(python)
+
+
+def _run(argv: Sequence[str], folder: Path) -> None:
+    """Raises SystemExit with the last words of a command that fails."""
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(argv)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+SUITES: Mapping[str, Callable[[Path, list[str]], Iterator[Result]]] = {
+    LIBRDKAFKA: librdkafka,
+    "kafka-python": kafka_python,
+    "aiokafka": aiokafka,
+    "kcat": kcat,
+}
+
+
+# -- The page
+
+
+def page(results: Sequence[Result]) -> str:
+    lines = [
+        "# What Kafka's own clients find",
+        "",
+        "`python -m bench.kafka_compatibility` made this page. Three nodes ran on loopback, each broker and controller",
+        f"(`process.roles=broker,controller`), presented as Kafka {KAFKA_VERSION}. Nodes keep no data of topics yet,",
+        "so tests that produce or consume fail; those of kafka-python are not run.",
+        "",
+        "| suite | what it is | passed | failed | skipped |",
+        "|---|---|---|---|---|",
+    ]
+    words = {
+        LIBRDKAFKA: f"its own tests in C, crate rdkafka-sys {CRATE}",
+        "kafka-python": f"its own integration tests of administration, {KAFKA_PYTHON}",
+        "aiokafka": f"the admin client of its documents, {AIOKAFKA}",
+        "kcat": "the listing of its documents, as Debian packages it",
+    }
+    for suite, what in words.items():
+        counts = [sum(r.suite == suite and r.outcome == o for r in results) for o in ("passed", "failed", "skipped")]
+        lines.append(f"| {suite} | {what} | {counts[0]} | {counts[1]} | {counts[2]} |")
+    for outcome, title in (("passed", "Passed"), ("failed", "Failed"), ("skipped", "Skipped")):
+        chosen = [each for each in results if each.outcome == outcome]
+        if chosen:
+            lines += ["", f"## {title}", "", "| suite | test | why |", "|---|---|---|"]
+            lines += [f"| {r.suite} | `{r.test}` | {_cell(r.why)} |" for r in chosen]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(words: str) -> str:
+    """One line of a table; no address and no random name, so that the page is the same each time."""
+    words = re.sub(r"127\.0\.0\.1:\d+", "a broker", words)
+    words = re.sub(r"(rnd)[0-9a-f]{8,}", r"\1…", words)
+    words = words.replace("|", "\\|").replace("<", "&lt;")
+    return words if len(words) <= 140 else words[:139] + "…"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

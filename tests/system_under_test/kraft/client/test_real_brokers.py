@@ -1,0 +1,67 @@
+"""Three real processes, brokers and controllers in one: they register, are fenced when killed, and leave in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+from loopback_cluster import LoopbackCluster
+from waiting import PATIENCE_S
+
+from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
+
+BROKERS = {"heartbeat_interval_s": 0.3, "session_timeout_s": 2.0, "lag_s": 1.0, "probe_interval_s": 0.2}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LoopbackCluster]:
+    made = LoopbackCluster(tmp_path, 3, {"process.roles": "broker,controller", "brokers": BROKERS})
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def until(client: AdminClient, true: Callable[[ClusterMetadata], bool]) -> ClusterMetadata:
+    """The first metadata of which this is true; nodes learn of a change one after another."""
+    while True:
+        try:
+            found = await asyncio.to_thread(client.list_topics, timeout=PATIENCE_S)
+        except KafkaException:
+            found = None  # a node that dies, or that knows of no broker yet
+        if found is not None and true(found):
+            return found
+        await asyncio.sleep(0.1)
+
+
+def leaders(found: ClusterMetadata) -> set[int]:
+    """Of the topic's partitions; none while the node that answered does not know it."""
+    return {each.leader for each in found.topics["orders"].partitions.values()} if "orders" in found.topics else set()
+
+
+def in_sync(found: ClusterMetadata) -> list[set[int]]:
+    return [set(each.isrs) for each in found.topics["orders"].partitions.values()] if "orders" in found.topics else []
+
+
+async def test_brokers_come_die_and_leave(cluster: LoopbackCluster, tmp_path: Path) -> None:
+    client = AdminClient({"bootstrap.servers": ",".join(cluster.addresses.values())})
+    async with asyncio.timeout(2 * PATIENCE_S):
+        await until(client, lambda found: set(found.brokers) == {1, 2, 3})
+        futures = await asyncio.to_thread(client.create_topics, [NewTopic("orders", 3, 3)])
+        await asyncio.to_thread(futures["orders"].result, PATIENCE_S)
+        await until(client, lambda found: leaders(found) == {1, 2, 3})
+
+        await cluster.kill("n3")
+        without = await until(client, lambda found: leaders(found) == {1, 2} and 3 not in found.brokers)
+        assert all(3 not in members for members in in_sync(without))
+
+        await cluster.start_node("n3")
+        await until(client, lambda found: in_sync(found) == [{1, 2, 3}] * 3)
+
+        cluster.processes["n2"].terminate()
+        assert await cluster.processes["n2"].wait() == 0
+        assert (tmp_path / "n2" / "data" / CLEAN_SHUTDOWN).exists(), "it left in order, and the next start knows"
+        await until(client, lambda found: bool(leaders(found)) and 2 not in leaders(found) and 2 not in found.brokers)
