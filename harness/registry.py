@@ -36,6 +36,9 @@ SUBJECTS: Mapping[str, Entry] = {
         "the bundled KRaft quorum with brokers that register, without data",
         "system_under_test.kraft.subject:KraftBrokers",
     ),
+    "kraft-snapshots": Entry(
+        "the same, with snapshots every few seconds", "system_under_test.kraft.subject:KraftWithSnapshots"
+    ),
     "etcd": Entry("etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"),
     "canary": Entry(
         "objects of every kind in the harness' own process: its test of itself",

@@ -67,6 +67,16 @@ CLUSTER = pa.schema(
     ]
 )
 
+SNAPSHOT = pa.struct(
+    [
+        pa.field("end_offset", pa.int64()),  # exclusive
+        pa.field("epoch", pa.int32()),
+        pa.field("records", pa.int64()),
+        pa.field("state_hash", pa.int64()),  # of what the file holds, computed from its bytes
+        pa.field("error", pa.string()),  # why it is no snapshot, null if it is one
+    ]
+)
+
 COPIES = pa.schema(
     [
         # One row per node and copy: facts about the data directory as a whole.
@@ -80,6 +90,10 @@ COPIES = pa.schema(
         pa.field("voted_for", pa.string()),  # the node that got this node's vote in that epoch
         pa.field("trace_seq", pa.int64(), nullable=False),  # last seq of the node's trace when copied, -1 if none
         pa.field("error", pa.string()),  # why the copy is unreadable, null if it is readable
+        # Where the log begins: above 0 behind a snapshot; null in runs of older versions.  LOG may hold entries below
+        # it, if other copies hold them and the prefix hash at the start proves that they stood here.
+        pa.field("log_start", pa.int64()),
+        pa.field("snapshots", pa.list_(SNAPSHOT)),  # its complete snapshots by name; null in runs of older versions
     ]
 )
 
@@ -112,7 +126,7 @@ TRACE_EVENTS = {
     "high-watermark": "offset = new mark, hash = prefix hash there (null if the mark is inside a batch)",
     "applied": "offset = end of the applied batch (exclusive), hash = state hash there",
     "snapshot": "a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, "
-    "peer = the node it was fetched from, null if the node made it itself (the bundled kraft takes none)",
+    "peer = the node it was fetched from, its own name if a start found it, null if the node has just made it",
     "refused": "the node refused a fetched batch because it was damaged: offset = the batch's base offset, "
     "peer = who sent the batch; detail holds the reason",
     "fatal": "the node stops because of an error; detail holds the reason",

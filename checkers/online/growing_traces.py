@@ -193,8 +193,8 @@ def _highest_applied(rows: pa.Table) -> Sequence[int]:
     """The highest mark, the highest applied offset and the mark that allowed it, in this life of the process."""
     begin = int(np.argmax(numbers(rows, "incarnation") == numbers(rows, "incarnation")[-1]))
     offsets = numbers(rows, "offset")[begin:]
-    is_mark = np.array([event == "high-watermark" for event in words(rows, "event")[begin:]], np.bool_)
-    marks, applied = np.flatnonzero(is_mark), np.flatnonzero(~is_mark)
+    marks = np.flatnonzero(state_machine_safety.shows_commitment(rows)[begin:])
+    applied = np.flatnonzero(state_machine_safety.is_applied(rows)[begin:])
     kept = [int(marks[np.argmax(offsets[marks])])] if len(marks) else []
     if len(applied):
         highest = int(applied[np.argmax(offsets[applied])])

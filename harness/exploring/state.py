@@ -19,6 +19,7 @@ from typing import Any
 
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.messages import (
+    BEGINNING,
     Batch,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -30,6 +31,7 @@ from system_under_test.kraft.raft.messages import (
     QuorumState,
     RaftRequest,
     RaftResponse,
+    SnapshotId,
     VoteRequest,
     VoteResponse,
 )
@@ -48,10 +50,12 @@ def namings(voters: int) -> list[Naming]:
 
 
 class ShortLog:
-    """A log of a few batches; a `LogView`.  durable: how many batches a power loss leaves.  Copied before a change."""
+    """A log of a few batches; a `LogView`.  durable: how many batches a power loss leaves.  Copied before a change.
+
+    It is never cut, and has no snapshots."""
 
     __slots__ = ("batches", "durable")
-    start_offset = 0
+    start = BEGINNING
 
     def __init__(self, batches: tuple[Batch, ...] = (), durable: int = 0) -> None:
         self.batches = batches
@@ -74,6 +78,13 @@ class ShortLog:
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
         first = bisect_right(self.batches, offset, key=lambda batch: batch.end_offset)
         return self.batches[first:] if max_size_bytes > 1 else self.batches[first : first + 1]
+
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        return None
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+        return None
 
     def upto(self, end_offset: int) -> tuple[Batch, ...] | None:
         """The batches below an offset; None if no batch ends there."""

@@ -1,4 +1,6 @@
-"""Start a node:  python -m system_under_test.kraft --config FILE   (--format prepares its data directory first)."""
+"""Start a node:    python -m system_under_test.kraft --config FILE   (--format prepares its data directory first)
+Print its files:  python -m system_under_test.kraft dump [--batches] PATH...
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ from system_under_test.kraft.node.config import BadConfig, Config, load
 from system_under_test.kraft.node.formatting import format_directory
 
 CANNOT_START = 1
+USAGE = 3
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["dump"]:
+        return _dump(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m system_under_test.kraft",
-        description="Run one node of the bundled KRaft: voter, controller and metadata-serving broker in one.",
+        description="Run one node of the bundled KRaft: voter, controller and metadata-serving broker in one.  "
+        '"dump PATH..." prints the files of a node instead; see "dump --help".',
         epilog="Exit status: 0 after SIGTERM; 1 if it cannot start or refuses to go on; 70 for an unexpected error.",
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="the node's JSON configuration")
@@ -51,6 +57,33 @@ def _run(config: Config) -> int:
         return asyncio.run(run(config))
     except (CannotStart, OSError) as problem:
         return _cannot_start(problem)
+
+
+def _dump(argv: list[str]) -> int:
+    """0; 1 if something is damaged; 3 if a path is no file of a node."""
+    # Only here: a node that starts needs none of it.
+    from system_under_test.kraft.dump import DAMAGED, lines_of
+
+    parser = argparse.ArgumentParser(
+        prog="python -m system_under_test.kraft dump",
+        description="Print the files of a node: logs, snapshots, indexes, quorum-state.",
+        epilog="Exit status: 0; 1 if a file is damaged; 3 if a path is no file of a node.",
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or a data directory")
+    parser.add_argument("--batches", action="store_true", help="batches alone, without their records")
+    arguments = parser.parse_args(argv)
+    status = 0
+    try:
+        for path in arguments.paths:
+            for line in lines_of(path, records=not arguments.batches):
+                print(line)
+                status = max(status, line.startswith(DAMAGED))
+    except BrokenPipeError:
+        sys.stdout = None  # the reader has seen enough
+    except (OSError, ValueError) as problem:
+        print(f"cannot dump: {problem}", file=sys.stderr)
+        return USAGE
+    return status
 
 
 def _cannot_start(problem: Exception) -> int:

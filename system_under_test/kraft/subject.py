@@ -40,6 +40,13 @@ OUTPUT = "kraft.log"
 SEGMENT_BYTES, CACHED_BYTES = 1 << 15, 1 << 12
 """A run of a minute writes 0.1 to 1 MB.  With the sizes of a real cluster it would never begin a second segment,
 cut one away, recover several, or read a batch from the disk for a voter that lags."""
+SNAPSHOTS_OFTEN = {
+    "metadata.log.max.record.bytes.between.snapshots": 1 << 14,
+    "metadata.log.max.snapshot.interval.ms": 3000,
+    "metadata.max.retention.bytes": 3 << 15,
+    "segment_bytes": 1 << 13,
+}
+"""Logs are cut several times a minute, and the copies before heals still show together all that was ever in a log."""
 _MODULE = "system_under_test.kraft"
 _FORMAT_LIMIT_S = 60.0
 _COMPLAINTS_MAX = 5  # of one node
@@ -121,6 +128,51 @@ _BUGS = (
         "may_resend",
         shown_by=("packets", "pause", "partition"),
     ),
+    _bug(
+        decisions.SNAPSHOT_FORGETS_TAIL,
+        "snapshot-equals-prefix",
+        ("snapshot differs from its prefix",),
+        "snapshot_entries",
+    ),
+    _bug(
+        decisions.SNAPSHOT_OF_UNCOMMITTED,
+        "snapshot-equals-prefix",
+        ("snapshot beyond the high watermark",),
+        "may_snapshot_uncommitted",
+    ),
+    _bug(
+        decisions.SNAPSHOT_ID_INCLUSIVE,
+        "snapshot-equals-prefix",
+        ("snapshot differs from its prefix",),
+        "snapshot_end",
+    ),
+    _bug(
+        decisions.RENAME_BEFORE_FSYNC,
+        "nodes-stay-up",
+        ("node died",),
+        "must_fsync_snapshot",
+        shown_by=("power",),
+    ),
+    _bug(
+        decisions.CLEANS_PAST_SNAPSHOT,
+        "snapshot-equals-prefix",
+        ("log begins behind its snapshot",),
+        "next_log_start",
+    ),
+    _bug(
+        decisions.APPLIES_DELTA_AFTER_SNAPSHOT,
+        "state-machine-safety",
+        ("applied states differ",),
+        "keeps_state_under_snapshot",
+        in_containers=False,
+    ),
+    _bug(
+        decisions.OBSERVER_COUNTS,
+        "high-watermark-majority",
+        ("high watermark without a majority",),
+        "counts_for_commit",
+        in_containers=False,
+    ),
     _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
 )
 
@@ -170,8 +222,23 @@ _BROKER_BUGS = (
     ),
 )
 
+_OF_SNAPSHOTS = frozenset(
+    {
+        decisions.SNAPSHOT_FORGETS_TAIL,
+        decisions.SNAPSHOT_OF_UNCOMMITTED,
+        decisions.SNAPSHOT_ID_INCLUSIVE,
+        decisions.RENAME_BEFORE_FSYNC,
+        decisions.CLEANS_PAST_SNAPSHOT,
+        decisions.APPLIES_DELTA_AFTER_SNAPSHOT,
+    }
+)
+"""Bugs that need snapshots to show."""
+
 
 class Kraft(Subject):
+    """takes_snapshots: every few seconds; otherwise as seldom as Kafka, and so never within a run."""
+
+    takes_snapshots = False
     name = "kraft"
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
     client_module = "system_under_test.kraft.client.client"
@@ -206,6 +273,7 @@ class Kraft(Subject):
             "segment_bytes": SEGMENT_BYTES,
             "cached_bytes": CACHED_BYTES,
             **self.cluster_settings,
+            **(SNAPSHOTS_OFTEN if self.takes_snapshots or bug in _OF_SNAPSHOTS else {}),
         }
         formatted = await asyncio.gather(*(_format(node, peers[node.name][0], common) for node in nodes))
         # Only now every disk has an identity, and only a disk with that identity votes as its node.
@@ -329,6 +397,13 @@ class KraftBrokers(Kraft):
             "features": {"metadata.version": 25, "eligible.leader.replicas.version": 1},
         },
     }
+
+
+class KraftWithSnapshots(Kraft):
+    name = "kraft-snapshots"
+    summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and cut their logs behind them"
+    takes_snapshots = True
+    bugs: Mapping[str, Bug] = {}
 
 
 def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:

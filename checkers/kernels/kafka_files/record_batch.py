@@ -58,6 +58,18 @@ class Batches(NamedTuple):
             self.stop[:count],
         )
 
+    def without_first(self, count: int) -> Batches:
+        """Return all but the first `count` batches."""
+        return Batches(
+            self.base[count:],
+            self.epoch[count:],
+            self.crc[count:],
+            self.records[count:],
+            self.attributes[count:],
+            self.start[count:],
+            self.stop[count:],
+        )
+
 
 def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tuple[Batches, int, int, int]:
     """Read the complete batches of a segment from byte `start` on, at most `limit`.

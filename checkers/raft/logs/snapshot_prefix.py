@@ -5,6 +5,8 @@ KIP-630: a snapshot (end, exclusive; epoch) replaces the log below its end.  So
 - its state is the state that any node reached by applying everything below that end (state machine safety);
 - it ends at or below what is committed: one that a node made itself, at or below that node's own high watermark in the
   same life of its process; one that it fetched, at or below some node's mark;
+- what its file holds, read from a copy of the disk, is that state too: it is neither what the node reports of it nor
+  what the node's own memory held;
 - a log that begins above 0 begins at or below the end of a snapshot that the node has, or entries are missing between
   the two.
 
@@ -52,6 +54,7 @@ class SnapshotFinding:
     snapshots: int = 0
     cut_logs: int = 0
     compared: int = 0
+    files: int = 0
     fetched: tuple[Row, ...] = ()
     mark: int = 0
     unknown: str = ""
@@ -59,12 +62,18 @@ class SnapshotFinding:
 
 def _split(run: StoredRun) -> list[Part]:
     traces, logs = node_files(run.trace), node_files(run.log)
-    copied = [c for c in run.copies if not c["error"]]
+    # A log that begins where no snapshot ends cannot be read any further, and it is the violation that is asked for.
+    copied = [c for c in run.copies if not c["error"] or c.get("log_start")]
     parts = [
         Part((path,), {"node": node, "log": logs.get(node), "copies": [c for c in copied if c["node"] == node]})
         for node, path in traces.items()
     ]
-    return [*parts, Part(tuple(traces.values()), {"node": None})] if parts else []
+    files = [
+        {"table": "snapshots", "node": copy["node"], "copy": copy["copy"], **snapshot}
+        for copy in run.copies
+        for snapshot in copy.get("snapshots") or ()
+    ]
+    return [*parts, Part(tuple(traces.values()), {"node": None, "files": files})] if parts else []
 
 
 def _judge(part: Part, budget: Budget) -> SnapshotFinding:
@@ -102,10 +111,13 @@ def _log_starts(part: Part, ends: np.ndarray, seqs: np.ndarray) -> tuple[list[Wi
     witnesses = []
     cut_logs = 0
     for copy in part.params["copies"]:
-        start = min((group.first for group in log_groups(metadata, copy["copy"])), default=0)
+        start = copy.get("log_start")
+        if start is None:
+            start = min((group.first for group in log_groups(metadata, copy["copy"])), default=0)
         cut_logs += start > 0
         had = seqs <= copy["trace_seq"]
-        newest = int(ends[had].max(initial=0))
+        on_disk = max((each["end_offset"] for each in copy.get("snapshots") or () if not each["error"]), default=0)
+        newest = max(int(ends[had].max(initial=0)), on_disk)
         if start > newest:
             last = seqs[had][ends[had] == newest]
             snapshot = [trace_row(part.paths[0], int(last[0]))] if len(last) else []
@@ -116,9 +128,12 @@ def _log_starts(part: Part, ends: np.ndarray, seqs: np.ndarray) -> tuple[list[Wi
 def _judge_states(part: Part, budget: Budget) -> SnapshotFinding:
     """Compare the state of every snapshot with every state that was applied up to its end."""
     snapshots = [read_trace(path, ("snapshot",)) for path in part.paths]
-    ends = np.unique(np.concatenate([numbers(table, "offset") for table in snapshots]))
+    files = [file for file in part.params["files"] if not file["error"]]
+    broken = [f"copy {f['copy']} of {f['node']}: {f['error']}" for f in part.params["files"] if f["error"]]
+    of_files = np.array([file["end_offset"] for file in files], np.int64)
+    ends = np.unique(np.concatenate([of_files, *(numbers(table, "offset") for table in snapshots)]))
     if len(ends) == 0:
-        return SnapshotFinding()
+        return SnapshotFinding(unknown="; ".join(broken))
     tables = [table.select(["offset", "hash", "seq"]) for table in snapshots]
     sources = [np.full(len(table), number) for number, table in enumerate(tables)]
     for number, path in enumerate(part.paths):
@@ -132,20 +147,39 @@ def _judge_states(part: Part, budget: Budget) -> SnapshotFinding:
     source = np.concatenate(sources)[present(joined, "hash")]
     joined = joined.filter(pa.array(present(joined, "hash")))
     offset, hashes, seq = (numbers(joined, name) for name in ("offset", "hash", "seq"))
+    traced = len(offset)
+    offset = np.concatenate([offset, of_files])
+    hashes = np.concatenate([hashes, np.array([file["state_hash"] for file in files], np.int64)])
 
     def mentioned(i: int) -> Row:
-        return trace_row(part.paths[int(source[i])], int(seq[i]))
+        return files[i - traced] if i >= traced else trace_row(part.paths[int(source[i])], int(seq[i]))
 
     found = [(mentioned(a), mentioned(b)) for a, b in pairs(disagreements(offset, hashes))]
-    witnesses = [_differs(*pair) for pair in found if "snapshot" in (pair[0]["event"], pair[1]["event"])]
+    witnesses = [_differs(*pair) for pair in found if any(map(_is_snapshot, pair))]
     _, states = np.unique(offset, return_counts=True)
-    return SnapshotFinding(tuple(witnesses), compared=int(np.count_nonzero(states > 1)))
+    compared = int(np.count_nonzero(states > 1))
+    return SnapshotFinding(tuple(witnesses), compared=compared, files=len(files), unknown="; ".join(broken))
+
+
+def _is_snapshot(row: Row) -> bool:
+    return "snapshot" in (row.get("event"), row["table"].rstrip("s"))
+
+
+def _says(row: Row) -> str:
+    """What a row shows of a state, as a sentence."""
+    if row["table"] == "snapshots":
+        where = f"{row['end_offset']:020d}-{row['epoch']:010d}.checkpoint of copy {row['copy']}"
+        return f"{row['node']}, {where}: the hash of the state in this file is {hash_words(row['state_hash'])}."
+    state = hash_words(row["hash"])
+    return (
+        f"{row['node']}, {row['event']} ({in_trace(row)}): the hash of its state at offset {row['offset']} is {state}."
+    )
 
 
 def _differs(one: Row, two: Row) -> Witness:
-    snapshot, other = (one, two) if one["event"] == "snapshot" else (two, one)
-    end = snapshot["offset"]
-    reached = "applying everything" if other["event"] == "applied" else "its own snapshot"
+    snapshot, other = sorted((one, two), key=lambda r: (r["table"] != "snapshots", not _is_snapshot(r)))
+    end = snapshot.get("offset", snapshot.get("end_offset"))
+    reached = "its own snapshot" if _is_snapshot(other) else "applying everything"
     return Witness(
         kind="snapshot differs from its prefix",
         summary=f"The snapshot of {snapshot['node']} that ends at offset {end} holds another state than the one that "
@@ -155,11 +189,7 @@ def _differs(one: Row, two: Row) -> Witness:
             "nodes": list(dict.fromkeys((snapshot["node"], other["node"]))),
             "epoch": snapshot["epoch"],
             "offset": end,
-            "why": [
-                f"{r['node']}, {r['event']} ({in_trace(r)}): "
-                f"the hash of its state at offset {end} is {hash_words(r['hash'])}."
-                for r in (snapshot, other)
-            ],
+            "why": [_says(snapshot), _says(other)],
             "expected": "a snapshot is the state after all entries below its end",
         },
     )
@@ -214,6 +244,7 @@ def _combine(run: StoredRun, findings: Sequence[SnapshotFinding]) -> Verdict:
     looked_at = {
         "nodes": len(node_files(run.trace)),
         "snapshots": snapshots,
+        "files of snapshots": sum(f.files for f in findings),
         "ends at which states were compared": sum(f.compared for f in findings),
         "logs that begin above 0": cut_logs,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
-from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+from checkers.raft.model.trace_row import Answer, Blocked, TraceRow, Unexplained, malformed
 from checkers.raft.witness_rows import hash_words
 
 
@@ -56,10 +56,17 @@ def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) ->
 
 
 def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node applies the next committed batch."""
+    """A node applies the next committed batch, or has loaded the state of a snapshot."""
     if row.offset is None or row.hash is None or row.epoch != voter.epoch:
         return malformed(f"it was in epoch {voter.epoch}")
     end = row.offset
+    if voter.must_load:
+        if end != voter.must_load:
+            return malformed(f"it had a snapshot that ends at {voter.must_load}, and loads its state next")
+        if quorum.states.setdefault(end, row.hash) != row.hash:
+            return _states_differ(quorum, end)
+        voter.applied, voter.must_load = end, 0
+        return None
     if end == voter.applied and quorum.states.get(end) == row.hash:
         return None  # the same state, reported again
     if end <= voter.applied or end > voter.mark:
@@ -73,13 +80,66 @@ def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
             "every node applies the same batches, one after another",
         )
     if quorum.states.setdefault(end, row.hash) != row.hash:
-        why = f"the state at offset {end} has hash {hash_words(quorum.states[end])} elsewhere"
-        return Unexplained("applied states differ", why, "the same entries lead to the same state")
+        return _states_differ(quorum, end)
     voter.applied = end
     voter.must_apply = 0 if end >= voter.must_apply else voter.must_apply
     return None
 
 
+def _states_differ(quorum: Quorum, end: int) -> Unexplained:
+    why = f"the state at offset {end} has hash {hash_words(quorum.states[end])} elsewhere"
+    return Unexplained("applied states differ", why, "the same entries lead to the same state")
+
+
 def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Raises NotModelled."""
-    raise NotModelled(f"{voter.name}: it took a snapshot (seq {row.seq}), and the model has none")
+    """A node has a snapshot: it took one, fetched one, or found one when it started."""
+    if row.offset is None or row.hash is None or row.epoch != voter.epoch:
+        return malformed(f"it was in epoch {voter.epoch}")
+    if row.peer is None:
+        answer = _took(voter, row.offset)
+    elif row.peer == voter.name:
+        answer = _found(quorum, voter, row.offset)
+    else:
+        answer = _fetched(quorum, voter, row.peer, row.offset)
+    if answer is None and quorum.states.setdefault(row.offset, row.hash) != row.hash:
+        why = f"the state at offset {row.offset} has hash {hash_words(quorum.states[row.offset])} elsewhere"
+        answer = Unexplained("snapshot differs from its prefix", why, "a snapshot is the state at its end")
+    if answer is None:
+        quorum.snapshots.add((voter.name, row.offset))
+        if row.peer is not None:
+            voter.must_load = row.offset
+        if row.peer not in (None, voter.name):
+            voter.log = quorum.position(voter.epoch, row.offset)
+            voter.flushed = row.offset
+            quorum.note_reach(voter)
+    return answer
+
+
+def _took(voter: ModelVoter, end: int) -> Answer:
+    if end <= voter.applied:
+        return None
+    why = f"it had applied {voter.applied}"
+    return Unexplained("snapshot beyond what was applied", why, "a snapshot holds committed and applied entries only")
+
+
+def _found(quorum: Quorum, voter: ModelVoter, end: int) -> Answer:
+    """The last process may have been killed before it reported this snapshot."""
+    if voter.role != "":
+        return malformed("it finds a snapshot only when it starts")
+    if end > voter.log.end:
+        return Unexplained("log ends below its snapshot", f"its log ended at {voter.log.end}", "a log that goes on")
+    if max(branch.mark for branch in quorum.branches.values()) < end:
+        return Blocked(f"that any leader called offset {end - 1} committed", tuple(quorum.voters))
+    return None
+
+
+def _fetched(quorum: Quorum, voter: ModelVoter, peer: str, end: int) -> Answer:
+    if voter.role != "follower" or voter.leader != peer:
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}, its leader {voter.leader}"
+        return Unexplained("snapshot out of turn", why, "a follower fetches the snapshot of its leader")
+    if end < voter.mark or end < voter.applied:
+        why = f"its high watermark was {voter.mark}"
+        return Unexplained("snapshot below the high watermark", why, "a snapshot that brings a follower further")
+    if (peer, end) not in quorum.snapshots:
+        return Blocked(f"that {peer} had a snapshot that ends at {end}", (peer,))
+    return None

@@ -1,8 +1,8 @@
 """The life of a process: what a restart finds again, and which rows may follow one another.
 
 A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
-append, a truncation.  A start row shows the log and the epoch that were found again.  The model accepts what one hidden
-effect can explain, and a hidden vote counts for every candidate of its epoch.
+append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that were found again.  The model
+accepts what one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
     if row.epoch > voter.epoch + 1 and row.epoch not in quorum.epochs:
         return Blocked(f"that any node entered epoch {row.epoch}", quorum.others(voter))
-    log = _recovered(quorum, voter, row.offset)
+    log = _recovered(quorum, voter, row.offset, row.hash)
     if not isinstance(log, Position):
         return log
     if (wrong := quorum.prefix(log, row.hash)) is not None:
@@ -31,14 +31,18 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         quorum.hidden_votes[row.epoch].add(voter.name)
     voter.incarnation, voter.ended, voter.role, voter.leader = row.incarnation, False, "", None
     voter.epoch, voter.log, voter.flushed = row.epoch, log, log.end
-    voter.mark, voter.applied, voter.must_run, voter.must_apply = -1, 0, False, 0
+    voter.mark, voter.applied, voter.must_run, voter.must_apply, voter.must_load = -1, 0, False, 0, 0
     voter.must_report_state, voter.stored_epoch = voter.reports_state, None
     return None
 
 
-def _recovered(quorum: Quorum, voter: ModelVoter, end: int) -> Position | Answer:
+def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | None) -> Position | Answer:
     """The log that a restart found, or why it cannot be."""
     following = voter.role == "follower" and voter.epoch in quorum.branches
+    if following and (voter.leader, end) in quorum.snapshots:  # it may have fetched that snapshot without reporting it
+        behind = quorum.position(voter.epoch, end)
+        if quorum.prefixes.get(behind) == prefix_hash:
+            return behind
     if end > voter.log.end:
         if voter.role == "leader":
             branch = quorum.branches[voter.epoch]
@@ -48,6 +52,8 @@ def _recovered(quorum: Quorum, voter: ModelVoter, end: int) -> Position | Answer
             if end > quorum.branches[voter.epoch].end:
                 return Blocked(f"that {voter.leader} wrote offset {end - 1}", (str(voter.leader),))
             return quorum.position(voter.epoch, end)
+        if following:
+            return Blocked(f"that {voter.leader} had a snapshot that ends at {end}", (str(voter.leader),))
         return Unexplained(
             "more recovered than written",
             f"its log ended at {voter.log.end}, and a {voter.role or 'starting'} node appends nothing",
@@ -75,7 +81,9 @@ def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
         return malformed(
             f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
         )
-    if voter.role == "" and row.event not in ("role", "flush", "quorum-state", "fatal"):
+    if voter.must_load and row.event not in ("applied", "fatal"):
+        return malformed(f"it had a snapshot that ends at {voter.must_load}, and had not loaded its state")
+    if voter.role == "" and row.event not in ("role", "flush", "quorum-state", "snapshot", "applied", "fatal"):
         return malformed("its process had started, and had not reported a role")
     if voter.must_report_state and row.event not in ("quorum-state", "fatal"):
         return malformed("its process had started, and had not reported what its quorum-state holds")

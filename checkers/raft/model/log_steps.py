@@ -73,3 +73,8 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     voter.flushed = min(voter.flushed, row.offset)
     quorum.note_reach(voter)
     return None
+
+
+def refused(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """A node takes nothing of what another one sent damaged."""
+    return None

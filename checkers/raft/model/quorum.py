@@ -46,6 +46,7 @@ class ModelVoter:
 
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
     must_apply: the offset up to which the following rows apply entries, 0 if none is due.
+    must_load: the end of the snapshot whose state the next row reports as applied, 0 if none is due.
     reports_state: it reports what its quorum-state holds at each start, and before each change that is stored there.
     Nodes of older versions did not report it.  must_report_state: its process has started, and its next row reports
     what quorum-state holds.  stored_epoch: the epoch that it has just stored, in which its next row is a role; or None.
@@ -64,6 +65,7 @@ class ModelVoter:
     applied: int = 0
     must_run: bool = False
     must_apply: int = 0
+    must_load: int = 0
     reports_state: bool = False
     must_report_state: bool = False
     stored_epoch: int | None = None
@@ -76,7 +78,8 @@ class Quorum:
     epochs: those that a node entered.  granted: (epoch, candidate) -> the nodes that voted for it.
     hidden_votes: epoch -> the nodes whose vote a kill may have hidden.  candidacies: (epoch, candidate) -> its log.
     prefixes: position -> its prefix hash; positions: the reverse.  states: offset -> hash of the applied state.
-    batch_starts: end of a batch -> its start.  marks: how many high watermarks were taken.
+    batch_starts: end of a batch -> its start.  snapshots: (node, end) of each that a node has had.  marks: how many
+    high watermarks were taken.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -92,6 +95,7 @@ class Quorum:
         self.positions: dict[int, Position] = {}
         self.states: dict[int, int] = {}
         self.batch_starts: dict[int, int] = {}
+        self.snapshots: set[tuple[str, int]] = set()
 
     def holds(self, epoch: int, log: Position) -> bool:
         """Whether the log of that epoch's leader begins with this log."""

@@ -6,7 +6,7 @@ an epoch, one vote, rising marks.  The model decides whether each row could have
 it, on its own node and on the others.
 
 Every voter's trace is needed, because a missing row could be the cause of any other.  Where one is missing the verdict
-is unknown, and so it is for snapshots, which the model does not have.  A row that waits for a cause is judged only if
+is unknown.  A row that waits for a cause is judged only if
 it was written before its node's last copy was taken: all traces were collected after that.
 
 One part: the replay needs all nodes at once.  Budget: ROWS_MAX rows.
@@ -121,7 +121,10 @@ def _words(stop: Stop) -> str:
             return f"{node} reported in epoch {row.epoch} that everything below offset {row.offset} is committed"
         case "start":
             return f"{node} started in epoch {row.epoch} with a log that ends at offset {row.offset}"
-        case "append" | "flush" | "snapshot":
+        case "snapshot":
+            whose = "" if row.peer in (None, node) else f" of {row.peer}"
+            return f"{node} reported a snapshot{whose} that ends at offset {row.offset} in epoch {row.epoch}"
+        case "append" | "flush":
             article = "an" if row.event == "append" else "a"
             return f"{node} reported {article} {row.event} up to offset {row.offset} in epoch {row.epoch}"
         case "truncate":

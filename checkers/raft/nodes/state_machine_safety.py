@@ -2,7 +2,9 @@
 
 Every node reports the hash of its state at the end of each batch it applied, so two nodes meet at equal offsets.  A
 leader reports it once more when it begins to decide: this is the state that its decisions rest on.  Nothing is applied
-that the same life of the process does not know to be committed, and nothing is applied backwards.
+that the same life of the process does not know to be committed, and nothing is applied backwards.  A snapshot that a
+node fetched, or found when it started, stands for committed entries; whether it rightly does is another checker's
+question.
 
 Cost: n log n in the applied rows of a range of offsets; memory: 40 bytes a row that is looked at, of one node or of one
 range (some millions of rows of all nodes).
@@ -14,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers.base.arrays import Bools
 from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import coded, numbers, present, read_trace, trace_row, with_offset
 from checkers.base.stored_run import StoredRun, node_files
@@ -22,7 +25,7 @@ from checkers.kernels.raft.compared_rows import beyond, disagreements, falls
 from checkers.raft.trace_findings_to_verdict import TraceFinding, beyond_budget, part_per_node, trace_checker
 from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, hash_words, in_trace, pairs, whole
 
-APPLIED_EVENTS = ("high-watermark", "applied")
+APPLIED_EVENTS = ("high-watermark", "applied", "snapshot")
 
 ROW_SIZE_BYTES = 60
 
@@ -119,7 +122,7 @@ def _states_differ(one: Row, two: Row) -> Witness:
 
 def _judge_own(part: Part, budget: Budget) -> TraceFinding:
     path = part.paths[0]
-    rows = read_trace(path, APPLIED_EVENTS, ("offset", "incarnation"))
+    rows = read_trace(path, APPLIED_EVENTS, ("offset", "incarnation", "peer"))
     if excess := beyond_budget(path, len(rows), ROW_SIZE_BYTES, budget):
         return TraceFinding(unknown=excess)
     return TraceFinding(tuple(applied_wrongly(with_offset(rows), fetched_from(path))))
@@ -130,7 +133,9 @@ def applied_wrongly(rows: pa.Table, fetch: Fetch = whole) -> list[Witness]:
 
     rows: its APPLIED_EVENTS with an offset, in seq order.
     """
-    is_mark = coded(rows, "event", {"high-watermark": 1}) == 1
+    is_mark = shows_commitment(rows)
+    kept = pa.array(is_mark | is_applied(rows))
+    rows, is_mark = rows.filter(kept), is_mark[kept.to_numpy(zero_copy_only=False)]
     offset, incarnation = numbers(rows, "offset"), numbers(rows, "incarnation")
     witnesses = []
     for i in beyond(offset, is_mark, incarnation)[:WITNESSES_PER_PART].tolist():
@@ -140,6 +145,18 @@ def applied_wrongly(rows: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     for low, top in pairs(falls(offset[applied], incarnation[applied])):
         witnesses.append(_applied_back(fetch(rows, int(applied[top])), fetch(rows, int(applied[low]))))
     return witnesses
+
+
+def shows_commitment(rows: pa.Table) -> Bools:
+    """Which of the APPLIED_EVENTS show what the node may apply: its marks, and snapshots that it loads."""
+    event = coded(rows, "event", {"high-watermark": 1, "snapshot": 2})
+    shown: Bools = (event == 1) | ((event == 2) & present(rows, "peer"))
+    return shown
+
+
+def is_applied(rows: pa.Table) -> Bools:
+    applied: Bools = coded(rows, "event", {"applied": 1}) == 1
+    return applied
 
 
 def _applied_beyond(applied: Row, mark: list[Row]) -> Witness:

@@ -50,6 +50,7 @@ from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import BUGS, durable_state, must_fsync, must_stop_on
 from system_under_test.kraft.raft.messages import (
+    BEGINNING,
     Batch,
     EpochEnd,
     FetchRequest,
@@ -58,6 +59,7 @@ from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
     ReplicaKey,
+    SnapshotId,
 )
 from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, decode
@@ -381,9 +383,12 @@ def elements(text: str | None) -> tuple[int, ...] | None:
 
 
 class CoreLog:
-    """The log of a core alone, with what a power loss takes.  A `LogView`; the machine's disk decides what fails."""
+    """The log of a core alone, with what a power loss takes.  A `LogView`; the machine's disk decides what fails.
 
-    start_offset = 0
+    It is never cut, and has no snapshots."""
+
+    start = BEGINNING
+    snapshot: SnapshotId | None = None
 
     def __init__(self, machine: Machine) -> None:
         self.state = QuorumState()
@@ -409,6 +414,9 @@ class CoreLog:
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
         first = bisect_right(self.ends, offset)
         return self.batches[first : first + 100]
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+        return None
 
     def prefix(self, offset: int) -> int | None:
         if offset == 0:

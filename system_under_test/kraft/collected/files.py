@@ -4,6 +4,7 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
 `system_under_test/kraft/log`.
 
     <copy>/__cluster_metadata-0/NNN.log      segments of record batches (`log_files.py`)
+    <copy>/__cluster_metadata-0/NNN-EEE.checkpoint   snapshots (`snapshot_files.py`)
     <copy>/meta.properties                   key=value lines; node.id names the node whose directory it is
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
@@ -25,7 +26,8 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG
 from system_under_test.kraft.collected.cluster_files import read_cluster, write_cluster
-from system_under_test.kraft.collected.log_files import LogFile, read_log
+from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log
+from system_under_test.kraft.collected.snapshot_files import read_snapshots
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
 from system_under_test.subject import Collected, StartedOn
 
@@ -63,6 +65,7 @@ def write_tables(
         written[path.stem] = _write_trace(path, tables / "trace", started_on(path.stem), promised)
         say(f"read the trace of {path.stem}")
     rows = []
+    beginnings = _beginnings(copies)
     for node in sorted({c.node for c in copies}):
         own = sorted((c for c in copies if c.node == node), key=lambda c: c.copy)
         with (
@@ -71,12 +74,61 @@ def write_tables(
         ):
             for copy in own:
                 log = read_log(copy.folder / LOG_FOLDER)
-                write_log(writer, copy.copy, node, log)
+                write_log(writer, copy.copy, node, beginnings.joined(log))
                 write_cluster(cluster, copy.copy, node, read_cluster(copy.folder / LOG_FOLDER))
                 rows.append(_copy_row(copy, log, written.get(node)))
                 say(f"read {len(rows)} of {len(copies)} copies")
     rows.sort(key=lambda r: (r["copy"], r["node"]))
     pq.write_table(pa.Table.from_pylist(rows, COPIES), tables / "copies.parquet", compression="zstd")
+
+
+class _Beginnings:
+    """What stood in logs below the offset where they begin now, as far as any copy of any node still shows it.
+
+    A prefix hash stands for one prefix of the log alone.  So the entries below a snapshot may be taken from any copy
+    whose log has at the snapshot's end the prefix hash that the snapshot names.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[LogFile] = []
+
+    def add(self, log: LogFile) -> None:
+        """A log that begins where a known one goes on, or at 0."""
+        self._known.append(log)
+
+    def joined(self, log: LogFile) -> LogFile:
+        """The log with all entries from 0 on, or as it is if no copy shows those below its start."""
+        if log.start == 0 or log.error is not None:
+            return log
+        for known in self._known:
+            place = int(np.searchsorted(known.offset, log.start))
+            starts = place < len(known) and known.batch_offset[place] == log.start
+            ends = starts or known.log_end == log.start
+            if place and ends and int(known.batch_hash[place - 1]) == log.start_hash:
+                return log.behind(known, place)
+        return log
+
+
+def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
+    """Of the logs of these copies that begin above 0; memory: the longest log that begins at 0, and one for each cut
+    that it takes to reach the others."""
+    found = _Beginnings()
+    cut = [c for c in copies if log_start(c.folder / LOG_FOLDER) > 0]
+    if not cut:
+        return found
+    whole = sorted((c for c in copies if c not in cut), key=lambda c: -c.copy)
+    longest = LogFile()
+    for copy in whole:
+        log = read_log(copy.folder / LOG_FOLDER)
+        if log.error is None and log.log_end > longest.log_end:
+            longest = log
+            found.add(log)
+    for copy in sorted(cut, key=lambda c: c.copy):
+        log = found.joined(read_log(copy.folder / LOG_FOLDER))
+        if len(log) and log.offset[0] == 0 and log.log_end > longest.log_end:
+            longest = log
+            found.add(log)
+    return found
 
 
 def log_writer(path: Path) -> pq.ParquetWriter:
@@ -133,6 +185,11 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
         "voted_for": state.voted_for,
         "trace_seq": int(trace[1][rows - 1]) if trace is not None and rows else -1,
         "error": error,
+        "log_start": log.start,
+        "snapshots": [
+            {name: getattr(snapshot, name) for name in ("end_offset", "epoch", "records", "state_hash", "error")}
+            for snapshot in read_snapshots(copy.folder / LOG_FOLDER)
+        ],
     }
 
 

@@ -16,8 +16,10 @@ All other damage is corruption: `error` names the file and the byte, and the che
 violation by itself, because the bytes cannot say whether the node or the copy damaged them.  What stands before the
 damage is still returned.  Holes and falling epochs are for checkers.
 
-A log begins at offset 0, or where a snapshot of the same folder ends (NNN-EEE.checkpoint, KIP-630).  One that begins
-elsewhere has lost its first segments.
+A log whose first segment begins at offset 0 begins there.  Any other begins where the first snapshot of the same folder
+ends that does not end below the first segment (NNN-EEE.checkpoint, KIP-630), and batches below that are left out.  If
+there is no such snapshot, or if it does not fit the batches, the log has lost its beginning.  The prefix hash goes on
+from the one in the snapshot's header.
 
 A folder without any segment is missing input and not an empty log: a node creates its first segment when it starts.
 
@@ -33,7 +35,7 @@ segment, and 60 bytes a batch and a record each.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,7 @@ from checkers.kernels.kafka_files.record_batch import (
     resumes,
     scan,
 )
+from system_under_test.kraft.collected.snapshot_files import SnapshotFile, read_snapshot, snapshot_names
 
 REGISTER = b"retention.ms"
 """The config of a topic that is the register of a workload."""
@@ -79,6 +82,7 @@ class Headers:
     log_end: int
     torn_bytes: int
     error: str | None
+    start: int = 0
 
 
 def _no(kind: type) -> Any:
@@ -87,7 +91,8 @@ def _no(kind: type) -> Any:
 
 @dataclass(slots=True)
 class LogFile:
-    """One log as columns of schema LOG, one entry per record; log_end: the offset after the last whole batch.
+    """One log as columns of schema LOG, one entry per record; log_end: the offset after the last whole batch; start:
+    where the log begins; start_hash: the prefix hash there, as the snapshot names it.
 
     key: large strings; value: int64; both Arrow arrays with nulls.
     """
@@ -102,18 +107,40 @@ class LogFile:
     log_end: int = 0
     torn_bytes: int = 0
     error: str | None = None
+    start: int = 0
+    start_hash: int = 0
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def behind(self, other: LogFile, count: int) -> LogFile:
+        """This log behind the first `count` entries of another one; all else as it is here."""
+        return replace(
+            self,
+            offset=np.concatenate([other.offset[:count], self.offset]),
+            epoch=np.concatenate([other.epoch[:count], self.epoch]),
+            checksum=np.concatenate([other.checksum[:count], self.checksum]),
+            batch_offset=np.concatenate([other.batch_offset[:count], self.batch_offset]),
+            batch_hash=np.concatenate([other.batch_hash[:count], self.batch_hash]),
+            key=pa.concat_arrays([other.key[:count], self.key]),
+            value=pa.concat_arrays([other.value[:count], self.value]),
+        )
+
+
+def log_start(folder: Path) -> int:
+    """The offset where the log of a copied directory begins."""
+    return _beginning(folder).end_offset
 
 
 def read_log(folder: Path) -> LogFile:
     """All segments of a copied log directory, in order; an empty log if there are none.  Never raises for what the
     files hold: `error` says what is wrong with them."""
-    whole = LogFile(error=missing(folder))
+    begins = _beginning(folder)
+    whole = LogFile(error=missing(folder) or begins.error, start=begins.end_offset)
+    whole.start_hash = begins.prefix_hash
     pieces: list[LogFile] = []
-    prefix = 0
-    for segment in segments(folder):
+    prefix = begins.prefix_hash
+    for segment in segments(folder, begins):
         hashes = chain(prefix, segment.batches.base, segment.batches.epoch, segment.batches.crc)
         piece = _records(segment, hashes)
         pieces.append(piece)
@@ -127,21 +154,23 @@ def read_log(folder: Path) -> LogFile:
             setattr(whole, column, np.concatenate([getattr(piece, column) for piece in pieces]))
         whole.key = pa.concat_arrays([piece.key for piece in pieces])
         whole.value = pa.concat_arrays([piece.value for piece in pieces])
-    whole.log_end = int(whole.offset[-1]) + 1 if len(whole) else 0
+    whole.log_end = int(whole.offset[-1]) + 1 if len(whole) else whole.start
     return whole
 
 
 def scan_headers(folder: Path) -> Headers:
     """The same without looking into the records: offsets, epochs, CRCs (checked) and prefix hashes of all batches."""
-    torn_bytes, error, log_end = 0, missing(folder), 0
+    begins = _beginning(folder)
+    torn_bytes, error, log_end = 0, missing(folder) or begins.error, begins.end_offset
     pieces = [(_no(np.int64), _no(np.int32), _no(np.int64))]
-    for segment in segments(folder):
+    for segment in segments(folder, begins):
         batches = segment.batches
         pieces.append((batches.base, batches.epoch, batches.crc))
         torn_bytes, error = segment.torn_bytes, segment.error
         log_end = int(batches.base[-1]) + int(batches.records[-1]) if len(batches.base) else log_end
     offset, epoch, crc = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    return Headers(offset, epoch, crc, chain(0, offset, epoch, crc), log_end, torn_bytes, error)
+    hashes = chain(begins.prefix_hash, offset, epoch, crc)
+    return Headers(offset, epoch, crc, hashes, log_end, torn_bytes, error, begins.end_offset)
 
 
 def missing(folder: Path) -> str | None:
@@ -162,25 +191,41 @@ class _Segment:
     error: str | None = None
 
 
-def segments(folder: Path) -> Iterator[_Segment]:
-    """The segments in order, up to the first that is damaged; one at a time in memory."""
+def _beginning(folder: Path) -> SnapshotFile:
+    """The snapshot behind which a log begins; one of nothing for a log that begins at 0, or has no segment."""
+    first = min((path.name for path in folder.glob("*.log")), default="")
+    base = int(first[:20]) if first[:20].isdigit() else 0
+    if base == 0:
+        return SnapshotFile(0, 0)
+    for end, epoch, path in snapshot_names(folder):
+        if end >= base:
+            return read_snapshot(path, end, epoch)
+    words = f"{first}: the log begins at offset {base}, and no snapshot ends there or behind"
+    return SnapshotFile(base, 0, error=words)
+
+
+def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segment]:
+    """The segments in order, up to the first that is damaged, without the batches below the beginning of the log; one
+    at a time in memory.  begins: where the log begins, if that is known already."""
+    begins = begins or _beginning(folder)
+    if begins.error is not None:
+        return
     paths = sorted(folder.glob("*.log"))
-    log_end = 0
+    log_end, joined = 0, begins.end_offset == 0
     for number, path in enumerate(paths):
         data = np.fromfile(path, np.uint8)
         name = path.name
         if number == 0 and name[:20].isdigit():
             log_end = int(name[:20])
-            if log_end and not any(folder.glob(f"{log_end:020d}-*.checkpoint")):
-                words = f"{name}: the log begins at offset {log_end}, and no snapshot ends there"
-                yield _Segment(name, data, scan(data, 0, 0, limit=0)[0], error=words)
-                return
+            joined = joined or log_end == begins.end_offset
         if number > 0 and name[:20].isdigit() and int(name[:20]) != log_end and len(data):
             words = f"{name}: the segment before it ends at offset {log_end}"
             yield _Segment(name, data, scan(data, 0, 0, limit=0)[0], error=words)
             return
         batches, why, position, end = scan(data, 0, log_end)
         log_end = int(batches.base[-1]) + int(batches.records[-1]) if len(batches.base) else log_end
+        if not joined:
+            batches, joined = _behind(batches, begins)
         if why == COMPLETE:
             yield _Segment(name, data, batches)
             continue
@@ -195,6 +240,17 @@ def segments(folder: Path) -> Iterator[_Segment]:
         else:
             yield _Segment(name, data, batches, torn_bytes=len(data) - position)
         return
+
+
+def _behind(batches: Batches, begins: SnapshotFile) -> tuple[Batches, bool]:
+    """(the batches from the end of the snapshot on, whether one of them ends there and is of its epoch).
+
+    A log that does not hold the end of its snapshot is about to be replaced by it: none of its batches count."""
+    ends = batches.base + batches.records
+    at = np.flatnonzero((ends == begins.end_offset) & (batches.epoch == begins.epoch))
+    if len(at) == 0:
+        return batches.first(0), False
+    return batches.without_first(int(at[0]) + 1), True
 
 
 def _problem(data: UInt8, position: int, end: int, why: int) -> str:

@@ -15,7 +15,8 @@ Layout (big endian), as the Kafka protocol guide defines it:
            61          the records: zigzag varints for all lengths and deltas
 
 A metadata record has no key and no headers.  A control batch holds one record whose key is (int16 version, int16
-type) and whose value is a flexible Kafka message; the only type written here is LeaderChange (2), version 0.
+type) and whose value is a flexible Kafka message: LeaderChange (2), or the header (3) and footer (4) of a snapshot,
+all of version 0.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _NO_PRODUCER_AT = 43
 _CONTROL = 1 << 5
 _COMPRESSION = 0b111
 _LENGTH_FROM = 12  # `length` counts from here
-_LEADER_CHANGE_KEY = struct.pack(">hh", 0, 2)
+_CONTROL_KEY = struct.Struct(">hh")
+_LEADER_CHANGE = 2
 
 MAX_SIZE_BYTES = 64 << 20
 """No batch is larger; a length beyond it is garbage, not a reason to allocate."""
@@ -104,8 +106,14 @@ def encode_leader_change(base_offset: int, epoch: int, change: LeaderChange, tim
             b"\x00",
         )
     )
-    key = _zigzag(len(_LEADER_CHANGE_KEY)) + _LEADER_CHANGE_KEY
-    return _batch(base_offset, epoch, _CONTROL, 1, _record(0, key, value), timestamp_ms)
+    return encode_control(base_offset, epoch, _LEADER_CHANGE, value, timestamp_ms)
+
+
+def encode_control(base_offset: int, epoch: int, type_number: int, value: bytes, timestamp_ms: int) -> bytes:
+    """A control batch with one record of a type."""
+    key = _CONTROL_KEY.pack(0, type_number)
+    record = _record(0, _zigzag(len(key)) + key, value)
+    return _batch(base_offset, epoch, _CONTROL, 1, record, timestamp_ms)
 
 
 def read_header(data: bytes | memoryview, position: int = 0) -> Header:
@@ -199,11 +207,21 @@ def values(raw: bytes) -> list[bytes]:
     return [value for _, value in _records(raw)]
 
 
+def control(raw: bytes) -> tuple[int, bytes]:
+    """(type, value) of the record in a control batch.  Raises CorruptBatch unless it holds exactly one."""
+    found = _records(raw)
+    if len(found) != 1 or len(found[0][0] or b"") != _CONTROL_KEY.size:
+        raise CorruptBatch("a control batch holds one record, whose key is its version and its type")
+    [(key, value)] = found
+    _, type_number = _CONTROL_KEY.unpack(key or b"")
+    return type_number, value
+
+
 def leader_change(raw: bytes) -> LeaderChange:
     """The LeaderChange in a control batch.  Raises CorruptBatch if it holds another control record."""
-    [(key, value)] = _records(raw)
-    if key != _LEADER_CHANGE_KEY:
-        raise CorruptBatch(f"control record key {key!r} is no LeaderChange")
+    type_number, value = control(raw)
+    if type_number != _LEADER_CHANGE:
+        raise CorruptBatch(f"a control record of type {type_number} is no LeaderChange")
     (leader_id,) = struct.unpack_from(">i", value, 2)
     voters, position = _read_voters(value, 6)
     granting, _ = _read_voters(value, position)

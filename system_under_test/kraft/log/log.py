@@ -1,4 +1,4 @@
-"""The metadata log: an append-only sequence of record batches that may lose its tail.
+"""The log: an append-only sequence of record batches that may lose its tail, and its beginning behind a snapshot.
 
 The consensus core sees it as a `LogView`, and the core's effects change it.  Three offsets describe its state:
 
@@ -11,8 +11,17 @@ break a rule are a torn tail only if all of this holds: they stand in the *last*
 behind them, and they do not lie below the recovery point (`recovery_point.py`).  A torn tail is an append that a power
 loss interrupted, and it is cut off.  Anything else is damage to what was durable: the node must not start
 (`CorruptLog`), or it would forget what it has acknowledged.  So is a first segment that begins above 0, unless a
-snapshot ends exactly there and stands for what is missing.  Afterwards the log is fsynced: what a killed process left
-in the page cache is not durable yet.
+snapshot stands for what is missing.  Afterwards the log is fsynced: what a killed process left in the page cache is not
+durable yet.
+
+Where it begins.  As in Kafka no file says so.  A log whose first segment begins at 0 begins there.  Any other begins
+where the first snapshot ends that does not end below its first segment; batches below that are not looked at.  `clean`
+cuts the log behind a snapshot: first the start is raised, then the segments that lie wholly below it are deleted,
+oldest first, then the older snapshots; the newest snapshot always stays.  So a crash leaves a log that begins behind
+one of the snapshots that are still there.  A snapshot that a follower fetched replaces its log: the segments are
+deleted, newest first, and an empty log begins at the snapshot.  A crash in between leaves a shorter log that does not
+hold the end of its newest snapshot.  The next start replaces it: what such a log holds beside the snapshot was never
+committed.
 
 At most one append is ever unflushed, so that a power loss which reorders writes leaves no batch behind a torn one.
 
@@ -31,7 +40,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
@@ -39,9 +48,10 @@ from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch, Header
 from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
-from system_under_test.kraft.log.snapshot_id import snapshots_in
+from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot
+from system_under_test.kraft.log.snapshots import Snapshots, file_name
 from system_under_test.kraft.ports import Disk
-from system_under_test.kraft.raft.messages import Batch, EpochEnd
+from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, NewStart, SnapshotId
 
 FOLDER = "__cluster_metadata-0"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # Uuid(0, 1)
@@ -77,6 +87,10 @@ class Log:
         self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int, checks_batches: bool
     ) -> None:
         self.recovery = Recovery(0, 0)
+        self.snapshots = Snapshots(disk, folder)
+        self._start = BEGINNING
+        self._start_hash = prefix_hash.EMPTY
+        self._cut_to = 0
         self._disk = disk
         self._folder = folder
         self._segment_max_bytes = segment_max_bytes
@@ -89,8 +103,18 @@ class Log:
         self._recovery_point = RecoveryPoint(disk, folder)
 
     @property
+    def start(self) -> SnapshotId:
+        """See `LogView`."""
+        return self._start
+
+    @property
     def start_offset(self) -> int:
-        return self._segments[0].base_offset
+        return self._start.end_offset
+
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        """See `LogView`."""
+        return self.snapshots.newest
 
     @property
     def end_offset(self) -> int:
@@ -103,27 +127,38 @@ class Log:
 
     @property
     def last_epoch(self) -> int:
-        return self._epochs[-1][0] if self._epochs else 0
+        return self._epochs[-1][0] if self._epochs else self._start.epoch
 
     @property
     def prefix_hash(self) -> int:
         """The prefix hash at `end_offset` (see `prefix_hash.py`)."""
-        return self._batches.hashes[-1] if self._batches.hashes else prefix_hash.EMPTY
+        return self._batches.hashes[-1] if self._batches.hashes else self._start_hash
 
     def prefix_hash_at(self, offset: int) -> int | None:
-        """The prefix hash at `offset`; None inside a batch or beyond the end."""
+        """The prefix hash at `offset`; None inside a batch, below the start or beyond the end."""
         if offset == self.start_offset:
-            return prefix_hash.EMPTY
-        found = bisect_left(self._batches.ends, offset)
-        if found < len(self._batches) and self._batches.ends[found] == offset:
-            return self._batches.hashes[found]
-        return None
+            return self._start_hash
+        found = self._batch_ending_at(offset)
+        return None if found is None else self._batches.hashes[found]
+
+    def prefix_at(self, offset: int) -> SnapshotId | None:
+        """What a snapshot of everything below `offset` is called; None inside a batch, below the start or beyond the
+        end."""
+        if offset == self.start_offset:
+            return self._start
+        found = self._batch_ending_at(offset)
+        return None if found is None else SnapshotId(offset, self._batches.epochs[found])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments together."""
+        return sum(segment.size_bytes for segment in self._segments)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """See `LogView`."""
         found = bisect_right(self._epochs, epoch, key=lambda entry: entry[0]) - 1
         if found < 0:
-            return EpochEnd(0, self.start_offset)
+            return EpochEnd(self._start.epoch, self.start_offset)
         end = self._epochs[found + 1][1] if found + 1 < len(self._epochs) else self.end_offset
         return EpochEnd(self._epochs[found][0], end)
 
@@ -149,6 +184,10 @@ class Log:
             base = table.bases[number]
             yield Batch(base, table.epochs[number], table.ends[number] - base, self._bytes(number))
             number += 1
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+        """See `LogView`."""
+        return self.snapshots.read_at(snapshot, position, max_size_bytes)
 
     def append(self, batches: Sequence[Batch], timestamp_ms: int) -> None:
         """Write batches behind the end, in one write.  Durable after `flush`.
@@ -206,6 +245,67 @@ class Log:
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
         self._store_epochs()
 
+    def clean(
+        self, retention_bytes: int, oldest_ms: int, next_start: Callable[[Sequence[SnapshotId]], NewStart | None]
+    ) -> None:
+        """Raise the start, again and again, while log and snapshots together are larger than `retention_bytes`, or the
+        first snapshot holds nothing younger than `oldest_ms`.
+
+        next_start: all snapshots -> where the log may begin next (`raft.decisions.next_log_start`).
+        """
+        while (start := next_start(self.snapshots.ids)) is not None and start.offset > self._cut_to:
+            size_bytes = self.size_bytes + sum(map(self.snapshots.size_bytes, self.snapshots.ids))
+            too_old = self.snapshots.header(self.snapshots.ids[0]).last_timestamp_ms < oldest_ms
+            if size_bytes <= retention_bytes and not too_old:
+                return
+            self._begin_behind(start.behind, start.offset)
+
+    def install(self, snapshot: SnapshotId) -> Content:
+        """A snapshot was fetched as a whole: give it its final name, and let an empty log begin behind it, unless
+        the log holds its end already.  Durable on return.  Raises CorruptSnapshot; nothing is changed then."""
+        content = self.snapshots.load_part(snapshot)
+        if self.prefix_at(snapshot.end_offset) == snapshot:
+            self.snapshots.freeze(snapshot)
+            return content
+        self._recovery_point.lower_to(0)
+        self.snapshots.freeze(snapshot)
+        self._begin_empty(snapshot)
+        return content
+
+    def _begin_behind(self, snapshot: SnapshotId, offset: int) -> None:
+        """Raise the start, then delete what lies below it: segments, oldest first, and older snapshots."""
+        keep = bisect_right(self._batches.ends, offset)
+        self._start_hash = self._batches.hashes[keep - 1] if keep else self._start_hash
+        self._start, self._cut_to = SnapshotId(offset, snapshot.epoch), offset
+        gone = bisect_right([segment.base_offset for segment in self._segments], offset) - 1
+        self._batches.drop_first(keep, gone)
+        self._cache.drop_first(keep)
+        at_start = [epoch for epoch, begins in self._epochs if begins <= offset]
+        later = [entry for entry in self._epochs if entry[1] > offset]
+        self._epochs = [(at_start[-1], offset), *later] if at_start and len(self._batches) else later
+        self._store_epochs()
+        for segment in self._segments[:gone]:
+            segment.remove()
+        del self._segments[:gone]
+        for older in [each for each in self.snapshots.ids if each < snapshot]:
+            self.snapshots.remove(older)
+
+    def _begin_empty(self, snapshot: SnapshotId) -> None:
+        """Delete the whole log, and begin an empty one behind a snapshot."""
+        self._recovery_point.lower_to(0)  # what a crash leaves of the log is replaced, however short it is
+        self._batches.keep(0)
+        self._cache.forget_from(0)
+        while self._segments:  # last first: a crash leaves no hole
+            self._segments.pop().remove()
+        self._segments.append(Segment.create(self._disk, self._folder, snapshot.end_offset))
+        self._start, self._start_hash = snapshot, self.snapshots.header(snapshot).prefix_hash
+        self._epochs = []
+        self._store_epochs()
+        self._flushed = snapshot.end_offset
+        self._recovery_point.raise_to(self._flushed)
+        for older in [each for each in self.snapshots.ids if each != snapshot]:
+            self.snapshots.remove(older)
+
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
@@ -243,33 +343,28 @@ class Log:
     def _store_epochs(self) -> None:
         epoch_checkpoint.store(self._disk, self._folder, self._epochs)
 
+    def _batch_ending_at(self, offset: int) -> int | None:
+        found = bisect_left(self._batches.ends, offset)
+        return found if found < len(self._batches) and self._batches.ends[found] == offset else None
+
     def _recover(self) -> None:
         bases = [int(n[:-4]) for n in self._disk.names(self._folder) if n.endswith(".log")]
         if not bases:
-            self._segments.append(Segment.create(self._disk, self._folder, 0))
+            bases = [(self.snapshots.newest or BEGINNING).end_offset]
+            Segment.create(self._disk, self._folder, bases[0]).close()
         self._segments += [Segment(self._disk, self._folder, base) for base in bases]
-        self._check_start()
-        for number, segment in enumerate(self._segments):
-            last = number == len(self._segments) - 1
-            if segment.base_offset != self.end_offset:
-                raise CorruptLog(
-                    f"segment {segment.base_offset} does not join: the log before it ends at {self.end_offset}"
-                )
-            try:
-                for position, header in segment.scan(checked=self._checks_batches):
-                    self._check_joins(header)
-                    self._take(number, position, header)
-            except CorruptBatch as problem:
-                torn = segment.tail_size_bytes()
-                self._check_torn(segment, problem, last)
-                segment.cut(segment.size_bytes)
-                self.recovery = Recovery(0, torn, str(problem))
-            segment.write_indexes()
-        if self.end_offset < self._recovery_point.offset:
-            raise CorruptLog(
-                f"{self._segments[-1].name} ends at offset {self.end_offset}, "
-                f"but everything below offset {self._recovery_point.offset} was fsynced"
-            )
+        try:
+            self._start = self._find_start(bases[0])
+            self._start_hash = self.snapshots.header(self._start).prefix_hash if self.start_offset else 0
+            holds_start = self._read_segments()
+            newest = self.snapshots.newest
+            if newest is not None and (not holds_start or self.prefix_at(newest.end_offset) != newest):
+                self._check_recovery_point(newest.end_offset)
+                self._begin_empty(newest)
+        except CorruptSnapshot as problem:
+            raise CorruptLog(str(problem)) from None
+        self._check_snapshots()
+        self._check_recovery_point(self.end_offset)
         self._segments[-1].flush()
         self._disk.fsync_dir(self._folder)
         self._flushed = self.end_offset
@@ -278,33 +373,79 @@ class Log:
         if epoch_checkpoint.load(self._disk, self._folder) != self._epochs:
             self._store_epochs()
 
-    def _check_start(self) -> None:
-        """Raises CorruptLog if the log begins above 0 without a snapshot of what stood before it (KAFKA-14238)."""
-        start = self.start_offset
-        if start and all(snapshot.end_offset != start for snapshot in snapshots_in(self._disk, self._folder)):
+    def _check_recovery_point(self, end_offset: int) -> None:
+        """Raises CorruptLog."""
+        if end_offset < self._recovery_point.offset:
             raise CorruptLog(
-                f"the log begins at offset {start}, and no snapshot ends there: everything below offset {start} is lost"
+                f"{self._segments[-1].name} ends at offset {end_offset}, "
+                f"but everything below offset {self._recovery_point.offset} was fsynced"
             )
 
-    def _check_torn(self, segment: Segment, problem: CorruptBatch, last: bool) -> None:
+    def _find_start(self, first_base: int) -> SnapshotId:
+        """Raises CorruptLog if the log begins above 0 without a snapshot of what stood before it (KAFKA-14238)."""
+        if first_base == 0:
+            return BEGINNING
+        found = next((each for each in self.snapshots.ids if each.end_offset >= first_base), None)
+        if found is None:
+            raise CorruptLog(
+                f"the log begins at offset {first_base}, and no snapshot ends there or behind: "
+                f"everything below offset {first_base} is lost"
+            )
+        return found
+
+    def _read_segments(self) -> bool:
+        """Read all batches, and take those from the start on.  Returns whether the log holds the end of the snapshot
+        where it begins.  Raises CorruptLog."""
+        start = self._start
+        end = self._segments[0].base_offset
+        holds_start = end == start.end_offset
+        epoch = start.epoch if holds_start else 0
+        for number, segment in enumerate(self._segments):
+            last = number == len(self._segments) - 1
+            if segment.base_offset != end:
+                raise CorruptLog(f"segment {segment.base_offset} does not join: the log before it ends at {end}")
+            try:
+                for position, header in segment.scan(checked=self._checks_batches):
+                    _check_joins(header, end, epoch)
+                    end, epoch = header.end_offset, header.epoch
+                    if holds_start:
+                        self._take(number, position, header)
+                    holds_start = holds_start or start == (end, epoch)
+            except CorruptBatch as problem:
+                torn = segment.tail_size_bytes()
+                self._check_torn(segment, end, problem, last)
+                segment.cut(segment.size_bytes)
+                self.recovery = Recovery(0, torn, str(problem))
+            segment.write_indexes()
+        return holds_start
+
+    def _check_snapshots(self) -> None:
+        """Every snapshot from the start on is one of this log.  Older ones, which a crash left, are deleted."""
+        for each in list(self.snapshots.ids):
+            if each < self._start:
+                self.snapshots.remove(each)
+            elif self.prefix_at(each.end_offset) != each:
+                raise CorruptLog(f"{file_name(each)} is no snapshot of this log, which ends at {self.end_offset}")
+
+    def _check_torn(self, segment: Segment, end: int, problem: CorruptBatch, last: bool) -> None:
         """Raises CorruptLog unless what follows the last readable batch of this segment may be a torn append."""
         position = segment.size_bytes
-        place = f"{segment.name}, byte {position}, offset {self.end_offset}: {problem}"
+        place = f"{segment.name}, byte {position}, offset {end}: {problem}"
         if not last:
             raise CorruptLog(f"{place}; other segments follow it") from None
         following = segment.next_whole_batch(position + 1)
         if following is not None:
             raise CorruptLog(f"{place}; a readable batch follows it at byte {following}") from None
-        if self.end_offset < self._recovery_point.offset:
+        if end < self._recovery_point.offset:
             durable = f"everything below offset {self._recovery_point.offset} was fsynced"
             raise CorruptLog(f"{place}; {durable}") from None
 
-    def _check_joins(self, header: Header) -> None:
-        if header.base_offset != self.end_offset or header.epoch < self.last_epoch:
-            raise CorruptBatch(
-                f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at "
-                f"{self.end_offset} in epoch {self.last_epoch}"
-            )
+
+def _check_joins(header: Header, end: int, epoch: int) -> None:
+    if header.base_offset != end or header.epoch < epoch:
+        raise CorruptBatch(
+            f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at {end} in epoch {epoch}"
+        )
 
 
 def open_log(
@@ -347,16 +488,17 @@ class _Batches:
         self.sizes.append(header.size_bytes)
 
     def keep(self, count: int) -> None:
-        for column in (
-            self.bases,
-            self.ends,
-            self.hashes,
-            self.epochs,
-            self.segments,
-            self.positions,
-            self.sizes,
-        ):
+        for column in self._columns():
             del column[count:]
+
+    def drop_first(self, count: int, segments: int) -> None:
+        """The first so many batches are gone, and so many segments."""
+        for column in self._columns():
+            del column[:count]
+        self.segments = array("i", [number - segments for number in self.segments])
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self.bases, self.ends, self.hashes, self.epochs, self.segments, self.positions, self.sizes
 
 
 class _Cache:
@@ -375,6 +517,12 @@ class _Cache:
         self._size_bytes += len(raw)
         while self._size_bytes > self._max_bytes and len(self._raws) > 1:
             self._size_bytes -= len(self._raws.pop(next(iter(self._raws))))
+
+    def drop_first(self, count: int) -> None:
+        """The first so many batches are gone, and all others have lower numbers."""
+        kept = {number - count: raw for number, raw in self._raws.items() if number >= count}
+        self._size_bytes = sum(map(len, kept.values()))
+        self._raws = kept
 
     def forget_from(self, number: int) -> None:
         for stale in [n for n in self._raws if n >= number]:

@@ -27,7 +27,7 @@ class RecoveryPoint:
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._file = disk.open(f"{folder}/{NAME}")
-        self.offset = _read(self._file.read_at(0, _CONTENT.size))
+        self.offset = read(self._file.read_at(0, _CONTENT.size))
 
     def raise_to(self, offset: int) -> None:
         """Call it after the fsync that made everything below `offset` durable."""
@@ -48,7 +48,8 @@ class RecoveryPoint:
         self.offset = offset
 
 
-def _read(content: bytes) -> int:
+def read(content: bytes) -> int:
+    """What the file promises; -1 for nothing."""
     if len(content) < _CONTENT.size:
         return -1
     offset, crc = _CONTENT.unpack(content)

@@ -22,6 +22,7 @@ from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
+from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
 from system_under_test.kraft.node.broker_role import BrokerRole, BrokerSettings
 from system_under_test.kraft.node.config import BROKER, Config
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
@@ -33,6 +34,7 @@ from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.channel import Channel
@@ -169,7 +171,7 @@ def assemble_quorum(
             cache_max_bytes=config.cached_bytes,
             checks_batches=must_check_batches(bugs),
         )
-        state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, tuple(config.peers))
+        state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, config.voters)
         state_file.load()
         trace = trace or continue_trace(ports.trace, ports.clock.now_ns)
     except (WrongDirectory, CorruptLog, UnreadableQuorumState, UnreadableTrace) as problem:
@@ -177,31 +179,35 @@ def assemble_quorum(
     except OSError as problem:
         raise CannotStart(f"the disk failed at start: {problem}") from None
     _check_directory(config, properties.directory_id)
-    return QuorumNode(
-        NodeParts(
-            identity=Identity(
-                config.cluster_id,
-                ReplicaKey(config.node_id, properties.directory_id),
-                tuple(config.peers),
-                timing or Timing(),
-                bugs & of_raft.BUGS.keys(),
-                config.directories,
-            ),
-            log=records,
-            state_file=state_file,
-            clock=ports.clock,
-            transport=transport,
-            trace=trace,
-            # Another sequence after each restart, or nodes would split the same votes again and again.
-            random=ports.random(f"timeouts/{trace.incarnation}"),
-            names={peer.id: peer.name for peer in config.peers.values()},
-            brokers={peer.id: (peer.host, peer.port) for peer in config.peers.values()},
-            say=ports.say,
-            calls=calls,
-            duties=_duties(config),
-            controller_bugs=bugs & of_controller.BUGS.keys(),
-        )
+    parts = NodeParts(
+        identity=Identity(
+            config.cluster_id,
+            ReplicaKey(config.node_id, properties.directory_id),
+            config.voters,
+            timing or Timing(),
+            bugs & of_raft.BUGS.keys(),
+            config.directories,
+            config.observer,
+        ),
+        log=records,
+        state_file=state_file,
+        clock=ports.clock,
+        transport=transport,
+        trace=trace,
+        # Another sequence after each restart, or nodes would split the same votes again and again.
+        random=ports.random(f"timeouts/{trace.incarnation}"),
+        names={peer.id: peer.name for peer in config.peers.values()},
+        brokers={peer.id: (peer.host, peer.port) for peer in config.peers.values()},
+        say=ports.say,
+        calls=calls,
+        duties=_duties(config),
+        controller_bugs=bugs & of_controller.BUGS.keys(),
+        snapshots=config.snapshots,
     )
+    try:
+        return QuorumNode(parts)
+    except (CorruptSnapshot, CorruptRecord) as problem:
+        raise CannotStart(f"the newest snapshot cannot be loaded: {problem}") from None
 
 
 class ChannelTransport:

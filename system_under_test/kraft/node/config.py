@@ -13,10 +13,19 @@ from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.log import CACHE_MAX_BYTES
 from system_under_test.kraft.log.meta_properties import parse_uuid
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES
+from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.raft import decisions as of_raft
 
 BUGS = {**of_raft.BUGS, **of_controller.BUGS}
 CONTROLLER, BROKER = "controller", "broker"
+
+SNAPSHOT_CONFIGS = {
+    "metadata.log.max.record.bytes.between.snapshots": "max_record_bytes_between_snapshots",
+    "metadata.log.max.snapshot.interval.ms": "max_snapshot_interval_ms",
+    "metadata.max.retention.bytes": "retention_bytes",
+    "metadata.max.retention.ms": "retention_ms",
+}
+"""Kafka's names of the fields of `SnapshotLimits`."""
 
 
 class BadConfig(ValueError):
@@ -62,7 +71,9 @@ class Config:
 
     directories: voter -> the directory id of its disk.  A voter that is not named here may have any disk.
     segment_bytes: a segment of the log that would grow beyond this is followed by another one.  cached_bytes: so much
-    of the log's end is kept in memory.  brokers: None if every voter is a broker by configuration.
+    of the log's end is kept in memory. brokers: None if every voter is a broker by configuration.
+    snapshots: when to take one, and how much of the log to keep.
+    observer: this node follows the log and is no voter; `peers` of its file names the voters alone.
     """
 
     name: str
@@ -79,6 +90,12 @@ class Config:
     segment_bytes: int = SEGMENT_MAX_BYTES
     cached_bytes: int = CACHE_MAX_BYTES
     brokers: Brokers | None = None
+    snapshots: SnapshotLimits = KAFKA_LIMITS
+    observer: bool = False
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        return tuple(peer for peer in self.peers if not (self.observer and peer == self.node_id))
 
 
 def load(path: Path) -> Config:
@@ -95,6 +112,7 @@ def parse(fields: dict[str, Any]) -> Config:
     """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
     "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes",
     "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.
+    So may "observer" (true or false), and Kafka's configs of the metadata log (`SNAPSHOT_CONFIGS`), by Kafka's names.
 
     Raises BadConfig.
     """
@@ -118,6 +136,8 @@ def parse(fields: dict[str, Any]) -> Config:
             int(fields.get("segment_bytes", SEGMENT_MAX_BYTES)),
             int(fields.get("cached_bytes", CACHE_MAX_BYTES)),
             _brokers(fields),
+            SnapshotLimits(**{own: int(fields[name]) for name, own in SNAPSHOT_CONFIGS.items() if name in fields}),
+            bool(fields.get("observer", False)),
         )
     except KeyError as problem:
         raise BadConfig(f"{problem} is missing") from None

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ from system_under_test.kraft.controller.duties import NO_DUTIES
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
+from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
 from system_under_test.kraft.node.awaited import Awaited
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.fetch_progress import FetchProgress
@@ -40,6 +42,7 @@ from system_under_test.kraft.node.lease import Lease
 from system_under_test.kraft.node.metadata.apply_committed import Replay
 from system_under_test.kraft.node.metadata.controller_duties import ControllerDuties
 from system_under_test.kraft.node.metadata.proposals import Proposals
+from system_under_test.kraft.node.metadata.snapshotting import Snapshotting
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.received_batches import ReceivedBatches
@@ -49,13 +52,16 @@ from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (
     DIVERGENCE_BY_OFFSET,
     durable_state,
+    keeps_state_under_snapshot,
     must_check_batches,
     must_confirm_no_op,
 )
 from system_under_test.kraft.raft.messages import (
     EndQuorumEpochRequest,
+    Error,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotResponse,
     RaftRequest,
     RaftResponse,
 )
@@ -71,7 +77,8 @@ _TICKS_MAX = 16
 class QuorumNode:
     """One voter, controller and metadata-serving broker.  Implements `wire.quorum_service.QuorumService`.
 
-    Made on a running loop.  Call `start` once, then hand it what arrives.
+    Made on a running loop, with the state of the newest snapshot.  Call `start` once, then hand it what arrives.
+    Raises CorruptSnapshot and CorruptRecord.
     """
 
     def __init__(self, parts: NodeParts) -> None:
@@ -86,7 +93,21 @@ class QuorumNode:
         state = parts.state_file.load()
         self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now())
         self._machine = StateMachine(parts.log.start_offset)
+        if parts.log.snapshot is not None:
+            content = parts.log.snapshots.load(parts.log.snapshot)
+            self._machine.load(parts.log.snapshot.end_offset, content.values)
+            self._loaded_hash = content.state_hash
         self._replay = Replay(parts.log, self._machine, self._report_applied, self._say)
+        self._snapshotting = Snapshotting(
+            parts.log,
+            self._machine,
+            parts.clock,
+            parts.snapshots,
+            parts.identity.bugs,
+            report=self._report_snapshot,
+            guarded=self._guarded,
+            high_watermark=lambda: self._core.high_watermark,
+        )
         # As carried out so far: in the middle of a list of effects the core is already at its end.
         self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
@@ -112,6 +133,9 @@ class QuorumNode:
         if torn := start_row(self._trace, self._epoch, self._log):
             self._say(torn)
         vote_row(self._trace, "quorum-state", self._parts.state_file.load(), self._parts.names)
+        if self._log.snapshot is not None:
+            self._report_snapshot(self._log.snapshot.end_offset, self._loaded_hash, self._name(self.node_id))
+            self._report_applied(self._machine.applied_offset, self._machine.committed.state_hash)
         self._drive(self._core.start)
 
     async def stop(self, limit_s: float = 1.0) -> None:
@@ -265,7 +289,8 @@ class QuorumNode:
         if self._epoch_start_offset is not None:
             now_ms = self._clock.wall_ms()
             voters.append(VoterState(self.node_id, self._log.end_offset, now_ms, now_ms))
-        return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters))
+        observers = self._progress.others(self._core.voters, self._clock.wall_ms())
+        return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters), observers)
 
     # Carrying out
 
@@ -325,6 +350,24 @@ class QuorumNode:
         self._log.truncate(effect.end_offset)
         self._trace.row("truncate", self._epoch, offset=self._log.end_offset)
 
+    def _write_snapshot(self, effect: fx.WriteSnapshot) -> None:
+        self._log.snapshots.write_part(effect.snapshot, effect.position, effect.data)
+
+    def _install_snapshot(self, effect: fx.InstallSnapshot) -> None:
+        machine, end_offset = self._machine, effect.snapshot.end_offset
+        self._snapshotting.abort()
+        content = self._log.install(effect.snapshot)
+        onto = machine.committed if keeps_state_under_snapshot(self._parts.identity.bugs) else None
+        machine.load(end_offset, content.values, onto=onto)
+        leader = self._core.leader_id
+        assert leader is not None, "a snapshot comes from a leader"
+        self._report_snapshot(end_offset, content.state_hash, self._name(leader))
+        self._report_applied(end_offset, machine.committed.state_hash)
+
+    def _report_snapshot(self, end_offset: int, state_hash: int, peer: str | None = None) -> None:
+        """peer: who sent it; this node itself for one that was found at the start."""
+        self._trace.row("snapshot", self._epoch, offset=end_offset, hash=state_hash, peer=peer)
+
     def _send(self, effect: fx.Send) -> None:
         if (calls := self._parts.calls) is not None:
             calls.call(effect.peer, effect.request, partial(self._answered, effect))
@@ -346,7 +389,22 @@ class QuorumNode:
         checked = must_check_batches(self._parts.identity.bugs) and not self.ended.done()
         if checked and isinstance(response, FetchResponse):
             response = self._received.undamaged(effect.peer, self._log.end_offset, response)
+        if checked and isinstance(response, FetchSnapshotResponse):
+            response = self._undamaged_snapshot(effect.peer, response)
         self._drive(lambda now: self._core.on_response(now, effect.peer, effect.request, response))
+
+    def _undamaged_snapshot(self, peer: int, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
+        """The response, or, if it ends a snapshot that is damaged, one that says that there is none."""
+        if response.error or response.position + len(response.data) != response.size_bytes:
+            return response
+        try:
+            self._log.snapshots.check_part(response.snapshot, response.position, response.data)
+        except CorruptSnapshot as problem:
+            self._say(f"refused a damaged snapshot that {self._name(peer)} sent: {problem}")
+            end = response.snapshot.end_offset
+            self._trace.row("refused", self._epoch, offset=end, peer=self._name(peer), detail=str(problem))
+            return replace(response, error=Error.SNAPSHOT_NOT_FOUND, data=b"")
+        return response
 
     def _report_damage(self, peer: int, offset: int, problem: CorruptBatch) -> None:
         self._say(f"refused a damaged batch that {self._name(peer)} sent for offset {offset}: {problem}")
@@ -392,6 +450,7 @@ class QuorumNode:
             self._core.seek_office(not replay.goes_on)
         if replay.goes_on:
             self._clock.call_at(self._clock.now(), lambda: self._guarded(self._apply_committed))
+        self._snapshotting.applied()
 
     def _report_applied(self, offset: int, state_hash: int) -> None:
         self._trace.row("applied", self._epoch, offset=offset, hash=state_hash)
@@ -426,7 +485,7 @@ class QuorumNode:
         """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
         end, replica = self._log.end_offset, request.replica.id
         leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch
-        if leads and replica in self._core.voters and 0 <= request.fetch_offset <= end:
+        if leads and 0 <= request.fetch_offset <= end:
             self._progress.fetched(replica, request.fetch_offset, end, self._clock.wall_ms())
 
     def _say(self, line: str) -> None:
@@ -453,6 +512,7 @@ class QuorumNode:
         self._timer.cancel()
         self._proposals.cancel()
         self._duties.end()
+        self._snapshotting.stop()
         for task in self._sending:
             task.cancel()
         self._replies.cancel_all()
@@ -465,6 +525,8 @@ _CARRY_OUT: dict[type, Callable[[QuorumNode, Any], None]] = {
     fx.Append: QuorumNode._append,
     fx.Flush: QuorumNode._flush,
     fx.Truncate: QuorumNode._truncate,
+    fx.WriteSnapshot: QuorumNode._write_snapshot,
+    fx.InstallSnapshot: QuorumNode._install_snapshot,
     fx.Send: QuorumNode._send,
     fx.Reply: QuorumNode._reply,
     fx.RoleChanged: QuorumNode._role_changed,

@@ -74,12 +74,17 @@ def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, resp
 
 
 def release(voter: Voter, leader: Leader, parked: Parked) -> None:
-    """Answer a parked Fetch with the batches that are there, which may be none."""
+    """Answer a parked Fetch with the batches that are there, which may be none.
+
+    While it waited the log may have been cut behind a snapshot."""
     leader.parked.remove(parked)
     request = parked.request
-    batches = tuple(voter.log.read(request.fetch_offset, min(request.max_size_bytes, FETCH_MAX_BYTES)))
     mark = announced_mark(voter, leader)
-    response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, None, batches)
+    if request.fetch_offset < voter.log.start.end_offset:
+        response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, snapshot=voter.log.snapshot)
+    else:
+        batches = tuple(voter.log.read(request.fetch_offset, min(request.max_size_bytes, FETCH_MAX_BYTES)))
+        response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, None, batches)
     answer_fetch(voter, leader, parked.token, parked.connection, response)
 
 

@@ -16,7 +16,7 @@ A `Fatal` effect is the last one ever: every later call returns nothing.
 
 The modules, from the inside: `quorum` (arithmetic), `decisions` (what safety hangs on), `states` (what may follow
 what), `validity` (what a peer may say), `reads`, `voter_memory` (and its verbs), `commitment`, `election`,
-`leadership`, `replication`, and this dispatcher.
+`leadership`, `snapshots`, `replication`, and this dispatcher.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 
-from system_under_test.kraft.raft import commitment, election, leadership, replication, validity
+from system_under_test.kraft.raft import commitment, election, leadership, replication, snapshots, validity
 from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -35,6 +35,8 @@ from system_under_test.kraft.raft.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Identity,
     LogView,
     QuorumState,
@@ -57,7 +59,7 @@ from system_under_test.kraft.raft.voter_memory import Halt, Voter, fatal
 
 
 class Core:
-    """One voter of a KRaft quorum with static voters.
+    """One voter of a KRaft quorum with static voters, or an observer of it.
 
     Raises ValueError if the identity is not one of its voters or names an unknown bug, and RuntimeError if a call finds
     the log otherwise than the effects of the earlier calls would have left it.
@@ -168,7 +170,7 @@ def _start(voter: Voter, now: float) -> None:
     if voter.end_epoch > file.epoch:  # quorum-state was lost: of this epoch nothing is known, least of all our vote
         file = QuorumState(voter.end_epoch)
         voter.persist(file)
-    if voter.end_offset > voter.log.start_offset:
+    if voter.end_offset > voter.log.start.end_offset:
         voter.flush()
     deadline = voter.election_timeout(now)
     if file.leader_id == voter.me:  # the epoch's offsets may have been given out already: never lead it again
@@ -223,6 +225,8 @@ def _tick(voter: Voter, now: float) -> None:
             case Leader() as leader:
                 leader.news_at = math.inf
                 replication.answer_parked(voter, now, leader)
+            case Unattached() | Follower() if voter.observes:
+                replication.look_for_leader(voter, now)
             case Prospective():
                 election.give_up(voter, now)
             case Follower() | Unattached() if not voter.seeks_office:
@@ -256,6 +260,8 @@ def _on_request(voter: Voter, now: float, token: int, connection: int, request: 
             voter.reply(token, leadership.on_begin_request(voter, now, request))
         case EndQuorumEpochRequest():
             voter.reply(token, leadership.on_end_request(voter, now, request))
+        case FetchSnapshotRequest():
+            replication.on_fetch_snapshot_request(voter, now, token, request)
 
 
 def _foreign(voter: Voter, request: RaftRequest) -> RaftResponse:
@@ -274,6 +280,8 @@ def _empty_answer(request: RaftRequest, error: Error, leader_id: int | None, epo
             return FetchResponse(error, leader_id, epoch)
         case VoteRequest():
             return VoteResponse(error, leader_id, epoch, False, request.pre_vote)
+        case FetchSnapshotRequest():
+            return FetchSnapshotResponse(error, leader_id, epoch)
         case _:
             return EpochResponse(error, leader_id, epoch)
 
@@ -300,6 +308,8 @@ def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, resp
                 election.on_vote_response(voter, now, peer, request, response)
             case EndQuorumEpochRequest(), EpochResponse():
                 leadership.heard_of_resignation(voter, request.epoch, peer)
+            case FetchSnapshotRequest(), FetchSnapshotResponse():
+                snapshots.on_response(voter, now, peer, request, response)
 
 
 def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
@@ -314,13 +324,19 @@ def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, respon
         return False
     before = voter.epoch
     election.recognise(voter, now, response.leader_id, response.leader_epoch)
-    asked_in = request.current_leader_epoch if isinstance(request, FetchRequest) else before
+    asked_in = before
+    if isinstance(request, FetchRequest | FetchSnapshotRequest):
+        asked_in = request.current_leader_epoch
     if voter.epoch != asked_in:
         return False  # it answers a request of an epoch that is over
-    if response.error != Error.NONE:
+    if response.error != Error.NONE and response.error not in _OF_A_SNAPSHOT:
         voter.back_off(peer, now)
         return False
     return True
+
+
+_OF_A_SNAPSHOT = frozenset({Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE})
+"""Errors that say something of what was asked, and nothing of the quorum."""
 
 
 # Sending
@@ -344,7 +360,7 @@ def _send_wanted(voter: Voter, now: float) -> float:
 
 def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
     """The peers that this state has to send to, and when; one request of a kind is on its way at a time."""
-    state, kind, retry_at = voter.state, _KIND[voter.role], voter.retry_at
+    state, kind, retry_at = voter.state, _kind(voter), voter.retry_at
     peers: Iterable[int]
     match state:
         case Follower(leader_id=leader_id):
@@ -363,6 +379,13 @@ def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
             yield peer, max(due, retry_at.get(peer, -math.inf))
 
 
+def _kind(voter: Voter) -> type[RaftRequest] | None:
+    """What this voter's state sends to its peers."""
+    if isinstance(voter.state, Follower) and voter.state.download is not None:
+        return FetchSnapshotRequest
+    return _KIND[voter.role]
+
+
 _KIND: dict[Role, type[RaftRequest] | None] = {
     Role.UNATTACHED: None,
     Role.PROSPECTIVE: VoteRequest,
@@ -375,8 +398,8 @@ _KIND: dict[Role, type[RaftRequest] | None] = {
 
 def _request_for(voter: Voter, peer: int) -> RaftRequest:
     match voter.state:
-        case Follower():
-            return replication.fetch_request(voter, voter.epoch)
+        case Follower(download=download):
+            return snapshots.request(voter, download) if download else replication.fetch_request(voter, voter.epoch)
         case Leader():
             return leadership.begin_request(voter, peer)
         case Resigned() as resigned:

@@ -7,10 +7,19 @@ message, no timer, no draw of random numbers.  So a run with the bug and a run w
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from system_under_test.kraft.raft.messages import EpochEnd, FetchRequest, LogView, QuorumState, ReplicaKey
+from system_under_test.kraft.raft.messages import (
+    EpochEnd,
+    FetchRequest,
+    LogView,
+    NewStart,
+    QuorumState,
+    ReplicaKey,
+    SnapshotId,
+)
 from system_under_test.kraft.raft.quorum import held_by_majority, majority
 from system_under_test.kraft.raft.states import Role
 
@@ -26,6 +35,15 @@ FORGETS_ON_FULL_DISK = "forgets-on-full-disk"
 VOTE_NOT_PERSISTED = "vote-not-persisted"
 TRUNCATES_TO_HIGH_WATERMARK = "truncates-to-high-watermark"
 LEASE_BY_WALL_CLOCK = "lease-by-wall-clock"
+SNAPSHOT_FORGETS_TAIL = "snapshot-forgets-tail"
+SNAPSHOT_OF_UNCOMMITTED = "snapshot-of-uncommitted"
+SNAPSHOT_ID_INCLUSIVE = "snapshot-id-inclusive"
+RENAME_BEFORE_FSYNC = "rename-before-fsync"
+CLEANS_PAST_SNAPSHOT = "cleans-past-snapshot"
+APPLIES_DELTA_AFTER_SNAPSHOT = "applies-delta-after-snapshot"
+OBSERVER_COUNTS = "observer-counts"
+
+T = TypeVar("T")
 
 BUGS: dict[str, str] = {
     STALE_READ: "a leader answers reads without confirming that it still leads",
@@ -40,6 +58,13 @@ BUGS: dict[str, str] = {
     VOTE_NOT_PERSISTED: "a vote is granted and remembered, but not written to quorum-state",
     TRUNCATES_TO_HIGH_WATERMARK: "a new follower cuts its log to its own high watermark before it asks the leader",
     LEASE_BY_WALL_CLOCK: "a leader without a majority stays, and answers reads while its lease lasts by the wall clock",
+    SNAPSHOT_FORGETS_TAIL: "the last entry of the state is left out of a snapshot",
+    SNAPSHOT_OF_UNCOMMITTED: "a leader takes snapshots of all that it has appended, committed or not",
+    SNAPSHOT_ID_INCLUSIVE: "a snapshot is named by the last offset that it holds, not by the one behind it",
+    RENAME_BEFORE_FSYNC: "a snapshot gets its final name without an fsync of its bytes",
+    CLEANS_PAST_SNAPSHOT: "the log is deleted up to the high watermark, not up to the end of a snapshot",
+    APPLIES_DELTA_AFTER_SNAPSHOT: "a fetched snapshot is applied on top of the state that is there",
+    OBSERVER_COUNTS: "the log end of an observer counts for the high watermark",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -84,6 +109,24 @@ def committed_end(own_flushed_end: int, other_ends: Sequence[int], bugs: Collect
     if MINORITY_COMMIT in bugs:
         return own_flushed_end
     return held_by_majority([own_flushed_end, *other_ends])
+
+
+def snapshot_instead(log: LogView, request: FetchRequest) -> SnapshotId | None:
+    """The snapshot that a follower must fetch because our log cannot tell it how to go on; None if the log can.
+
+    The log begins behind a snapshot, and knows no offset and no epoch below it.  An empty follower gets the newest
+    snapshot even if our log goes back to 0: that is the shorter way (KAFKA-15078).
+    """
+    if request.fetch_offset == 0:
+        return log.snapshot
+    if request.fetch_offset < log.start.end_offset or request.last_fetched_epoch < log.start.epoch:
+        return log.snapshot
+    return None
+
+
+def counts_for_commit(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
+    """Whether the log end of a replica that fetches counts for the high watermark: only a voter's does."""
+    return is_voter or OBSERVER_COUNTS in bugs
 
 
 def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) -> EpochEnd | None:
@@ -156,6 +199,46 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
 def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
     """Whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
     return LEASE_BY_WALL_CLOCK not in bugs
+
+
+def snapshot_entries(entries: Iterable[T], bugs: Collection[str] = ()) -> Iterator[T]:
+    """Which entries of a state go into its snapshot: all of them."""
+    waiting = iter(entries)
+    entry = next(waiting, None)
+    while entry is not None:
+        following = next(waiting, None)
+        if following is not None or SNAPSHOT_FORGETS_TAIL not in bugs:
+            yield entry
+        entry = following
+
+
+def may_snapshot_uncommitted(bugs: Collection[str] = ()) -> bool:
+    """Whether a snapshot may hold what is not committed.  Never, for it cannot be truncated (KIP-630)."""
+    return SNAPSHOT_OF_UNCOMMITTED in bugs
+
+
+def snapshot_end(end_offset: int, bugs: Collection[str] = ()) -> int:
+    """The offset that names a snapshot of everything below `end_offset`: the first one that it does not hold
+    (KAFKA-14618)."""
+    return end_offset - (SNAPSHOT_ID_INCLUSIVE in bugs)
+
+
+def must_fsync_snapshot(bugs: Collection[str] = ()) -> bool:
+    """Whether the bytes of a snapshot must be durable before it gets the name of a complete one."""
+    return RENAME_BEFORE_FSYNC not in bugs
+
+
+def next_log_start(snapshots: Sequence[SnapshotId], high_watermark: int, bugs: Collection[str] = ()) -> NewStart | None:
+    """Where a log that grows too large may begin: behind the second of its snapshots, and never later, for what lies
+    below the start is in no other place (KAFKA-14238).  None: nowhere but where it begins now."""
+    if CLEANS_PAST_SNAPSHOT in bugs:
+        return NewStart(snapshots[-1], high_watermark) if snapshots else None
+    return NewStart(snapshots[1], snapshots[1].end_offset) if len(snapshots) > 1 else None
+
+
+def keeps_state_under_snapshot(bugs: Collection[str] = ()) -> bool:
+    """Whether a node that loads a snapshot keeps the entries it had.  No: what the snapshot lacks was removed."""
+    return APPLIES_DELTA_AFTER_SNAPSHOT in bugs
 
 
 def same_key(wanted: ReplicaKey, actual: ReplicaKey) -> bool:

@@ -8,9 +8,9 @@ effect directly after carrying it out, and so before any message that depends on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from system_under_test.kraft.raft.messages import Batch, QuorumState, RaftRequest, RaftResponse
+from system_under_test.kraft.raft.messages import Batch, QuorumState, RaftRequest, RaftResponse, SnapshotId
 
 Token = int
 """Names a request that waits for an answer; chosen by the caller."""
@@ -39,6 +39,24 @@ class Truncate:
     """Remove everything from end_offset on."""
 
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSnapshot:
+    """Write bytes of a snapshot that is being fetched; from position 0 on it begins anew.  Not durable."""
+
+    snapshot: SnapshotId
+    position: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """All bytes are written: make the snapshot durable, let the log begin behind it, and load its state.
+
+    The log is empty then, and ends where the snapshot ends."""
+
+    snapshot: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,8 @@ Effect = (
     | Append
     | Flush
     | Truncate
+    | WriteSnapshot
+    | InstallSnapshot
     | Send
     | Reply
     | RoleChanged

@@ -1,7 +1,8 @@
 """The messages of voters to each other, what a log holds, and what the core needs of a log.
 
-Names and fields follow Kafka's RPCs (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, Fetch 1; KIP-595, KIP-996,
-KIP-853); `wire/` translates them to and from bytes.  A voter's directory id is None where it is not specified.
+Names and fields follow Kafka's RPCs (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, Fetch 1, FetchSnapshot 59;
+KIP-595, KIP-630, KIP-996, KIP-853); `wire/` translates them to and from bytes.  A voter's directory id is None where it
+is not specified.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from system_under_test.kraft.raft.timing import Timing
@@ -26,6 +27,8 @@ class Error(IntEnum):
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     INCONSISTENT_VOTER_SET = 94
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
     INCONSISTENT_CLUSTER_ID = 104
     INVALID_VOTER_KEY = 125
 
@@ -114,6 +117,26 @@ class EpochEnd:
     end_offset: int
 
 
+class SnapshotId(NamedTuple):
+    """A snapshot stands for everything below `end_offset`, whose last batch is of `epoch` (KIP-630).
+
+    SnapshotId(0, 0) stands for nothing: a log that begins there is complete.
+    """
+
+    end_offset: int
+    epoch: int
+
+
+BEGINNING = SnapshotId(0, 0)
+
+
+class NewStart(NamedTuple):
+    """A log is to begin behind a snapshot, at an offset."""
+
+    behind: SnapshotId
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
     cluster_id: str
@@ -134,10 +157,36 @@ class FetchResponse:
     high_watermark: int | None = None
     diverging: EpochEnd | None = None
     batches: tuple[Batch, ...] = ()
+    snapshot: SnapshotId | None = None  # the log does not go back that far: fetch this first
 
 
-RaftRequest = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-RaftResponse = VoteResponse | EpochResponse | FetchResponse
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """Bytes of a snapshot from `position` on."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    current_leader_epoch: int
+    snapshot: SnapshotId
+    position: int
+    max_size_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """size_bytes: of the whole snapshot; data: the bytes of it that begin at `position`."""
+
+    error: Error
+    leader_id: int | None
+    leader_epoch: int
+    snapshot: SnapshotId = BEGINNING
+    size_bytes: int = 0
+    position: int = 0
+    data: bytes = field(default=b"", repr=False)
+
+
+RaftRequest = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+RaftResponse = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,32 +199,46 @@ class QuorumState:
 
 
 class LogView(Protocol):
-    """A read-only view of the log; it shows what carried-out effects made of it."""
+    """A read-only view of the log and its snapshots; it shows what carried-out effects made of them."""
 
     @property
-    def start_offset(self) -> int: ...
+    def start(self) -> SnapshotId:
+        """The snapshot behind which the log begins; BEGINNING for a log that was never cut."""
+        ...
+
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        """The newest snapshot that is complete and durable."""
+        ...
 
     @property
     def end_offset(self) -> int: ...
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last batch, 0 for an empty log."""
+        """Epoch of the last batch; of the snapshot where the log begins, if the log is empty."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """The largest epoch <= `epoch` in the log and the offset after its last batch; EpochEnd(0, start) if none."""
+        """The largest epoch <= `epoch` in the log and the offset after its last batch; if there is none, the epoch and
+        the end of the snapshot where the log begins."""
         ...
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
         """Whole batches from the one that holds `offset`, at least one if there is any, uncommitted ones too."""
         ...
 
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+        """(bytes of a snapshot from a position on, its size); None if there is no such snapshot."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this voter is, and who votes (static voters).
+    """Who this replica is, and who votes (static voters).
 
+    observer: it is none of the voters.  It follows the log, never votes and is never voted for, and the leader counts
+    it for nothing.
     directories: voter -> the directory id of its disk, as far as the configuration names them.
     """
 
@@ -185,6 +248,7 @@ class Identity:
     timing: Timing = field(default_factory=Timing)
     bugs: frozenset[str] = frozenset()
     directories: Mapping[int, UUID] = field(default_factory=dict)
+    observer: bool = False
 
     def key_of(self, voter: int) -> ReplicaKey:
         """A voter with its directory, as far as that is known."""

@@ -3,11 +3,12 @@
 A Fetch says where the follower's log ends and in which epoch.  If that is a point of the leader's log, everything
 before it is equal in both, so that the leader may count the follower as holding it, and answers with what comes after.
 If not, the leader answers where the two part, and the follower cuts its log there; each such round goes back at least
-one epoch.
+one epoch.  If the log begins behind that point, the leader names a snapshot instead (`snapshots.py`).
 """
 
 from __future__ import annotations
 
+from system_under_test.kraft.raft import snapshots
 from system_under_test.kraft.raft.commitment import (
     announced_mark,
     answer_fetch,
@@ -16,10 +17,17 @@ from system_under_test.kraft.raft.commitment import (
     has_news,
     release,
 )
-from system_under_test.kraft.raft.decisions import divergence
+from system_under_test.kraft.raft.decisions import counts_for_commit, divergence, snapshot_instead
 from system_under_test.kraft.raft.leadership import heard
-from system_under_test.kraft.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse
-from system_under_test.kraft.raft.states import Follower, Leader, Parked
+from system_under_test.kraft.raft.messages import (
+    EpochEnd,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from system_under_test.kraft.raft.states import Follower, FollowerProgress, Leader, Parked, Unattached
 from system_under_test.kraft.raft.validity import is_voter
 from system_under_test.kraft.raft.voter_memory import Voter
 
@@ -31,7 +39,10 @@ WAIT_MAX_S = 5.0
 
 def on_fetch_request(voter: Voter, now: float, token: int, connection: int, request: FetchRequest) -> None:
     leader = voter.state
-    error = _refusal(voter, request)
+    error = refusal(voter, request)
+    possible = request.fetch_offset >= 0 and 0 <= request.last_fetched_epoch <= voter.epoch
+    if error == Error.NONE and not possible:
+        error = Error.INVALID_REQUEST
     if error != Error.NONE or not isinstance(leader, Leader):
         response = FetchResponse(error, voter.leader_id, voter.epoch)
         if isinstance(leader, Leader):
@@ -45,22 +56,35 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
         heard(voter, now, leader, peer)
         leader.reads.fetched(peer, connection)
         answer_proved_reads(voter, leader)
-    diverging = divergence(voter.log, request, voter.bugs)
-    if diverging is not None:
+    snapshot = snapshot_instead(voter.log, request)
+    diverging = None if snapshot else divergence(voter.log, request, voter.bugs)
+    if snapshot is not None or diverging is not None:
         mark = announced_mark(voter, leader)
-        answer_fetch(
-            voter, leader, token, connection, FetchResponse(Error.NONE, voter.me, voter.epoch, mark, diverging)
-        )
+        response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, diverging, snapshot=snapshot)
+        answer_fetch(voter, leader, token, connection, response)
         return
-    if counts:
-        progress = leader.followers[peer]
+    if counts_for_commit(is_voter=counts, bugs=voter.bugs):
+        progress = leader.followers.setdefault(peer, FollowerProgress())
         progress.end_offset = request.fetch_offset
         commit(voter, leader)
     leader.parked.append(Parked(token, connection, request, now + min(request.max_wait_ms / 1000, WAIT_MAX_S)))
     answer_parked(voter, now, leader)
 
 
-def _refusal(voter: Voter, request: FetchRequest) -> Error:
+def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: FetchSnapshotRequest) -> None:
+    """It counts for check-quorum as a Fetch does; it says nothing of how far the follower's log reaches."""
+    leader, peer = voter.state, request.replica.id
+    error = refusal(voter, request)
+    if error == Error.NONE and isinstance(leader, Leader):
+        if peer in leader.followers and is_voter(voter.identity, request.replica):
+            heard(voter, now, leader, peer)
+        voter.reply(token, snapshots.part(voter, request))
+    else:
+        voter.reply(token, FetchSnapshotResponse(error, voter.leader_id, voter.epoch))
+
+
+def refusal(voter: Voter, request: FetchRequest | FetchSnapshotRequest) -> Error:
+    """Why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
     if request.current_leader_epoch < voter.epoch:
         return Error.FENCED_LEADER_EPOCH
     if request.current_leader_epoch > voter.epoch:
@@ -69,8 +93,6 @@ def _refusal(voter: Voter, request: FetchRequest) -> Error:
         return Error.NOT_LEADER_OR_FOLLOWER
     if voter.shutting_down:
         return Error.BROKER_NOT_AVAILABLE
-    if request.fetch_offset < voter.log.start_offset or not 0 <= request.last_fetched_epoch <= voter.epoch:
-        return Error.INVALID_REQUEST
     return Error.NONE
 
 
@@ -82,6 +104,16 @@ def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
 
 
 # The follower's side
+
+
+def look_for_leader(voter: Voter, now: float) -> None:
+    """An observer that hears of no leader asks one voter after another: the answer to a Fetch says who leads."""
+    voter.named_leaders[voter.others[voter.asked % len(voter.others)]] = voter.epoch
+    voter.asked += 1
+    if isinstance(voter.state, Follower):
+        voter.state.fetch_deadline = voter.fetch_timeout(now)
+    elif isinstance(voter.state, Unattached):
+        voter.state.election_deadline = voter.fetch_timeout(now)
 
 
 def fetch_request(voter: Voter, epoch: int) -> FetchRequest:
@@ -108,6 +140,9 @@ def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest
         return
     follower.has_fetched = True
     follower.fetch_deadline = voter.fetch_timeout(now)
+    if response.snapshot is not None:
+        snapshots.begin(voter, follower, response.snapshot)
+        return
     if response.diverging is not None:
         voter.truncate(_common_end(voter, response.diverging))
         return

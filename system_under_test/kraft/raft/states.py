@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import ClassVar
 
-from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey
+from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey, SnapshotId
 from system_under_test.kraft.raft.reads import Reads
 
 
@@ -157,6 +157,14 @@ class Leader:
 
 
 @dataclass(slots=True)
+class Download:
+    """A snapshot on its way: the bytes below `position` are here."""
+
+    snapshot: SnapshotId
+    position: int = 0
+
+
+@dataclass(slots=True)
 class Follower:
     """Fetches from the leader of its epoch."""
 
@@ -165,6 +173,7 @@ class Follower:
     leader_id: int
     fetch_deadline: float
     has_fetched: bool = False  # the leader answered at least once: it is alive, and pre-votes are refused
+    download: Download | None = None  # the snapshot that it fetches before it can go on with the log
 
 
 @dataclass(slots=True)

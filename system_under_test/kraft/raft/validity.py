@@ -5,7 +5,8 @@ is dangerous: quorum-state would keep a leader from which no voter can fetch, an
 
     Vote, Begin, End    94 INCONSISTENT_VOTER_SET   a replica that is no voter here, or one of another directory
                         42 INVALID_REQUEST          anything else that no correct voter sends
-    Fetch               42 INVALID_REQUEST          observers may fetch, so that the replica need not be a voter
+    Fetch, FetchSnapshot
+                        42 INVALID_REQUEST          observers may fetch, so that the replica need not be a voter
     a response          ignored                     the peer counts as silent, and gets the request again
 
 A response comes from the address of a voter.  It may therefore contradict what this voter knows, and the voter then
@@ -27,6 +28,7 @@ from system_under_test.kraft.raft.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
     Identity,
     RaftRequest,
     RaftResponse,
@@ -66,7 +68,7 @@ def request_error(identity: Identity, request: RaftRequest) -> Error:
     """Why this request cannot come from a correct replica of this quorum; NONE if it can."""
     match request:
         case VoteRequest():
-            return _vote_error(identity, request)
+            return Error.INCONSISTENT_VOTER_SET if identity.observer else _vote_error(identity, request)
         case BeginQuorumEpochRequest(leader_id=leader, epoch=named):
             return _leader_error(identity, leader, named)
         case EndQuorumEpochRequest(leader_id=leader, epoch=named, preferred_candidates=preferred):
@@ -76,7 +78,9 @@ def request_error(identity: Identity, request: RaftRequest) -> Error:
                 return Error.INCONSISTENT_VOTER_SET
             return _leader_error(identity, leader, named)
         case FetchRequest():
-            return _fetch_error(identity, request)
+            return _replica_error(identity, request.replica, request.max_wait_ms)
+        case FetchSnapshotRequest(snapshot=snapshot, position=position):
+            return _replica_error(identity, request.replica, min(snapshot.end_offset - 1, snapshot.epoch, position))
 
 
 def is_sane(identity: Identity, response: RaftResponse) -> bool:
@@ -86,6 +90,8 @@ def is_sane(identity: Identity, response: RaftResponse) -> bool:
         return False
     if not _is_epoch(response.leader_epoch):
         return False
+    if isinstance(response, FetchResponse) and response.snapshot is not None:
+        return 0 <= response.snapshot.epoch <= response.leader_epoch and response.snapshot.end_offset > 0
     if isinstance(response, FetchResponse) and response.diverging is not None:
         diverging = response.diverging
         return 0 <= diverging.epoch <= response.leader_epoch and diverging.end_offset >= 0
@@ -117,9 +123,10 @@ def _leader_error(identity: Identity, leader_id: int, named_epoch: int) -> Error
     return Error.NONE if leader_id in identity.voters else Error.INCONSISTENT_VOTER_SET
 
 
-def _fetch_error(identity: Identity, request: FetchRequest) -> Error:
-    is_replica = request.replica.id >= 0 and request.replica.id != identity.me.id
-    return Error.NONE if is_replica and request.max_wait_ms >= 0 else Error.INVALID_REQUEST
+def _replica_error(identity: Identity, replica: ReplicaKey, lowest: int) -> Error:
+    """lowest: the least of the numbers that must not be negative."""
+    is_replica = replica.id >= 0 and replica.id != identity.me.id
+    return Error.NONE if is_replica and lowest >= 0 else Error.INVALID_REQUEST
 
 
 def _is_epoch(named: int) -> bool:

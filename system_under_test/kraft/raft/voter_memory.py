@@ -19,6 +19,7 @@ from system_under_test.kraft.raft.effects import (
     Fatal,
     Flush,
     HighWatermark,
+    InstallSnapshot,
     Persist,
     Refused,
     Reply,
@@ -36,6 +37,7 @@ from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
     ReplicaKey,
+    SnapshotId,
 )
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Role, State, Unattached, check_transition
 from system_under_test.kraft.raft.validity import EPOCH_MAX, EpochAllowance
@@ -48,11 +50,16 @@ class Halt(Exception):
 
 
 class Voter:
-    """The state shared by election, leadership and replication; `core.Core` is its public face."""
+    """The state shared by election, leadership and replication; `core.Core` is its public face.
+
+    An observer has one too: it is unattached or a follower, and nothing else.
+    """
 
     def __init__(self, identity: Identity, log: LogView, persisted: QuorumState, random: Random, now: float) -> None:
-        if identity.me.id not in identity.voters or len(set(identity.voters)) != len(identity.voters):
-            raise ValueError(f"voter {identity.me.id} must be one of the voters {identity.voters}, each named once")
+        votes = identity.me.id in identity.voters
+        if votes == identity.observer or len(set(identity.voters)) != len(identity.voters):
+            what = "an observer must be none" if identity.observer else f"voter {identity.me.id} must be one"
+            raise ValueError(f"{what} of the voters {identity.voters}, each named once")
         if unknown := identity.bugs - BUGS.keys():
             raise ValueError(f"no such planted bug: {', '.join(sorted(unknown))}; there are {', '.join(BUGS)}")
         self.identity = identity
@@ -61,6 +68,8 @@ class Voter:
         self.me = identity.me.id
         self.voters = identity.voters
         self.others = tuple(voter for voter in identity.voters if voter != self.me)
+        self.observes = identity.observer
+        self.asked = 0  # how often an observer has asked who leads
         self.random = random
 
         self.log = log
@@ -149,19 +158,31 @@ class Voter:
     def flush(self) -> None:
         self.emit(Flush())
 
+    @property
+    def committed_end(self) -> int:
+        """Everything below it is certainly committed: the high watermark, and the end of the newest snapshot."""
+        snapshot = self.log.snapshot
+        return max(self.high_watermark or 0, snapshot.end_offset if snapshot else 0)
+
     def truncate(self, end_offset: int) -> None:
-        if end_offset < (self.high_watermark or 0):
+        if end_offset < self.committed_end:
             self.halt(
                 f"epoch {self.epoch}: leader n{self.leader_id} wants the log cut to {end_offset}, "
-                f"below the high watermark {self.high_watermark}"
+                f"below the high watermark {self.committed_end}"
             )
-        last = self.log.read(end_offset - 1, 1)[0] if end_offset > self.log.start_offset else None
+        start = self.log.start
+        last = self.log.read(end_offset - 1, 1)[0] if end_offset > start.end_offset else None
         if last is not None and last.end_offset > end_offset:  # batches are never torn: cut before this one
             self.truncate(last.base_offset)
             return
         self.end_offset = end_offset
-        self.end_epoch = last.epoch if last is not None else 0
+        self.end_epoch = last.epoch if last is not None else start.epoch
         self.emit(Truncate(end_offset))
+
+    def install(self, snapshot: SnapshotId) -> None:
+        """All bytes of a fetched snapshot are written: the log begins anew behind it."""
+        self.end_offset, self.end_epoch = snapshot
+        self.emit(InstallSnapshot(snapshot))
 
     def advance(self, high_watermark: int) -> None:
         if self.high_watermark is None or high_watermark > self.high_watermark:

@@ -522,16 +522,19 @@ def _partition(types: ModuleType, partition: PartitionRecord, alive: frozenset[i
 
 def _quorum_partition(types: ModuleType, node_id: int, info: QuorumInfo, index: int) -> Entity:
     leads = info.leader_id == node_id
-    voters = tuple(
-        make(
-            types.ReplicaState,
-            replica_id=voter.id,
-            replica_directory_id=None,
-            log_end_offset=voter.log_end_offset,
-            last_fetch_timestamp=voter.last_fetch_ms,
-            last_caught_up_timestamp=voter.last_caught_up_ms,
+    voters, observers = (
+        tuple(
+            make(
+                types.ReplicaState,
+                replica_id=replica.id,
+                replica_directory_id=None,
+                log_end_offset=replica.log_end_offset,
+                last_fetch_timestamp=replica.last_fetch_ms,
+                last_caught_up_timestamp=replica.last_caught_up_ms,
+            )
+            for replica in replicas
         )
-        for voter in info.voters
+        for replicas in (info.voters, info.observers)
     )
     return make(
         types.PartitionData,
@@ -542,7 +545,7 @@ def _quorum_partition(types: ModuleType, node_id: int, info: QuorumInfo, index: 
         leader_epoch=info.leader_epoch,
         high_watermark=_or_unknown(info.high_watermark if leads else None),
         current_voters=voters if leads else (),
-        observers=(),
+        observers=observers if leads else (),
     )
 
 

@@ -22,7 +22,7 @@ import logging
 from enum import Enum
 
 from system_under_test.kraft.ports import Network
-from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse
+from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import MalformedFrame
@@ -71,7 +71,7 @@ class Channel:
 
     async def request(self, request: RaftRequest) -> RaftResponse | None:
         """The peer's answer, or None if there was none within the request timeout (connecting included)."""
-        lane = self._fetches if isinstance(request, FetchRequest) else self._others
+        lane = self._fetches if isinstance(request, FetchRequest | FetchSnapshotRequest) else self._others
         return await lane.request(request, self._endpoint)
 
     def states(self) -> tuple[ChannelState, ChannelState]:

@@ -57,6 +57,7 @@ class QuorumInfo:
     leader_epoch: int
     high_watermark: int | None
     voters: tuple[VoterState, ...]
+    observers: tuple[VoterState, ...] = ()
 
 
 class QuorumService(Protocol):

@@ -1,5 +1,5 @@
 """The quorum's RPCs: `raft.messages` <-> kio's entities (Vote 52 v2, BeginQuorumEpoch 53 v1, EndQuorumEpoch 54 v1,
-Fetch 1 v18; KIP-595, KIP-853, KIP-996, KIP-1166).
+Fetch 1 v18, FetchSnapshot 59 v1; KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166).
 
 What the core says of one partition is wrapped into the topic and partition lists of Kafka's schemas, which in a quorum
 always hold exactly the metadata partition.  "Unknown" is None in the core and, on the wire, -1 for ids and
@@ -27,6 +27,8 @@ from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v18 import request as fetch_request
 from kio.schema.fetch.v18 import response as fetch_response
+from kio.schema.fetch_snapshot.v1 import request as snapshot_request
+from kio.schema.fetch_snapshot.v1 import response as snapshot_response
 from kio.schema.vote.v2 import request as vote_request
 from kio.schema.vote.v2 import response as vote_response
 
@@ -39,19 +41,29 @@ from system_under_test.kraft.raft.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     RaftRequest,
     RaftResponse,
     ReplicaKey,
+    SnapshotId,
     VoteRequest,
     VoteResponse,
 )
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.versions import BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, FETCH, NO_TIME, VOTE
+from system_under_test.kraft.wire.versions import (
+    BEGIN_QUORUM_EPOCH,
+    END_QUORUM_EPOCH,
+    FETCH,
+    FETCH_SNAPSHOT,
+    NO_TIME,
+    VOTE,
+)
 
 TOPIC = "__cluster_metadata"
 TOPIC_ID = UUID(int=1)
 
-RAFT_APIS = frozenset({FETCH, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH})
+RAFT_APIS = frozenset({FETCH, FETCH_SNAPSHOT, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH})
 """API keys whose calls go to the consensus core."""
 
 Endpoint = tuple[str, str, int]
@@ -82,6 +94,8 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None) -> E
             return _begin_request(request, endpoint)
         case EndQuorumEpochRequest():
             return _end_request(request, endpoint)
+        case FetchSnapshotRequest():
+            return _snapshot_request(request)
 
 
 def request_from_wire(api_key: int, body: Entity) -> RaftRequest:
@@ -94,6 +108,8 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
     match request, response:
         case FetchRequest(), FetchResponse():
             return _fetch_response(response)
+        case FetchSnapshotRequest(), FetchSnapshotResponse():
+            return _snapshot_response(response)
         case VoteRequest(), VoteResponse():
             return _partition_response(vote_response, "VoteResponse", response, vote_granted=response.granted)
         case BeginQuorumEpochRequest(), EpochResponse():
@@ -108,6 +124,8 @@ def invalid_request(api_key: int) -> Entity:
     code = ErrorCode(Error.INVALID_REQUEST)
     if api_key == FETCH:
         return fetch_response.FetchResponse(throttle_time=NO_TIME, error_code=code, session_id=0, responses=())
+    if api_key == FETCH_SNAPSHOT:
+        return snapshot_response.FetchSnapshotResponse(throttle_time=NO_TIME, error_code=code, topics=())
     response = {
         VOTE: vote_response.VoteResponse,
         BEGIN_QUORUM_EPOCH: begin_response.BeginQuorumEpochResponse,
@@ -122,6 +140,8 @@ def response_from_wire(request: RaftRequest, body: Entity) -> RaftResponse:
     match request:
         case FetchRequest():
             return _read_fetch_response(body)
+        case FetchSnapshotRequest():
+            return _read_snapshot_response(body)
         case VoteRequest():
             answer = _read_partition_response(body)
             granted = answer.partition is not None and answer.partition.vote_granted
@@ -196,6 +216,9 @@ def _fetch_response(response: FetchResponse) -> Entity:
         current_leader=fetch_response.LeaderIdAndEpoch(
             leader_id=_or_unknown(response.leader_id), leader_epoch=response.leader_epoch
         ),
+        snapshot_id=fetch_response.SnapshotId()
+        if response.snapshot is None
+        else fetch_response.SnapshotId(end_offset=response.snapshot.end_offset, epoch=response.snapshot.epoch),
         aborted_transactions=None,
         records=b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # bytes when read from a log
     )
@@ -217,6 +240,75 @@ def _read_fetch_response(body: Any) -> FetchResponse:
         high_watermark=_or_none(partition.high_watermark),
         diverging=EpochEnd(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
         batches=tuple(parse_batches(partition.records or b"")),
+        snapshot=_snapshot_id(partition.snapshot_id) if partition.snapshot_id.end_offset >= 0 else None,
+    )
+
+
+def _snapshot_id(entity: Any) -> SnapshotId:
+    return SnapshotId(entity.end_offset, entity.epoch)
+
+
+def _snapshot_request(request: FetchSnapshotRequest) -> Entity:
+    partition = snapshot_request.PartitionSnapshot(
+        partition=0,
+        current_leader_epoch=request.current_leader_epoch,
+        snapshot_id=snapshot_request.SnapshotId(end_offset=request.snapshot.end_offset, epoch=request.snapshot.epoch),
+        position=request.position,
+        replica_directory_id=request.replica.directory,
+    )
+    return snapshot_request.FetchSnapshotRequest(
+        cluster_id=request.cluster_id,
+        replica_id=request.replica.id,
+        max_bytes=request.max_size_bytes,
+        topics=(snapshot_request.TopicSnapshot(name=TOPIC, partitions=(partition,)),),
+    )
+
+
+def _read_snapshot_request(body: Any) -> FetchSnapshotRequest:
+    partition = _only_partition(body.topics, body.topics and body.topics[0].name == TOPIC)
+    return FetchSnapshotRequest(
+        cluster_id=body.cluster_id or "",
+        replica=ReplicaKey(body.replica_id, partition.replica_directory_id),
+        current_leader_epoch=partition.current_leader_epoch,
+        snapshot=_snapshot_id(partition.snapshot_id),
+        position=partition.position,
+        max_size_bytes=body.max_bytes,
+    )
+
+
+def _snapshot_response(response: FetchSnapshotResponse) -> Entity:
+    if response.error in _TOP_LEVEL:
+        error = ErrorCode(response.error)
+        return snapshot_response.FetchSnapshotResponse(throttle_time=NO_TIME, error_code=error, topics=())
+    partition = snapshot_response.PartitionSnapshot(
+        index=0,
+        error_code=ErrorCode(response.error),
+        snapshot_id=snapshot_response.SnapshotId(
+            end_offset=response.snapshot.end_offset, epoch=response.snapshot.epoch
+        ),
+        current_leader=snapshot_response.LeaderIdAndEpoch(
+            leader_id=_or_unknown(response.leader_id), leader_epoch=response.leader_epoch
+        ),
+        size=response.size_bytes,
+        position=response.position,
+        unaligned_records=response.data,
+    )
+    topic = snapshot_response.TopicSnapshot(name=TOPIC, partitions=(partition,))
+    return snapshot_response.FetchSnapshotResponse(throttle_time=NO_TIME, error_code=ErrorCode.none, topics=(topic,))
+
+
+def _read_snapshot_response(body: Any) -> FetchSnapshotResponse:
+    if body.error_code:
+        return FetchSnapshotResponse(_error(body.error_code), None, 0)
+    partition = _only_partition(body.topics, body.topics and body.topics[0].name == TOPIC)
+    return FetchSnapshotResponse(
+        error=_error(partition.error_code),
+        leader_id=_or_none(partition.current_leader.leader_id),
+        leader_epoch=partition.current_leader.leader_epoch,
+        snapshot=_snapshot_id(partition.snapshot_id),
+        size_bytes=partition.size,
+        position=partition.position,
+        data=partition.unaligned_records or b"",
     )
 
 
@@ -298,6 +390,7 @@ def _read_end_request(body: Any) -> EndQuorumEpochRequest:
 
 _REQUESTS: dict[int, Callable[[Any], RaftRequest]] = {
     FETCH: _read_fetch_request,
+    FETCH_SNAPSHOT: _read_snapshot_request,
     VOTE: _read_vote_request,
     BEGIN_QUORUM_EPOCH: _read_begin_request,
     END_QUORUM_EPOCH: _read_end_request,

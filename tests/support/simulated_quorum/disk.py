@@ -2,21 +2,23 @@
 
 What was written but not flushed stands in a journal.  A killed process finds all of it again (the page cache lives on),
 and it is still not durable; a power loss keeps a random prefix of the journal.
+
+A snapshot is durable at once.  Its bytes are all the entries that it stands for, and `batches` keeps those below the
+log's start too: a voter cannot read them, but the watch can.
 """
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_right
 from collections.abc import Sequence
 from random import Random
 
-from system_under_test.kraft.raft.messages import Batch, EpochEnd, QuorumState
+from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, QuorumState, SnapshotId
 
 
 class Disk:
     """One voter's log (a LogView) and quorum-state; chain[i] identifies the prefix that ends with batches[i]."""
-
-    start_offset = 0
 
     def __init__(self, batches_per_read: int = 1000) -> None:
         self.quorum_state = QuorumState()
@@ -24,6 +26,9 @@ class Disk:
         self.ends: list[int] = []
         self.chain: list[int] = []
         self.batches_per_read = batches_per_read
+        self.start = BEGINNING
+        self.snapshots: dict[SnapshotId, bytes] = {}
+        self._part = b""
         self._durable: list[Batch] = []
         self._journal: list[Batch | int] = []  # a batch appended, or an offset truncated to
 
@@ -37,17 +42,52 @@ class Disk:
     def last_epoch(self) -> int:
         return self.batches[-1].epoch if self.batches else 0
 
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        return max(self.snapshots, default=None)
+
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         for batch in reversed(self.batches):
+            if batch.end_offset <= self.start.end_offset:
+                break
             if batch.epoch <= epoch:
                 return EpochEnd(batch.epoch, batch.end_offset)
-        return EpochEnd(0, 0)
+        return EpochEnd(self.start.epoch, self.start.end_offset)
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
+        assert offset >= self.start.end_offset, "what lies below the start cannot be read"
         first = bisect_right(self.ends, offset)
         return self.batches[first : first + (self.batches_per_read if max_size_bytes > 1 else 1)]
 
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+        content = self.snapshots.get(snapshot)
+        return None if content is None else (content[position : position + max_size_bytes], len(content))
+
     # Writing
+
+    def take_snapshot(self, end_offset: int, *, keep_log: bool) -> None:
+        """Take one of everything below a high watermark, and let the log begin behind it unless `keep_log`."""
+        covered = [batch for batch in self._durable if batch.end_offset <= end_offset]
+        if not covered or covered[-1].end_offset <= (self.snapshot or BEGINNING).end_offset:
+            return
+        snapshot = SnapshotId(covered[-1].end_offset, covered[-1].epoch)
+        self.snapshots[snapshot] = pickle.dumps(covered)
+        if not keep_log:
+            self.start = snapshot
+            self.snapshots = {snapshot: self.snapshots[snapshot]}
+
+    def write_snapshot(self, position: int, data: bytes) -> None:
+        assert position in (0, len(self._part)), "a snapshot is written from its beginning on, without a hole"
+        self._part = (self._part if position else b"") + data
+
+    def install(self, snapshot: SnapshotId) -> None:
+        self.snapshots = {snapshot: self._part}
+        self.start = snapshot
+        self.batches, self.ends, self.chain = [], [], []
+        for batch in pickle.loads(self._part):
+            self._put(batch)
+        self.flush()
+        assert (self.end_offset, self.last_epoch) == snapshot, "a snapshot stands for what its name says"
 
     def append(self, batches: Sequence[Batch]) -> None:
         for batch in batches:

@@ -45,6 +45,7 @@ class Outcome:
     acknowledged: int
     reads: int
     calm_s: float  # how long the quorum needed after the last fault
+    installed: int = 0  # snapshots that followers fetched
 
     @property
     def invariants(self) -> set[str]:
@@ -133,8 +134,11 @@ def shuffle(
     to_the_end: bool = False,
     story: list[str] | None = None,
     make_world: Callable[..., World] = World,
+    snapshots: bool = False,
 ) -> Outcome:
     """One run.  It ends with the first violation, unless to_the_end: then all that follow from it are collected.
+
+    snapshots: voters take snapshots all the time, and mostly cut their logs behind them.
 
     The same seed gives the same weather, with bugs and without.
     """
@@ -150,6 +154,8 @@ def shuffle(
     )
     world.story = story
     storm = Storm(world, weather, random)
+    if snapshots:
+        storm.take_snapshots(Random(f"snapshots {seed}"))
 
     def sound() -> bool:
         return to_the_end or not world.watch.violations
@@ -169,6 +175,7 @@ def shuffle(
         sum(proposal.outcome == "acknowledged" for proposal in world.proposals.values()),
         sum(read.outcome == "answered" for read in world.reads.values()),
         calm_s,
+        world.watch.snapshots_installed,
     )
 
 
@@ -205,6 +212,16 @@ class Storm:
         for id in world.nodes:
             world.resume(id)
             world.restart(id)
+
+    def take_snapshots(self, random: Random) -> None:
+        """By a stream of random numbers of its own: the weather stays what it is without snapshots."""
+
+        def take() -> None:
+            self._world.take_snapshot(random.choice(list(self._world.nodes)), keep_log=random.random() < 0.3)
+            self._world.after(random.expovariate(rate), take)
+
+        rate = random.choice([1.0, 3.0, 10.0])
+        self._world.after(0.5, take)
 
     def _repeat(self, rate: float, action: Callable[[], None]) -> None:
         def happen() -> None:
@@ -326,17 +343,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--bug", action="append", default=[])
     parser.add_argument("--to-the-end", action="store_true")
+    parser.add_argument("--snapshots", action="store_true", help="take snapshots, and cut the logs behind them")
     parser.add_argument("--story", type=int, help="tell every effect of this one seed")
     options = parser.parse_args()
     if options.story is not None:
         story: list[str] = []
-        outcome = shuffle(options.story, options.bug, to_the_end=options.to_the_end, story=story)
+        outcome = shuffle(
+            options.story, options.bug, to_the_end=options.to_the_end, story=story, snapshots=options.snapshots
+        )
         print(*story, *outcome.violations, sep="\n")
         return
     begin, outcomes = time.perf_counter(), []
     found: Counter[str] = Counter()
     for seed in range(options.first, options.first + options.seeds):
-        outcome = shuffle(seed, options.bug, to_the_end=options.to_the_end)
+        outcome = shuffle(seed, options.bug, to_the_end=options.to_the_end, snapshots=options.snapshots)
         outcomes.append(outcome)
         if outcome.violations and sum(found.values()) < 20:
             print(f"seed {outcome.seed}: {outcome.violations[0]}")
@@ -345,6 +365,7 @@ def main() -> None:
         f"{len(outcomes)} seeds in {time.perf_counter() - begin:.1f} s: "
         f"{sum(o.effects for o in outcomes)} effects, {sum(o.elections for o in outcomes)} elections, "
         f"{sum(o.acknowledged for o in outcomes)} proposals acknowledged, {sum(o.reads for o in outcomes)} reads, "
+        f"{sum(o.installed for o in outcomes)} snapshots installed, "
         f"calm after at most {max(o.calm_s for o in outcomes):.1f} s"
     )
     for invariant, count in found.most_common():

@@ -23,6 +23,7 @@ from system_under_test.kraft.raft.effects import (
     Fatal,
     Flush,
     HighWatermark,
+    InstallSnapshot,
     Persist,
     ReadReady,
     Refused,
@@ -30,6 +31,7 @@ from system_under_test.kraft.raft.effects import (
     RoleChanged,
     Send,
     Truncate,
+    WriteSnapshot,
 )
 from system_under_test.kraft.raft.messages import (
     FetchRequest,
@@ -200,6 +202,12 @@ class World(Network):
     def shut_down(self, id: int) -> None:
         self._enter(self.nodes[id], lambda core: core.shutdown(self.now))
 
+    def take_snapshot(self, id: int, *, keep_log: bool = False) -> None:
+        """A voter takes a snapshot of all that it knows committed."""
+        core = self.nodes[id].core
+        if core is not None and core.high_watermark:
+            self.nodes[id].disk.take_snapshot(core.high_watermark, keep_log=keep_log)
+
     def pause(self, id: int) -> None:
         node = self.nodes[id]
         if node.core is not None and node.frozen is None:
@@ -273,6 +281,11 @@ class World(Network):
             case Truncate(end_offset=end_offset):
                 watch.truncating(node.id, end_offset)
                 disk.truncate(end_offset)
+            case WriteSnapshot(position=position, data=data):
+                disk.write_snapshot(position, data)
+            case InstallSnapshot(snapshot=snapshot):
+                disk.install(snapshot)
+                watch.installed(node.id)
             case Send(peer=peer, request=request):
                 if isinstance(request, FetchRequest):
                     watch.tells_end(node.id, request)

@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from system_under_test.kraft.ports import Disk, File
-from system_under_test.kraft.raft.decisions import FORGETS_ON_FULL_DISK, NO_FSYNC, must_fsync, must_stop_on
+from system_under_test.kraft.raft.decisions import (
+    FORGETS_ON_FULL_DISK,
+    NO_FSYNC,
+    RENAME_BEFORE_FSYNC,
+    must_fsync,
+    must_fsync_snapshot,
+    must_stop_on,
+)
 
 _LOG = ".log"
+_SNAPSHOT = ".checkpoint.part"
 
 
 def with_bugs(disk: Disk, bugs: Collection[str]) -> Disk:
     """The disk itself, unless one of these bugs is a disk's."""
-    return PlantedDisk(disk, bugs) if {NO_FSYNC, FORGETS_ON_FULL_DISK} & set(bugs) else disk
+    return PlantedDisk(disk, bugs) if {NO_FSYNC, FORGETS_ON_FULL_DISK, RENAME_BEFORE_FSYNC} & set(bugs) else disk
 
 
 class PlantedDisk:
@@ -27,7 +35,11 @@ class PlantedDisk:
 
     def open(self, path: str) -> File:
         file = self._disk.open(path)
-        return PlantedFile(file, self._bugs) if path.endswith(_LOG) else file
+        if path.endswith(_LOG):
+            return PlantedFile(file, self._bugs, syncs=must_fsync(self._bugs))
+        if path.endswith(_SNAPSHOT):
+            return PlantedFile(file, self._bugs, syncs=must_fsync_snapshot(self._bugs))
+        return file
 
     def exists(self, path: str) -> bool:
         return self._disk.exists(path)
@@ -49,9 +61,10 @@ class PlantedDisk:
 
 
 class PlantedFile:
-    """One segment's batches."""
+    """One segment's batches, or an unfinished snapshot.  syncs: whether its fsync does anything."""
 
-    def __init__(self, file: File, bugs: Collection[str]) -> None:
+    def __init__(self, file: File, bugs: Collection[str], *, syncs: bool) -> None:
+        self._syncs = syncs
         self._file = file
         self._bugs = bugs
 
@@ -72,7 +85,7 @@ class PlantedFile:
         self._file.truncate(size_bytes)
 
     def fsync(self) -> None:
-        if must_fsync(self._bugs):
+        if self._syncs:
             self._file.fsync()
 
     def close(self) -> None:

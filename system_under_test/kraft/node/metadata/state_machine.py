@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -60,6 +60,7 @@ class StateMachine:
 
     def __init__(self, start_offset: int) -> None:
         self.applied_offset = start_offset
+        self.applied_bytes = 0  # of all batches since the process started
         self.not_served: str | None = None
         self.committed = Image()
         self._speculative: Image | None = None
@@ -93,9 +94,21 @@ class StateMachine:
         assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
         replayed = [] if codec.is_control(raw) else [self.committed.replay(value) for value in codec.values(raw)]
         self.applied_offset = batch.end_offset
+        self.applied_bytes += len(raw)
         if any(isinstance(record, FeatureLevelRecord | EndTransactionRecord) for record in replayed):
             self.not_served = why_not_served(self.committed)
         return [record for record in replayed if isinstance(record, UnknownRecord)]
+
+    def load(self, end_offset: int, values: Iterable[bytes], *, onto: Image | None = None) -> None:
+        """Replace the committed state by that of a snapshot.  A leader never does.
+
+        onto: see `raft.decisions.keeps_state_under_snapshot`.  Raises CorruptRecord."""
+        assert self._speculative is None, "a leader never loads a snapshot"
+        image = Image() if onto is None else onto
+        for value in values:
+            image.replay(value)
+        self.committed, self.applied_offset = image, end_offset
+        self.not_served = why_not_served(image)
 
     def settle(self) -> None:
         """Complete the writes that are committed and applied by now."""

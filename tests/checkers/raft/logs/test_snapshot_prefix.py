@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toy_quorum import Quorum
+from toy_quorum import Evidence, Quorum
 
 from checkers.base.verdict import Validity, Verdict
 
@@ -103,3 +103,61 @@ def test_a_log_that_begins_behind_its_snapshot(quorum: Quorum, tmp_path: Path, t
     witness = judged(quorum, tmp_path).witnesses[0]
     assert witness.kind == "log begins behind its snapshot" and witness.facts["offset"] == 5
     assert f"Entries {3 if traced else 0} to 4 are in no snapshot" in witness.facts["why"][0]
+
+
+def with_file(quorum: Quorum, **fields: object) -> Evidence:
+    """The run, with the file of a snapshot in a copy of n2 that is the state at the end of the log's third entry."""
+    evidence = quorum.evidence()
+    end = 3
+    applied = next(r for r in evidence.traces["n3"] if r["event"] == "applied" and r["offset"] == end)
+    file = {"end_offset": end, "epoch": 1, "records": 3, "state_hash": applied["hash"], "error": None} | fields
+    for copy in evidence.copies:
+        copy["snapshots"] = [file] if copy["node"] == "n2" else []
+    return evidence
+
+
+def test_the_file_of_a_snapshot_is_compared_with_what_nodes_applied(quorum: Quorum, tmp_path: Path) -> None:
+    quorum.snapshot("n2", end=3)
+    verdict = with_file(quorum).judge(tmp_path, NAME)[NAME]
+    assert verdict.validity is Validity.VALID, verdict.witnesses
+    assert verdict.looked_at["files of snapshots"] >= 1
+
+
+def test_a_file_that_holds_another_state_than_its_prefix(quorum: Quorum, tmp_path: Path) -> None:
+    """The node reports the state that it should have written."""
+    quorum.snapshot("n2", end=3)
+    witness = with_file(quorum, state_hash=99).judge(tmp_path, NAME)[NAME].witnesses[0]
+    assert witness.kind == "snapshot differs from its prefix" and witness.facts["offset"] == 3
+    assert witness.rows[0]["table"] == "snapshots" and witness.rows[0]["node"] == "n2"
+    assert "the hash of the state in this file is 0000000000000063" in witness.facts["why"][0]
+
+
+def test_a_file_that_cannot_be_read_leaves_the_question_open(quorum: Quorum, tmp_path: Path) -> None:
+    quorum.snapshot("n2", end=3)
+    verdict = with_file(quorum, error="it ends without its footer").judge(tmp_path, NAME)[NAME]
+    assert verdict.validity is Validity.UNKNOWN and "it ends without its footer" in verdict.reason
+
+
+def test_a_log_may_begin_behind_a_snapshot_that_only_the_disk_shows(quorum: Quorum, tmp_path: Path) -> None:
+    """The node was killed before it could report the snapshot."""
+    evidence = with_file(quorum)
+    for copy in evidence.copies:
+        copy["log_start"] = 3 if copy["node"] == "n2" else 0
+    assert evidence.judge(tmp_path / "held", NAME)[NAME].validity is Validity.VALID
+    for copy in evidence.copies:
+        copy["log_start"] = 4 if copy["node"] == "n2" else 0
+    witness = evidence.judge(tmp_path / "lost", NAME)[NAME].witnesses[0]
+    assert witness.kind == "log begins behind its snapshot" and witness.facts["offset"] == 4
+
+
+def test_a_log_that_nothing_on_the_disk_stands_in_front_of(quorum: Quorum, tmp_path: Path) -> None:
+    """The reader can tell nothing of such a log but where it begins."""
+    quorum.snapshot("n2", end=3)
+    evidence = with_file(quorum)
+    for copy in evidence.copies:
+        if copy["node"] == "n2":
+            copy |= {"log_start": 5, "error": "the log begins at offset 5, and no snapshot ends there or behind"}
+    evidence.logs = {name: rows for name, rows in evidence.logs.items() if name[1] != "n2"}
+    witness = evidence.judge(tmp_path, NAME)[NAME].witnesses[0]
+    assert witness.kind == "log begins behind its snapshot"
+    assert "Entries 3 to 4 are in no snapshot of n2" in witness.facts["why"][0]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from injected_violations import correct_run, invalid, last_own, only, rows_of
 from toy_quorum import Evidence
 
+from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
+from checkers.raft.nodes.state_machine_safety import applied_wrongly
 
 
 @pytest.fixture
@@ -61,3 +64,12 @@ def test_states_are_compared_over_ranges_of_offsets(
     applied["hash"] ^= 1
     witness = only(invalid(evidence, tmp_path / "wrong"), "state-machine-safety", "applied states differ")
     assert witness.facts["offset"] == applied["offset"]
+
+
+@pytest.mark.parametrize(("peer", "kinds"), [("n1", []), ("n4", []), (None, ["applied beyond the high watermark"])])
+def test_the_state_of_a_loaded_snapshot_needs_no_mark(peer: str | None, kinds: list[str]) -> None:
+    """One that the node fetched (n1) or found (n4, the node itself); what it has just taken itself shows nothing."""
+    base = {"node": "n4", "incarnation": 1, "time_ns": 0, "epoch": 3, "offset": 5, "hash": 7}
+    rows = [{"seq": 1, "event": "snapshot", "peer": peer}, {"seq": 2, "event": "applied"}]
+    table = pa.Table.from_pylist([base | row for row in rows], TRACE)
+    assert [witness.kind for witness in applied_wrongly(table)] == kinds

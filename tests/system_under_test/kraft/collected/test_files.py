@@ -10,6 +10,7 @@ from random import Random
 from types import ModuleType
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from collected_logs import SEGMENT, a_log, config, written
 from crc32c import crc32c
@@ -19,12 +20,17 @@ from hypothesis import strategies as st
 from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import cluster_files, files, log_files, trace_files
+from system_under_test.kraft.collected import cluster_files, files, log_files, snapshot_files, trace_files
+from system_under_test.kraft.collected.snapshot_files import read_snapshot, read_snapshots
+from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.prefix_hash import extend
 from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
-from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
+from system_under_test.kraft.log.snapshot_file import Header, Writer
+from system_under_test.kraft.log.snapshots import file_name
+from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey, SnapshotId
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
+from system_under_test.subject import Collected
 
 
 def test_what_a_log_says(tmp_path: Path) -> None:
@@ -142,14 +148,101 @@ def test_a_segment_that_does_not_join_is_an_error(tmp_path: Path) -> None:
     assert log.error is not None and "ends at offset 4" in log.error
 
 
-def test_a_log_that_lost_its_first_segment_is_an_error_unless_a_snapshot_ends_where_it_begins(tmp_path: Path) -> None:
+def a_snapshot(folder: Path, end_offset: int, epoch: int, values: tuple[bytes, ...] = (), prefix_hash: int = 0) -> Path:
+    header = Header(version=0, last_timestamp_ms=1000, prefix_hash=prefix_hash)
+    path = folder / file_name(SnapshotId(end_offset, epoch))
+    path.write_bytes(b"".join(Writer(SnapshotId(end_offset, epoch), header, values)))
+    return path
+
+
+def test_a_log_that_lost_its_first_segment_is_an_error_unless_a_snapshot_stands_for_it(tmp_path: Path) -> None:
     whole = a_log()
-    folder = written(tmp_path, *whole[2:], segment="00000000000000000004.log")
+    folder = written(tmp_path, *whole[1:], segment="00000000000000000001.log")
+    a_snapshot(folder, 0, 0)
     for read in (files.read_log, log_files.scan_headers):
-        assert "begins at offset 4, and no snapshot ends there" in str(read(folder).error)
-    (folder / "00000000000000000004-0000000001.checkpoint").touch()
-    for read in (files.read_log, log_files.scan_headers):
-        assert read(folder).error is None and read(folder).offset[0] == 4
+        assert "begins at offset 1, and no snapshot ends there" in str(read(folder).error)
+    hashes = files.read_log(written(tmp_path / "whole", *whole)).batch_hash
+    for end in (4, 1):  # inside the first segment; where it begins
+        a_snapshot(folder, end, 2, prefix_hash=int(hashes[end - 1]))
+        log, headers = files.read_log(folder), log_files.scan_headers(folder)
+        assert (log.error, log.start, log.log_end, headers.error, headers.start) == (None, end, 6, None, end)
+        assert log.offset.tolist() == list(range(end, 6))
+        assert log.batch_hash.tolist() == hashes.tolist()[end:]
+        assert headers.hash.tolist() == sorted(set(hashes.tolist()[end:]), key=hashes.tolist().index)
+
+
+def copied(folder: Path, node: int, copy: int) -> Collected:
+    return Collected(copy, "final", f"n{node}", "stopped", folder, 0)
+
+
+def test_entries_below_the_start_are_taken_from_copies_that_prove_to_hold_them(tmp_path: Path) -> None:
+    whole = a_log()
+    hashes = files.read_log(written(tmp_path / "n1" / files.LOG_FOLDER, *whole)).batch_hash
+    other = [codec.encode_values(0, 2, [config("k9", 9)], 1000), *whole[1:3]]
+    written(tmp_path / "n4" / files.LOG_FOLDER, *other)
+    for node, named in ((2, int(hashes[0])), (3, int(hashes[0]) ^ 1)):
+        folder = written(tmp_path / f"n{node}" / files.LOG_FOLDER, *whole[1:], segment="00000000000000000001.log")
+        a_snapshot(folder, 1, 2, (config("k", 1),), named)
+    run = tmp_path / "run"
+    (run / "trace").mkdir(parents=True)
+    copies = [copied(tmp_path / f"n{node}", node, 0) for node in (4, 1, 2, 3)]
+    files.write_tables(run, copies, lambda node: 0)
+    logs = {node: pq.read_table(run / "tables" / "log" / f"n{node}.parquet").to_pylist() for node in (1, 2, 3)}
+    without = [{name: value for name, value in row.items() if name != "node"} for row in logs[1]]
+    assert [{name: value for name, value in row.items() if name != "node"} for row in logs[2]] == without
+    assert [row["offset"] for row in logs[3]] == [1, 2, 3, 4, 5]
+    rows = {row["node"]: row for row in pq.read_table(run / "tables" / "copies.parquet").to_pylist()}
+    assert [rows[f"n{node}"]["log_start"] for node in (1, 2, 3, 4)] == [0, 1, 1, 0]
+    state = Image()
+    state.replay(config("k", 1))
+    assert rows["n2"]["snapshots"] == [
+        {"end_offset": 1, "epoch": 2, "records": 1, "state_hash": state.hash_of_content(), "error": None}
+    ]
+
+
+def test_a_log_that_does_not_hold_the_end_of_its_snapshot_counts_as_replaced_by_it(tmp_path: Path) -> None:
+    """A follower fetched it and was killed: its next start deletes what is left of the log."""
+    for end, epoch in ((9, 5), (4, 1), (3, 2)):
+        folder = written(tmp_path / f"{end}", *a_log()[1:], segment="00000000000000000001.log")
+        a_snapshot(folder, end, epoch)
+        log = files.read_log(folder)
+        assert (log.error, log.start, log.log_end, len(log)) == (None, end, end, 0)
+
+
+def test_a_log_behind_a_damaged_snapshot_is_an_error_that_names_it(tmp_path: Path) -> None:
+    folder = written(tmp_path, *a_log()[1:], segment="00000000000000000001.log")
+    path = a_snapshot(folder, 1, 2, (config("k", 1),))
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        for damaged in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
+            path.write_bytes(damaged)
+            assert path.name in str(files.read_log(folder).error)
+
+
+def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
+    for count in (0, 1, 5, 3000):
+        values = tuple(config(f"topic-{number}", number) for number in range(count))
+        path = a_snapshot(tmp_path, 1 + count, 3, values, prefix_hash=-77)
+        image = Image()
+        for value in values:
+            image.replay(value)
+        found = read_snapshot(path, 1 + count, 3)
+        assert (found.error, found.records, found.prefix_hash) == (None, count, -77)
+        assert found.state_hash == image.hash_of_content()
+    assert [found.end_offset for found in read_snapshots(tmp_path)] == [1, 2, 6, 3001]
+    assert "another epoch" in str(read_snapshot(path, 3001, 4).error)
+
+
+def test_a_snapshot_of_garbage_never_raises(tmp_path: Path) -> None:
+    path = a_snapshot(tmp_path, 3, 1, tuple(config(f"t{number}", number) for number in range(5)))
+    whole = path.read_bytes()
+    for seed in range(300):
+        random = Random(seed)
+        data = bytearray(whole)
+        for _ in range(random.randrange(1, 6)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        path.write_bytes(data)
+        assert read_snapshot(path, 3, 1).error is not None or bytes(data) == whole
 
 
 def test_the_crc_covers_neither_offset_nor_epoch_but_the_prefix_hash_does(tmp_path: Path) -> None:
@@ -180,9 +273,16 @@ def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None
 
 
 OWN = {
-    files: {"kraft.collected.cluster_files", "kraft.collected.log_files", "kraft.collected.trace_files", "subject"},
+    files: {
+        "kraft.collected.cluster_files",
+        "kraft.collected.log_files",
+        "kraft.collected.snapshot_files",
+        "kraft.collected.trace_files",
+        "subject",
+    },
     cluster_files: {"kraft.collected.log_files"},
-    log_files: set[str](),
+    log_files: {"kraft.collected.snapshot_files"},
+    snapshot_files: set[str](),
     trace_files: set[str](),
     record_batch: set[str](),
     config_records: set[str](),

@@ -143,23 +143,3 @@ def test_a_batch_that_rots_is_noticed_when_it_is_read(tmp_path: Path) -> None:
         with pytest.raises(DamagedLog, match=f"{file_name(0)}, byte 0, offset 0: "):
             log.read(0, 1000)
         assert [batch.body for batch in log.read(2, 1000)] == raws[1:]
-
-
-def test_a_log_that_lost_its_first_segment_is_refused_unless_a_snapshot_ends_where_it_begins(tmp_path: Path) -> None:
-    log = open_log(RealDisk(tmp_path), segment_max_bytes=SMALL_SEGMENT_BYTES)
-    for number in range(6):
-        log.append([Batch(log.end_offset, 1, 1, (bytes([number]) * 200,))], NOW_MS)
-    end = log.end_offset
-    log.flush()
-    log.close()
-    first, second, *_ = sorted((tmp_path / FOLDER).glob("*.log"))
-    first.unlink()
-    with pytest.raises(CorruptLog, match="no snapshot ends there"):
-        open_log(RealDisk(tmp_path))
-    (tmp_path / FOLDER / f"{int(second.stem) + 1:020d}-0000000001.checkpoint").touch()
-    with pytest.raises(CorruptLog, match="no snapshot ends there"):
-        open_log(RealDisk(tmp_path))
-    (tmp_path / FOLDER / f"{second.stem}-0000000001.checkpoint").touch()
-    cut = open_log(RealDisk(tmp_path))
-    assert (cut.start_offset, cut.end_offset) == (int(second.stem), end)
-    cut.close()

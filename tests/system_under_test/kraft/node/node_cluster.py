@@ -14,6 +14,7 @@ from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
+from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace
@@ -23,6 +24,8 @@ from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord, encode
 
 VOTERS = (1, 2, 3)
+OBSERVERS = (4, 5)
+REPLICAS = VOTERS + OBSERVERS
 WALL_BEGAN_MS = 1_700_000_000_000
 QUICK = Timing(election_timeout_s=0.1, fetch_timeout_s=0.2, request_timeout_s=0.2, fetch_max_wait_s=0.05)
 
@@ -74,40 +77,55 @@ class SkewedClock(LoopClock):
 
 
 class Cluster:
+    """snapshots: when nodes take snapshots, and how much of their logs they keep."""
+
     def __init__(
         self,
         bugs: frozenset[str] = frozenset(),
         timing: Timing = QUICK,
         duties: DutySettings | None = None,
+        snapshots: SnapshotLimits = KAFKA_LIMITS,
         **log_options: Any,
     ) -> None:
         self.duties = duties
+        self.snapshots = snapshots
         self.network = Network()
         self.bugs = bugs
         self.timing = timing
         self.log_options = log_options
-        self.disks = {voter: VolatileDisk() for voter in VOTERS}
-        self.traces: dict[int, list[dict[str, Any]]] = {voter: [] for voter in VOTERS}
-        self.incarnations = dict.fromkeys(VOTERS, 0)
-        self.wall_offset_ms = dict.fromkeys(VOTERS, 0)
+        self.disks: dict[int, VolatileDisk] = {}
+        self.traces: dict[int, list[dict[str, Any]]] = {}
+        self.incarnations: dict[int, int] = {}
+        self.wall_offset_ms: dict[int, int] = {}
+        for voter in VOTERS:
+            self._add(voter)
+
+    def _add(self, replica: int) -> None:
+        self.disks[replica], self.traces[replica] = VolatileDisk(), []
+        self.incarnations[replica] = self.wall_offset_ms[replica] = 0
 
     def boot(self, voter: int) -> QuorumNode:
+        if voter not in self.disks:
+            self._add(voter)
         clock, rows = SkewedClock(self, voter), self.traces[voter]
         disk = with_bugs(self.disks[voter], self.bugs)
         incarnation = self.incarnations[voter]
         self.incarnations[voter] += 1
         log = open_log(disk, FOLDER, checks_batches=must_check_batches(self.bugs), **self.log_options)
         parts = NodeParts(
-            identity=Identity("cluster", ReplicaKey(voter), VOTERS, self.timing, self.bugs),
+            identity=Identity(
+                "cluster", ReplicaKey(voter), VOTERS, self.timing, self.bugs, observer=voter in OBSERVERS
+            ),
             log=log,
             state_file=QuorumStateFile(disk, FOLDER, "cluster", VOTERS),
             clock=clock,
             transport=Port(self.network, voter),
             trace=Trace(lambda line: rows.append(json.loads(line)), clock.now_ns, len(rows), incarnation),
             random=Random(f"{voter}/{incarnation}"),
-            names={v: f"n{v}" for v in VOTERS},
+            names={v: f"n{v}" for v in REPLICAS},
             brokers={v: (f"n{v}", 9092) for v in VOTERS},
             duties=self.duties,
+            snapshots=self.snapshots,
         )
         node = self.network.nodes[voter] = QuorumNode(parts)
         node.start()

@@ -58,6 +58,7 @@ class Bench:
         log: Sequence[tuple[int, int]] = LOG,
         voters: tuple[int, ...] = (ME, PEER, THIRD),
         bugs: Sequence[str] = (),
+        observer: bool = False,
     ) -> None:
         self.disk = Disk()
         for number, (epoch, count) in enumerate(log):
@@ -66,7 +67,7 @@ class Bench:
         self.disk.quorum_state = state if state is not None else QuorumState(EPOCH)
         self.now = 100.0
         self.timing = Timing()
-        identity = Identity(CLUSTER, ReplicaKey(ME), voters, self.timing, frozenset(bugs))
+        identity = Identity(CLUSTER, ReplicaKey(ME), voters, self.timing, frozenset(bugs), observer=observer)
         self.core = Core(identity, self.disk, self.disk.quorum_state, Random(1), self.now)
         self.tokens = 0
         self.effects = self._carry_out(self.core.start(self.now))

@@ -27,7 +27,7 @@ from simulated_quorum.invariants import (
 from simulated_quorum.shuffler import shuffle
 from simulated_quorum.world import World
 
-from system_under_test.kraft.raft import commitment, core, decisions, election, states
+from system_under_test.kraft.raft import commitment, core, decisions, election, snapshots, states
 from system_under_test.kraft.raft.effects import Append, Flush, Persist, Reply
 from system_under_test.kraft.raft.messages import QuorumState
 from system_under_test.kraft.raft.reads import Reads
@@ -62,6 +62,24 @@ def test_many_more_shuffled_histories_keep_every_promise(chunk):
 @pytest.mark.parametrize("seed", REMEMBERED)
 def test_remembered_seeds(seed):
     assert_sound(shuffle(seed))
+
+
+@pytest.mark.parametrize("chunk", range(3))
+def test_shuffled_histories_with_snapshots_keep_every_promise(chunk, monkeypatch):
+    """Voters cut their logs behind snapshots; those that lag behind fetch one, in parts and through the storm."""
+    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", (1 << 20, 700, 100)[chunk])
+    outcomes = [shuffle(seed, snapshots=True) for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK)]
+    for outcome in outcomes:
+        assert_sound(outcome)
+    assert sum(outcome.installed for outcome in outcomes) > 20
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("chunk", range(CHUNKS, CHUNKS + NIGHTLY_CHUNKS // 2))
+def test_many_more_histories_with_snapshots_keep_every_promise(chunk, monkeypatch):
+    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", (1 << 20, 700, 100)[chunk % 3])
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        assert_sound(shuffle(seed, snapshots=True))
 
 
 def test_a_seed_decides_everything():
@@ -109,8 +127,20 @@ def hunt(wanted, bugs=(), within=WITHIN_SEEDS):
     raise AssertionError(f"{wanted - found} not found within {within} seeds")
 
 
-OUTSIDE_THE_CORE = {"no-op-unconfirmed", "accepts-corrupt-batch", "forgets-on-full-disk", "lease-by-wall-clock"}
-"""Their decisions are taken by the node, which this world has not got."""
+OUTSIDE_THE_CORE = {
+    "no-op-unconfirmed",
+    "accepts-corrupt-batch",
+    "forgets-on-full-disk",
+    "lease-by-wall-clock",
+    "snapshot-forgets-tail",
+    "snapshot-of-uncommitted",
+    "snapshot-id-inclusive",
+    "rename-before-fsync",
+    "cleans-past-snapshot",
+    "applies-delta-after-snapshot",
+    "observer-counts",
+}
+"""Their decisions are taken by the node, or for observers, which this world has not got."""
 
 
 def test_every_planted_bug_of_the_core_is_hunted():

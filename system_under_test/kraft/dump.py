@@ -1,0 +1,179 @@
+"""Prints the files of a node for people: logs, snapshots, indexes, and the small files beside them.
+
+    NNN.log, NNN-EEE.checkpoint[.part]   a line for each batch, and below it a line for each record
+    NNN.index, NNN.timeindex             a line for each entry
+    leader-epoch-checkpoint, quorum-state, recovery-point, meta.properties, partition.metadata     what they hold
+
+It reads and never writes, and it may be used on a copy or on the files of a node that runs.  Damage is a line of its
+own that begins with "damaged"; what follows it in that file is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log import epoch_checkpoint, meta_properties, quorum_state, recovery_point, snapshot_file
+from system_under_test.kraft.log.batch import CorruptBatch, Header
+from system_under_test.kraft.records.metadata import CorruptRecord, UnknownRecord, decode
+
+DAMAGED = "damaged"
+_LEADER_CHANGE = 2
+
+
+def lines_of(path: Path, *, records: bool = True) -> Iterator[str]:
+    """What a file holds, or every file of a folder that is known here.  records: off for batches alone.
+
+    Raises OSError where the path cannot be read, and ValueError for a file that no node writes."""
+    if path.is_dir():
+        known = [each for each in sorted(path.rglob("*")) if each.is_file() and _reader(each) is not None]
+        if not known:
+            raise ValueError(f"{path} holds no file of a node")
+        for each in known:
+            yield f"── {each.relative_to(path)}"
+            yield from lines_of(each, records=records)
+        return
+    reader = _reader(path)
+    if reader is None:
+        raise ValueError(f"{path.name} is no file of a node; name a log, a snapshot, an index, or a data directory")
+    yield from reader(path, records)
+
+
+def _reader(path: Path) -> Callable[[Path, bool], Iterator[str]] | None:
+    name = path.name
+    for suffix, reader in _BY_SUFFIX.items():
+        if name.endswith(suffix):
+            return reader
+    return _BY_NAME.get(name)
+
+
+def _batches(path: Path, records: bool) -> Iterator[str]:
+    data = path.read_bytes()
+    position = 0
+    while position < len(data):
+        try:
+            header = codec.read_header(data, position)
+            raw = data[position : position + header.size_bytes]
+            codec.check_crc(raw)
+            shown = list(_records(header, raw)) if records else []
+        except (CorruptBatch, CorruptRecord) as problem:
+            yield f"{DAMAGED} at byte {position}: {problem}"
+            return
+        yield _batch(position, header)
+        yield from shown
+        position += header.size_bytes
+    if not data:
+        yield "empty"
+
+
+def _batch(position: int, header: Header) -> str:
+    offsets = f"{header.base_offset}" if header.count == 1 else f"{header.base_offset}..{header.end_offset - 1}"
+    kind = "control" if header.control else "data"
+    return (
+        f"byte {position}: offset {offsets}, epoch {header.epoch}, {kind}, {header.size_bytes} bytes, "
+        f"{_time(header.max_timestamp_ms)}, CRC {header.crc:08x}"
+    )
+
+
+def _records(header: Header, raw: bytes) -> Iterator[str]:
+    if header.control:
+        yield f"    {header.base_offset}  {_control(raw)}"
+        return
+    for number, value in enumerate(codec.values(raw)):
+        record = decode(value)
+        words = (
+            f"type {record.type}, version {record.version}, unknown here, {len(record.value)} bytes"
+            if isinstance(record, UnknownRecord)
+            else str(record)
+        )
+        yield f"    {header.base_offset + number}  {words}"
+
+
+def _control(raw: bytes) -> str:
+    type_number, value = codec.control(raw)
+    if type_number == _LEADER_CHANGE:
+        return str(codec.leader_change(raw))
+    if type_number == snapshot_file.HEADER:
+        header = snapshot_file.read_snapshot_header(raw)
+        return (
+            f"snapshot header: last record of {_time(header.last_timestamp_ms)}, prefix hash of the log there "
+            f"{header.prefix_hash & (1 << 64) - 1:016x}"
+        )
+    if type_number == snapshot_file.FOOTER:
+        return "snapshot footer: complete"
+    return f"control record of type {type_number}, {len(value)} bytes"
+
+
+def _index(path: Path, records: bool) -> Iterator[str]:
+    """An entry says where the batch begins that holds an offset."""
+    base = int(path.name[:20])
+    for offset, position in _entries(path, struct.Struct(">ii")):
+        yield f"offset {base + offset}: byte {position}"
+
+
+def _timeindex(path: Path, records: bool) -> Iterator[str]:
+    base = int(path.name[:20])
+    for time_ms, offset in _entries(path, struct.Struct(">qi")):
+        yield f"{_time(time_ms)}: offset {base + offset}"
+
+
+def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
+    data = path.read_bytes()
+    return entry.iter_unpack(data[: len(data) // entry.size * entry.size])
+
+
+def _epochs(path: Path, records: bool) -> Iterator[str]:
+    version, _, *entries = path.read_text(errors="replace").splitlines() or ["none"]
+    yield f"version {version}"
+    for entry in entries:
+        epoch, _, offset = entry.partition(" ")
+        yield f"epoch {epoch} begins at offset {offset}"
+
+
+def _quorum_state(path: Path, records: bool) -> Iterator[str]:
+    try:
+        state = quorum_state.decode(path.read_bytes())
+    except quorum_state.UnreadableQuorumState as problem:
+        yield f"{DAMAGED}: {problem}"
+        return
+    voted = "nobody" if state.voted is None else f"{state.voted.id}"
+    leader = "unknown" if state.leader_id is None else f"{state.leader_id}"
+    yield f"epoch {state.epoch}, leader {leader}, voted for {voted}"
+    voters = [voter.get("voterId") for voter in json.loads(path.read_bytes()).get("currentVoters") or ()]
+    yield f"voters {', '.join(map(str, voters))}"
+
+
+def _recovery_point(path: Path, records: bool) -> Iterator[str]:
+    offset = recovery_point.read(path.read_bytes())
+    yield f"everything below offset {offset} was fsynced" if offset >= 0 else "promises nothing"
+
+
+def _text(path: Path, records: bool) -> Iterator[str]:
+    yield from path.read_text(errors="replace").splitlines()
+
+
+def _time(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+_BY_SUFFIX: dict[str, Callable[[Path, bool], Iterator[str]]] = {
+    ".log": _batches,
+    ".checkpoint": _batches,
+    ".checkpoint.part": _batches,
+    ".index": _index,
+    ".timeindex": _timeindex,
+}
+_BY_NAME: dict[str, Callable[[Path, bool], Iterator[str]]] = {
+    epoch_checkpoint.NAME: _epochs,
+    quorum_state.NAME: _quorum_state,
+    recovery_point.NAME: _recovery_point,
+    meta_properties.NAME: _text,
+    "partition.metadata": _text,
+}

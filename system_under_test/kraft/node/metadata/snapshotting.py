@@ -1,0 +1,153 @@
+"""Taking snapshots of the committed state while the node serves, and cutting the log behind them.
+
+A snapshot is due when enough bytes were committed since the last one, or enough time has passed and anything at all was
+committed.  The image is copied at once, which is cheap; its records are written a slice at a time, so that the node's
+loop has its turn in between; then the file is frozen and reported.  Inside a metadata transaction there is no state to
+take: the snapshot waits for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.log import snapshot_file
+from system_under_test.kraft.log.log import Log
+from system_under_test.kraft.log.snapshot_file import Writer
+from system_under_test.kraft.node.metadata.state_machine import StateMachine
+from system_under_test.kraft.ports import Clock, Timer
+from system_under_test.kraft.raft.decisions import (
+    may_snapshot_uncommitted,
+    next_log_start,
+    snapshot_end,
+    snapshot_entries,
+)
+from system_under_test.kraft.raft.messages import SnapshotId
+from system_under_test.kraft.records.metadata import encode
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLimits:
+    """Kafka's configs of the same names, with its defaults; `retention_bytes` counts the log and all snapshots."""
+
+    max_record_bytes_between_snapshots: int = 20 << 20
+    max_snapshot_interval_ms: int = 60 * 60 * 1000
+    retention_bytes: int = 100 << 20
+    retention_ms: int = 7 * 24 * 60 * 60 * 1000
+
+
+KAFKA_LIMITS = SnapshotLimits()
+
+CLEAN_EVERY_S = 1.0
+"""Besides after each snapshot."""
+
+
+class Snapshotting:
+    """report: called with (end offset, hash of the written state).  guarded: runs a step, and ends the node if it
+    raises.  high_watermark: of the node, None if it is unknown."""
+
+    def __init__(
+        self,
+        log: Log,
+        machine: StateMachine,
+        clock: Clock,
+        limits: SnapshotLimits,
+        bugs: Collection[str],
+        *,
+        report: Callable[[int, int], None],
+        guarded: Callable[[Callable[[], None]], None],
+        high_watermark: Callable[[], int | None],
+    ) -> None:
+        self._log = log
+        self._machine = machine
+        self._clock = clock
+        self._limits = limits
+        self._bugs = bugs
+        self._report = report
+        self._guarded = guarded
+        self._high_watermark = high_watermark
+        self._bytes_before = 0  # `applied_bytes` at the last snapshot
+        self._began_at = clock.now()
+        self._running: tuple[SnapshotId, Writer, Iterator[bytes]] | None = None
+        self._position = 0
+        self._cleaned_at = clock.now()
+        self._timer: Timer | None = None
+
+    def applied(self) -> None:
+        """More of the log was applied: take a snapshot if one is due, and cut the log if it has grown too large."""
+        machine = self._machine
+        if self._clock.now() >= self._cleaned_at + CLEAN_EVERY_S:
+            self._clean()
+        newest = self._log.snapshot
+        if self._running is not None or machine.committed.in_transaction:
+            return
+        if (newest is not None and machine.applied_offset <= newest.end_offset) or machine.applied_offset == 0:
+            return
+        due_at = self._began_at + self._limits.max_snapshot_interval_ms / 1000
+        new_bytes = machine.applied_bytes - self._bytes_before
+        if new_bytes >= self._limits.max_record_bytes_between_snapshots or self._clock.now() >= due_at:
+            self._begin()
+        elif self._timer is None:
+            self._timer = self._clock.call_at(due_at, self._look_again)
+
+    def stop(self) -> None:
+        """The node has ended: write no further."""
+        self._running = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def abort(self) -> None:
+        """The node loads another state: throw away what is written so far."""
+        if self._running is not None:
+            snapshot, self._running = self._running[0], None
+            self._log.snapshots.drop_part(snapshot)
+        self._bytes_before, self._began_at = self._machine.applied_bytes, self._clock.now()
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._guarded(self.applied)
+
+    def _begin(self) -> None:
+        machine = self._machine
+        image, end = machine.committed, machine.applied_offset
+        if machine.active and may_snapshot_uncommitted(self._bugs):
+            image, end = machine.speculative, self._log.end_offset
+        prefix, prefix_hash = self._log.prefix_at(end), self._log.prefix_hash_at(end)
+        assert prefix is not None and prefix_hash is not None, "what is applied ends at the end of a batch"
+        snapshot = SnapshotId(snapshot_end(end, self._bugs), prefix.epoch)
+        header = snapshot_file.Header(version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash)
+        writer = Writer(snapshot, header, _values(image.copy(), self._bugs))
+        self._bytes_before, self._began_at = machine.applied_bytes, self._clock.now()
+        self._running, self._position = (snapshot, writer, iter(writer)), 0
+        self._step()
+
+    def _step(self) -> None:
+        """Write one batch, or freeze the snapshot if there is none left; then go on once the loop had its turn."""
+        if self._running is None:
+            return
+        snapshot, writer, batches = self._running
+        raw = next(batches, None)
+        if raw is not None:
+            self._log.snapshots.write_part(snapshot, self._position, raw)
+            if len(raw) >= snapshot_file.BATCH_MAX_BYTES:
+                self._log.snapshots.sync_part(snapshot)
+            self._position += len(raw)
+            self._clock.call_at(self._clock.now(), lambda: self._guarded(self._step))
+            return
+        self._log.snapshots.freeze(snapshot)
+        self._running = None
+        self._report(snapshot.end_offset, writer.content_hash)
+        self._clean()
+        self.applied()
+
+    def _clean(self) -> None:
+        limits, mark = self._limits, self._high_watermark() or 0
+        oldest_ms = self._clock.wall_ms() - limits.retention_ms
+        self._cleaned_at = self._clock.now()
+        self._log.clean(limits.retention_bytes, oldest_ms, lambda all: next_log_start(all, mark, self._bugs))
+
+
+def _values(image: Image, bugs: Collection[str]) -> Iterator[bytes]:
+    for record in snapshot_entries(image.records(), bugs):
+        yield encode(record)

@@ -1,0 +1,135 @@
+"""Observers among nodes: they follow the log, DescribeQuorum lists them, and no majority counts them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
+
+from checkers.raft.model.trace_replay import replay
+from checkers.raft.model.trace_row import TraceRow
+from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
+from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
+
+pytestmark = pytest.mark.virtual_time
+
+OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
+
+
+def booted(*bugs: str) -> Cluster:
+    cluster = Cluster(frozenset(bugs), snapshots=OFTEN, segment_max_bytes=1000)
+    for voter in VOTERS:
+        cluster.boot(voter)
+    return cluster
+
+
+async def until(what: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if what():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to pass within 10 s")
+
+
+async def fill(node: QuorumNode, writes: int) -> None:
+    for value in range(writes):
+        await node.write(set_retention("t", value))
+
+
+async def test_an_observer_catches_up_from_a_snapshot_follows_and_is_listed() -> None:
+    cluster = booted()
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await fill(leader, 60)
+    observer = cluster.boot(OBSERVERS[0])
+    await until(lambda: observer.applied_offset == leader.applied_offset)
+    await fill(leader, 5)
+    await until(lambda: observer.applied_offset == leader.applied_offset)
+    assert observer.committed_image().state_hash == leader.committed_image().state_hash
+    assert [row for row in cluster.traces[OBSERVERS[0]] if row["event"] == "snapshot"]
+    shown = leader.describe()
+    assert {state.id for state in shown.voters} == set(VOTERS)
+    assert [(state.id, state.log_end_offset) for state in shown.observers] == [(OBSERVERS[0], leader._log.end_offset)]
+    await cluster.close()
+
+
+async def test_an_observer_follows_the_next_leader() -> None:
+    cluster = booted()
+    first = await cluster.leader()
+    observer = cluster.boot(OBSERVERS[0])
+    await until(lambda: observer.leader_id == first.node_id)
+    del cluster.network.nodes[first.node_id]
+    second = await cluster.leader(but=first.node_id)
+    await second.write(create("t"))
+    await until(lambda: observer.applied_offset == second.applied_offset)
+    assert "t" in observer.committed_image().topics
+    votes = [row for row in cluster.traces[OBSERVERS[0]] if row["event"] == "vote"]
+    assert not votes and {"unattached", "follower"} >= {
+        row["role"] for row in cluster.traces[OBSERVERS[0]] if row["event"] == "role"
+    }
+    await cluster.close()
+    await first.stop(0)
+
+
+async def alone_with_observers(*bugs: str) -> tuple[Cluster, bool]:
+    """Whether a leader that only observers hear commits a write; the cluster is closed."""
+    cluster = booted(*bugs)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    observers = [cluster.boot(observer) for observer in OBSERVERS]
+    await until(lambda: all(node.applied_offset == leader.applied_offset for node in observers))
+    cluster.network.isolate(leader.node_id)
+    written = asyncio.ensure_future(leader.write(set_retention("t", 1)))
+    await asyncio.wait({written}, timeout=0.25)
+    committed = written.done() and written.exception() is None
+    await cluster.close()
+    await asyncio.wait({written})
+    return cluster, committed
+
+
+def unexplained(cluster: Cluster) -> list[str]:
+    """What the traces of the voters cannot explain."""
+    traces = {
+        f"n{voter}": iter(
+            TraceRow(
+                row["seq"],
+                row["inc"],
+                row["event"],
+                row["epoch"],
+                *(row.get(k) for k in ("offset", "hash", "peer", "role")),
+            )
+            for row in cluster.traces[voter]
+        )
+        for voter in VOTERS
+    }
+    return [getattr(stop.answer, "missing", "") for stop in replay(traces, dict.fromkeys(traces, 1 << 40)).stops]
+
+
+async def test_observers_commit_nothing() -> None:
+    cluster, committed = await alone_with_observers()
+    assert not committed
+    assert unexplained(cluster) == []
+
+
+async def test_with_observer_counts_they_do_and_the_traces_show_it() -> None:
+    cluster, committed = await alone_with_observers(OBSERVER_COUNTS)
+    assert committed
+    [missing] = unexplained(cluster)
+    assert missing.startswith("that a majority held everything below ")
+
+
+def test_an_observer_is_shown_for_five_minutes_and_strangers_are_forgotten() -> None:
+    progress = FetchProgress()
+    progress.fetched(9, 5, 5, 1000)
+    progress.fetched(1, 5, 5, 1000)
+    assert [state.id for state in progress.others((1, 2, 3), 1000 + OBSERVED_FOR_MS)] == [9]
+    assert progress.others((1, 2, 3), 1001 + OBSERVED_FOR_MS) == ()
+    for stranger in range(100, 100 + REPLICAS_MAX):
+        progress.fetched(stranger, 5, 5, 2000)
+        progress.fetched(1, 5, 5, 2000)
+    assert len(progress.others((1, 2, 3), 2000)) == REPLICAS_MAX - 1
+    assert progress.of(1).log_end_offset == 5

@@ -1,0 +1,299 @@
+"""Nodes that take snapshots while they serve, cut their logs behind them, and fetch them from each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from node_cluster import VOTERS, Cluster, create, set_retention, topic_id
+
+from checkers.raft.model.trace_replay import Replayed, replay
+from checkers.raft.model.trace_row import TraceRow
+from simulation.disk import VolatileDisk
+from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
+from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.raft import snapshots
+from system_under_test.kraft.raft.decisions import (
+    APPLIES_DELTA_AFTER_SNAPSHOT,
+    CLEANS_PAST_SNAPSHOT,
+    SNAPSHOT_FORGETS_TAIL,
+    SNAPSHOT_ID_INCLUSIVE,
+    SNAPSHOT_OF_UNCOMMITTED,
+)
+from system_under_test.kraft.records.metadata import FeatureLevelRecord, RemoveTopicRecord, encode
+
+pytestmark = pytest.mark.virtual_time
+
+OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
+SMALL_SEGMENTS = {"segment_max_bytes": 1000}
+
+
+def booted(limits: SnapshotLimits = OFTEN, *bugs: str) -> Cluster:
+    cluster = Cluster(frozenset(bugs), snapshots=limits, **SMALL_SEGMENTS)
+    for voter in VOTERS:
+        cluster.boot(voter)
+    return cluster
+
+
+async def fill(node: QuorumNode, writes: int, first: int = 0) -> None:
+    for value in range(first, first + writes):
+        await node.write(set_retention("t", value))
+
+
+async def until(what: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if what():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to pass within 10 s")
+
+
+def rows(cluster: Cluster, voter: int, event: str) -> list[dict[str, Any]]:
+    return [row for row in cluster.traces[voter] if row["event"] == event]
+
+
+def explained(cluster: Cluster) -> Replayed:
+    """The traces of the cluster, replayed through the model."""
+    traces = {
+        f"n{voter}": iter(
+            [
+                TraceRow(
+                    row["seq"],
+                    row["inc"],
+                    row["event"],
+                    row["epoch"],
+                    *(row.get(name) for name in ("offset", "hash", "peer", "role")),
+                )
+                for row in cluster.traces[voter]
+            ]
+        )
+        for voter in VOTERS
+    }
+    return replay(traces, dict.fromkeys(traces, 1 << 40))
+
+
+def assert_explained(cluster: Cluster) -> None:
+    found = explained(cluster)
+    assert (found.stops, found.unknown, found.model.lost()) == ((), (), None)
+
+
+def state_hashes(cluster: Cluster) -> set[int]:
+    return {node.committed_image().hash_of_content() for node in cluster.network.nodes.values()}
+
+
+async def test_nodes_take_snapshots_while_they_serve_and_cut_their_logs_behind_them() -> None:
+    cluster = booted()
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await fill(leader, 60)
+    await until(lambda: all(node._log.start_offset > 0 for node in cluster.network.nodes.values()))
+    for voter, node in cluster.network.nodes.items():
+        taken = rows(cluster, voter, "snapshot")
+        assert len(taken) >= 2
+        states = {row["offset"]: row["hash"] for row in rows(cluster, voter, "applied")}
+        assert all(states[row["offset"]] == row["hash"] for row in taken)
+        newest = node._log.snapshot
+        assert newest is not None
+        assert node._log.snapshots.load(newest).state_hash == states[newest.end_offset]
+        assert node._log.size_bytes < 60 * 100
+    await until(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
+    assert len(state_hashes(cluster)) == 1
+    await cluster.close()
+    assert_explained(cluster)
+
+
+async def test_a_snapshot_is_taken_when_its_time_has_come_and_only_if_there_is_news() -> None:
+    cluster = booted(SnapshotLimits(max_snapshot_interval_ms=3000))
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await asyncio.sleep(2)
+    assert not rows(cluster, leader.node_id, "snapshot")
+    await until(lambda: len(rows(cluster, leader.node_id, "snapshot")) == 1)
+    await asyncio.sleep(10)
+    assert len(rows(cluster, leader.node_id, "snapshot")) == 1
+    await fill(leader, 1)
+    await until(lambda: len(rows(cluster, leader.node_id, "snapshot")) == 2)
+    await cluster.close()
+
+
+async def test_a_restarted_node_begins_with_its_snapshot() -> None:
+    cluster = booted()
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await fill(leader, 40)
+    await cluster.close()
+    assert all(cluster.network.nodes[voter]._log.start_offset > 0 for voter in VOTERS)
+    for voter in VOTERS:
+        cluster.disks[voter] = cluster.disks[voter].crash("torn", Random(voter))
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    assert (await leader.read()).configs("t") == {"retention.ms": "39"}
+    await fill(leader, 20, first=40)
+    await cluster.close()
+    assert_explained(cluster)
+
+
+async def lagging(*bugs: str, wiped: bool = False) -> tuple[Cluster, int]:
+    """A follower that was away for so long that the leader's log begins behind the end of its own; it is back now."""
+    cluster = booted(OFTEN, *bugs)
+    leader = await cluster.leader()
+    away = next(voter for voter in VOTERS if voter != leader.node_id)
+    await leader.write(create("t"))
+    await leader.write(create("gone"))
+    await until(lambda: cluster.network.nodes[away].applied_offset >= 3)
+    cluster.network.isolate(away)
+    await leader.write(lambda image: ([encode(RemoveTopicRecord(topic_id("gone")))], None))
+    await fill(leader, 80)
+    if wiped:
+        await cluster.network.nodes.pop(away).stop(0)
+        cluster.disks[away], cluster.traces[away], cluster.incarnations[away] = VolatileDisk(), [], 0
+    cluster.network.cut = set()
+    if wiped:
+        cluster.boot(away)
+    return cluster, away
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 20, 50])
+async def test_a_lagging_follower_fetches_a_snapshot_and_goes_on_with_the_log(
+    part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", part_bytes)
+    cluster, away = await lagging()
+    leader = await cluster.leader()
+    await fill(leader, 30, first=80)
+    node = cluster.network.nodes[away]
+    await until(lambda: node.applied_offset == leader.applied_offset)
+    fetched = [row for row in rows(cluster, away, "snapshot") if row.get("peer") not in (None, f"n{away}")]
+    assert fetched
+    assert node.committed_image().configs("t") == {"retention.ms": "109"}
+    assert len(state_hashes(cluster)) == 1
+    await cluster.close()
+    assert_explained(cluster)
+
+
+async def test_a_node_with_an_empty_disk_is_brought_up_by_a_snapshot() -> None:
+    cluster, away = await lagging(wiped=True)
+    leader = await cluster.leader()
+    node = cluster.network.nodes[away]
+    await until(lambda: node.applied_offset == leader.applied_offset)
+    assert rows(cluster, away, "snapshot")[0]["peer"] == f"n{leader.node_id}"
+    assert "gone" not in node.committed_image().topics
+    assert len(state_hashes(cluster)) == 1
+    await cluster.close()
+
+
+async def test_power_losses_and_partitions_while_a_snapshot_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", 40)
+    for seed in range(6):
+        random = Random(seed)
+        cluster, away = await lagging()
+        for _ in range(3):
+            await asyncio.sleep(random.uniform(0.0, 0.2))
+            if random.random() < 0.5:
+                cluster.network.isolate(away)
+                await asyncio.sleep(random.uniform(0.0, 0.5))
+                cluster.network.cut = set()
+            cluster.network.nodes[away]._end(9)  # no orderly end: nothing is written any more
+            cluster.disks[away] = cluster.disks[away].crash(random.choice(["lose", "torn", "reorder"]), random)
+            cluster.boot(away)
+        leader = await cluster.leader()
+        await fill(leader, 10, first=80)
+        node = cluster.network.nodes[away]
+        await until(lambda node=node, leader=leader: node.applied_offset == leader.applied_offset)
+        assert len(state_hashes(cluster)) == 1
+        await cluster.close()
+        assert_explained(cluster)
+
+
+async def test_a_snapshot_that_a_leader_sends_damaged_is_refused_and_fetched_again() -> None:
+    cluster, away = await lagging()
+    leader = await cluster.leader()
+    read = leader._log.read_snapshot
+    spoilt: list[int] = []
+
+    def spoil(snapshot: Any, position: int, size_bytes: int) -> Any:
+        found = read(snapshot, position, size_bytes)
+        if found is None or len(spoilt) >= 3:
+            return found
+        spoilt.append(position)
+        return found[0][:-1] + bytes([found[0][-1] ^ 1]), found[1]
+
+    leader._log.read_snapshot = spoil  # type: ignore[method-assign]
+    node = cluster.network.nodes[away]
+    await until(lambda: node.applied_offset == leader.applied_offset)
+    assert len(rows(cluster, away, "refused")) == len(spoilt) > 0
+    await cluster.close()
+    assert_explained(cluster)
+
+
+async def test_inside_a_metadata_transaction_no_snapshot_is_taken() -> None:
+    cluster = booted()
+    leader = await cluster.leader()
+    await leader.write(lambda image: ([encode(FeatureLevelRecord("metadata.version", 7))], None))
+    await leader.write(create("t"))
+    leader.committed_image()._transaction = []
+    await fill(leader, 40)
+    assert not rows(cluster, leader.node_id, "snapshot")
+    await cluster.close()
+
+
+# Planted bugs
+
+
+async def stops(cluster: Cluster) -> set[str]:
+    await asyncio.sleep(2)
+    await cluster.close()
+    return {getattr(stop.answer, "kind", "row without a cause") for stop in explained(cluster).stops}
+
+
+@pytest.mark.parametrize("bug", [SNAPSHOT_FORGETS_TAIL, SNAPSHOT_ID_INCLUSIVE])
+async def test_a_snapshot_of_another_state_than_its_prefix_is_seen_in_the_traces(bug: str) -> None:
+    cluster = booted(OFTEN, bug)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await fill(leader, 60)
+    assert await stops(cluster) == {"snapshot differs from its prefix"}
+
+
+async def test_a_snapshot_of_what_is_not_committed_is_seen_in_the_traces() -> None:
+    cluster = booted(OFTEN, SNAPSHOT_OF_UNCOMMITTED)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    random = Random(1)
+
+    async def write(value: int) -> None:
+        await asyncio.sleep(random.uniform(0, 0.3))
+        await leader.write(set_retention("t", value))
+
+    await asyncio.gather(*map(write, range(400)))
+    assert "snapshot beyond what was applied" in await stops(cluster)
+
+
+async def test_a_snapshot_that_is_applied_on_top_of_an_old_state_is_seen_in_the_traces() -> None:
+    cluster, away = await lagging(APPLIES_DELTA_AFTER_SNAPSHOT)
+    leader = await cluster.leader()
+    node = cluster.network.nodes[away]
+    await until(lambda: node.applied_offset == leader.applied_offset)
+    assert "gone" in node.committed_image().topics
+    assert await stops(cluster) == {"applied states differ"}
+
+
+async def test_a_log_that_is_cut_further_than_its_snapshot_cannot_be_started_again() -> None:
+    cluster = booted(SnapshotLimits(3000, retention_bytes=0), CLEANS_PAST_SNAPSHOT)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    refused = 0
+    for value in range(200):
+        await leader.write(set_retention("t", value))
+        await asyncio.sleep(0.05)
+        try:
+            open_log(cluster.disks[leader.node_id].crash("keep", Random(0)), FOLDER)
+        except CorruptLog as problem:
+            assert "no snapshot ends there or behind" in str(problem)
+            refused += 1
+    await cluster.close()
+    assert refused
