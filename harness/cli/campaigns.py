@@ -433,6 +433,50 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     console.print("\n".join(_shrunk(found, root, folder)))
 
 
+@click.command(short_help="Find the revision of this repository that brought a violation.")
+@_run_folder
+@click.option("--good", required=True, metavar="REVISION", help="A revision that does not show it.")
+@click.option("--bad", default="HEAD", show_default=True, metavar="REVISION", help="A revision that shows it.")
+@click.option("--times", type=click.IntRange(1), default=3, show_default=True, help="Runs at each revision, at most.")
+@click.option("--needed", type=click.IntRange(1), default=1, show_default=True, help="So many of them must show it.")
+@click.option(
+    "--repository",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="The tree of Krucible whose revisions are tried.  [default: this folder]",
+)
+def bisect(run_folder: Path, good: str, bad: str, times: int, needed: int, repository: Path) -> None:
+    """Find the revision that brought the violation of the run in RUN_FOLDER, with k of n runs at each revision.
+
+    Each revision is checked out into a tree of its own and runs the same test.  Exit 0 if the revision was found.
+    """
+    from checkers.base.json_file import read_object
+    from harness.campaign import bisect as bisecting
+    from harness.campaign.loop import violations_in
+    from harness.judge.judge_run import spec_of
+
+    root, console = run_folder.resolve(), _console()
+    if needed > times:
+        raise WrongSpec(f"--needed must be at most --times, not {needed} of {times}")
+    wanted = frozenset(violations_in(read_object(root / "results.json"))) if (root / "results.json").exists() else None
+    if not wanted:
+        raise WrongSpec(f"{run_folder} cannot be bisected: nothing in it was found to be invalid")
+    spec, folder = spec_of(root), root / "bisect"
+    folder.mkdir(exist_ok=True)
+    revisions = bisecting.revisions_between(repository, good, bad)
+    console.print(
+        f"{len(revisions)} revisions; up to {times} runs of about {spec.time_limit_s + 30:.0f} s at each tried"
+    )
+
+    def saw(revision: str) -> bool | None:
+        return bisecting.run_at(repository, revision, spec, folder, wanted)
+
+    found = bisecting.bisect(revisions, saw, needed, times, console.print)
+    console.print(f"came with {found.first_bad}; last without it: {found.last_good}")
+    if found.unknown:
+        console.print(f"or with one that could not be run or judged: {' '.join(found.unknown)}")
+
+
 def _shrunk(found: Shrunk, root: Path, folder: Path) -> list[str]:
     tried = found.tried
     lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]

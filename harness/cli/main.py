@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "list": "harness.cli.names:list_names",
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",
+    "bisect": "harness.cli.campaigns:bisect",
     "nightly": "harness.cli.campaigns:nightly",
     "hunt": "harness.cli.campaigns:hunt_at_random",
     "hunt-bugs": "harness.cli.campaigns:hunt_bugs",
