@@ -72,7 +72,7 @@ def moment(text: str) -> datetime:
 
 
 def _scalar(at: datetime) -> pa.Scalar:
-    return pa.scalar(at, pa.timestamp("s", tz="UTC"))
+    return pa.scalar(at, pa.timestamp("ms", tz="UTC"))
 
 
 def lines(found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -20,7 +20,7 @@ _TYPES = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
     pa.bool_(): "BOOLEAN",
-    pa.timestamp("s", tz="UTC"): "TIMESTAMP",
+    pa.timestamp("ms", tz="UTC"): "TIMESTAMP",
     pa.list_(pa.string()): "ARRAY<STRING>",
 }
 

@@ -26,8 +26,8 @@ TABLES: Mapping[str, pa.Schema] = {
             _RUN,
             ("path", pa.string()),  # of its folder, from the folder in which the lake lies; absolute if elsewhere
             ("test", pa.string()),
-            ("started", pa.timestamp("s", tz="UTC")),
-            ("judged", pa.timestamp("s", tz="UTC")),
+            ("started", pa.timestamp("ms", tz="UTC")),
+            ("judged", pa.timestamp("ms", tz="UTC")),
             ("workload", pa.string()),
             ("kinds", _NAMES),  # of fault that were asked for, in alphabetical order
             ("backend", pa.string()),

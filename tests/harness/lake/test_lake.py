@@ -218,3 +218,15 @@ def test_a_list_sees_what_was_written_since_the_last_one(lake: Lake) -> None:
     lake.files(RUNS)[0].unlink()
     assert [run["seed"] for run in runs(lake, Filter())] == [2, 1]
     assert lake.read(RUNS, ["seed"], run=facts(1).run).to_pylist() == [{"seed": 1}]
+
+
+def test_a_list_opens_only_what_has_changed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        lake.append(facts(number))
+    assert len(runs(lake, Filter())) == 3
+    opened: list[str] = []
+    read = lakes._read
+    monkeypatch.setattr(lakes, "_read", lambda path, *rest: (opened.append(path.stem), read(path, *rest))[1])
+    assert len(runs(lake, Filter())) == 3 and opened == []
+    lake.append(facts(7))
+    assert len(runs(lake, Filter())) == 4 and opened == [facts(7).run]
