@@ -9,6 +9,7 @@ from checkers.base.checker import Checker, Need
 from checkers.cluster.checkers import BROKER_INCARNATIONS, PARTITION_CHAIN
 from checkers.kafka_log.checker import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
+from checkers.models.own_checkers import own_checkers
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
 from checkers.raft.clients.answered_from_commits import ANSWERED_FROM_COMMITS
 from checkers.raft.clients.history_against_log import HISTORY_LOG
@@ -27,6 +28,7 @@ from checkers.raft.model.trace_validation import TRACE_VALIDATION
 from checkers.raft.nodes.monotonicity import MONOTONICITY
 from checkers.raft.nodes.state_machine_safety import STATE_MACHINE_SAFETY
 from checkers.registers.checker import LINEARIZABILITY
+from checkers.replicas.convergence import CONVERGENCE
 from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
@@ -68,42 +70,56 @@ _IN_ORDER = (
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-_OF_KAFKA = (KAFKA, KAFKA_READ_TO_END)
-BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_KAFKA, *OF_MODELS)}
+_OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE)
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_OTHERS, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 
 
-def wrong_names(models: Collection[str]) -> str:
-    """Why a workload cannot be judged by the checkers that it names; "" if it can.
+def wrong_names(models: Collection[object]) -> str:
+    """Why a workload cannot be judged by the checkers that it states; "" if it can.
 
+    models: names, and checkers of its own (`checkers/models/own_checkers.py`).
     At least one of them must judge this kind of history.  Without it nothing that clients saw would be judged.
     """
     if isinstance(models, str):
         return f"its checkers are the text {models!r}: write a tuple, such as ({models!r},)"
     known = (*BY_MODEL, *CATALOG)
-    if unknown := [name for name in models if name not in known]:
+    try:
+        own = [checker.name for checker in own_checkers(models)]
+    except ValueError as problem:
+        return f"its checkers are wrong: {problem}"
+    if twice := [name for name in own if name in known or own.count(name) > 1]:
+        return f"its own checker {twice[0]!r} has the name of another one"
+    if unknown := [name for name in names_in(models) if name not in known]:
         near = difflib.get_close_matches(unknown[0], known, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         return f"there is no checker {unknown[0]!r}{meant} (known: {', '.join(sorted(known))})"
     judges = {LINEARIZABILITY.name, *BY_MODEL}
-    if not judges & set(models):
+    if not own and not judges & set(names_in(models)):
         return f"it names no checker of what clients saw: name one of {', '.join(sorted(judges))}"
     return ""
 
 
-def select(offered: Collection[Need], models: Collection[str] = ()) -> list[Checker]:
-    """The checkers whose needs are offered, in the order of the catalog.
+def names_in(models: Collection[object]) -> list[str]:
+    """The names among what a workload states as its checkers."""
+    return [each for each in models if isinstance(each, str)]
 
-    models: names of the checkers that the workload names; only these meet the need "model".
+
+def select(offered: Collection[Need], models: Collection[object] = ()) -> list[Checker]:
+    """The checkers whose needs are offered: the workload's own ones, then those of the catalog in its order.
+
+    models: what the workload states as its checkers; only these meet the need "model".  Raises WrongChecker.
     """
-    every = (BY_MODEL | CATALOG).values()
-    return [c for c in every if c.needs <= {*offered, *(("model",) if c.name in models else ())}]
+    every = (*own_checkers(models), *(BY_MODEL | CATALOG).values())
+    named = {*names_in(models), *(checker.name for checker in own_checkers(models))}
+    return [c for c in every if c.needs <= {*offered, *(("model",) if c.name in named else ())}]
 
 
-def named_but_lacking(offered: Collection[Need], models: Collection[str]) -> dict[Checker, str]:
-    """Checkers that a workload names and that `select` leaves out -> why, in one sentence."""
-    every = BY_MODEL | CATALOG
-    lacking = {every[name]: sorted(every[name].needs - {*offered, "model"}) for name in models if name in every}
+def named_but_lacking(offered: Collection[Need], models: Collection[object]) -> dict[Checker, str]:
+    """Checkers that a workload states and that `select` leaves out -> why, in one sentence."""
+    every = BY_MODEL | CATALOG | {checker.name: checker for checker in own_checkers(models)}
+    named = [*names_in(models), *(checker.name for checker in own_checkers(models))]
+    lacking = {every[name]: sorted(every[name].needs - {*offered, "model"}) for name in named if name in every}
     return {
         checker: f"the workload names {checker.name}, but this run lacks what it needs: {', '.join(needs)}"
         for checker, needs in lacking.items()

@@ -55,6 +55,12 @@ WORKLOADS: Mapping[str, Entry] = {
     "cas-register": Entry(
         "reads, writes and compare-and-set of single registers", "workloads.cas_register:CasRegister"
     ),
+    "convergence": Entry(
+        "registers written at every server; all must agree after recovery", "workloads.convergence:Convergence"
+    ),
+    "set-convergence": Entry(
+        "sets added to at every server; all must agree after recovery", "workloads.convergence:SetConvergence"
+    ),
     "set": Entry("elements are added to sets, and whole sets are read", "workloads.grow_set:GrowSet"),
     "large-set": Entry("elements are added to one set, which is read late", "workloads.grow_set:LargeSet"),
     "append-log": Entry("values are appended to logs, and whole logs are read", "workloads.append_log:AppendLog"),
@@ -112,7 +118,7 @@ def load_subject(name: str) -> Subject:
 
 def load_workload(spec: Spec) -> Workload:
     """Raises WrongSpec for an unknown name."""
-    return _workload(spec.workload)(spec.keys)
+    return _workload(spec.workload, spec.subject)(spec.keys)
 
 
 def load_backend(name: str, cluster: ClusterSpec) -> Backend:
@@ -122,7 +128,7 @@ def load_backend(name: str, cluster: ClusterSpec) -> Backend:
 
 def check_names(spec: Spec) -> None:
     """Refuse a spec whose names do not fit together.  Raises WrongSpec; imports only the subject and the decks."""
-    _workload(spec.workload)
+    _workload(spec.workload, spec.subject)
     _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
         _pick("backend", BACKENDS, spec.backend)
@@ -147,9 +153,12 @@ def check_names(spec: Spec) -> None:
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
     """The workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
 
+    A system whose file defines workloads is run with the first of them.
     A name that is unknown gets the defaults, because `check_names` refuses it.  Raises WrongSpec as `load_subject`.
     """
     usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
+    if subject not in SUBJECTS and (own := own_workloads(load_subject(subject))):
+        usual["workload"] = next(iter(own))
     if bug is None or (planted := load_subject(subject).bugs.get(bug)) is None:
         return usual
     shown = {"workload": planted.workloads, "nemesis": planted.shown_by}
@@ -174,20 +183,43 @@ def check_inventory(spec: Spec) -> None:
 
 def refuse_workload(spec: Spec, subject: Subject) -> None:
     """Raises WrongSpec, in one sentence, where the subject's client lacks a function that the workload invokes."""
-    lacking = sorted({*_workload(spec.workload).functions.values()} - subject.functions)
-    if lacking:
-        words, runs = " and no ".join(lacking), ", ".join(offered_workloads(subject)) or "none"
-        raise WrongSpec(
-            f"subject {subject.name} cannot run workload {spec.workload!r}: its client has no {words}; it runs: {runs}"
-        )
+    kind = own_workloads(subject).get(spec.workload) or _workload(spec.workload)
+    if why := _why_not(kind, subject):
+        runs = ", ".join(offered_workloads(subject)) or "none"
+        raise WrongSpec(f"subject {subject.name} cannot run workload {spec.workload!r}: {why}; it runs: {runs}")
 
 
 def offered_workloads(subject: Subject) -> tuple[str, ...]:
-    """The names of the workloads whose functions the subject's client has."""
-    return tuple(name for name in WORKLOADS if {*_workload(name).functions.values()} <= subject.functions)
+    """The names of the workloads that the subject's client can run, those of its own file first."""
+    own = own_workloads(subject)
+    known = {**own, **{name: _workload(name) for name in WORKLOADS if name not in own}}
+    return tuple(name for name, kind in known.items() if not _why_not(kind, subject))
 
 
-def _workload(name: str) -> type[Workload]:
+def _why_not(kind: type[Workload], subject: Subject) -> str:
+    """Why the clients of a subject cannot run a workload; "" if they can."""
+    if lacking := sorted({*kind.functions.values()} - subject.functions):
+        return f"its client has no {' and no '.join(lacking)}"
+    if kind.each_server and not subject.keeps_to_one_server:
+        return "its clients choose their servers themselves"
+    return ""
+
+
+def own_workloads(subject: Subject) -> dict[str, type[Workload]]:
+    """The workloads that stand in the file of a system of the user's own.  Raises WrongSpec."""
+    from system_under_test.own.subject import OwnSubject
+    from workloads.read_own_workload import NoWorkload, workloads_in
+
+    if not isinstance(subject, OwnSubject):
+        return {}
+    try:
+        return workloads_in(subject.module, subject.main.parent, subject.main.name)
+    except NoWorkload as problem:
+        raise WrongSpec(str(problem)) from problem
+
+
+def _workload(name: str, subject: str = "") -> type[Workload]:
+    """subject: whose own file may define a workload of this name.  Raises WrongSpec."""
     if name.endswith(".py"):
         from workloads.read_own_workload import NoWorkload, read_workload
 
@@ -195,7 +227,12 @@ def _workload(name: str) -> type[Workload]:
             return read_workload(Path(name))
         except NoWorkload as problem:
             raise WrongSpec(str(problem)) from problem
-    return _pick("workload", WORKLOADS, name).load()  # type: ignore[return-value]
+    own = own_workloads(load_subject(subject)) if subject and subject not in SUBJECTS else {}
+    if name in own:
+        return own[name]
+    if name not in WORKLOADS:
+        raise WrongSpec(unknown_name("workload", name, (*own, *WORKLOADS)))
+    return WORKLOADS[name].load()  # type: ignore[return-value]
 
 
 def _check_nemesis(name: str) -> None:

@@ -2,7 +2,8 @@
 
 - `check` judges a history, and `run` runs a test (both on this machine).
 - `System`, `Client`, `Needs`, `NodeStatus`: what a system of your own is written against (docs/your-own-system.md).
-- `Workload`, `Checker`, `Model`, `Fault`: what a test is made of (docs/your-own-workload.md and its sisters).
+- `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: what a test is made of
+  (docs/your-own-workload.md and its sisters).
 - `World`, `simulate`: servers of your own on virtual time (docs/simulate-your-own-server.md).
 - `Spec`, `JudgedRun`, `Verdict`, `Validity`, `Witness`: what goes into a run and what comes out.
 
@@ -31,8 +32,12 @@ _NAMES = {
     "Needs": "system_under_test.subject",
     "NodeStatus": "system_under_test.subject",
     "Workload": "workloads.workload",
+    "Request": "system_under_test.client",
+    "Function": "system_under_test.functions",
     "Checker": "checkers.base.checker",
     "Model": "checkers.models.model",
+    "Operation": "checkers.models.model",
+    "REFUSED": "checkers.models.model",
     "Fault": "checkers.record.faults",
     "Validity": "checkers.base.verdict",
     "Verdict": "checkers.base.verdict",

@@ -4,7 +4,9 @@ from checkers.base.checker import Checker as Checker
 from checkers.base.verdict import Validity as Validity
 from checkers.base.verdict import Verdict as Verdict
 from checkers.base.verdict import Witness as Witness
+from checkers.models.model import REFUSED as REFUSED
 from checkers.models.model import Model as Model
+from checkers.models.model import Operation as Operation
 from checkers.record.faults import Fault as Fault
 from harness.judge.check_files import check as check
 from harness.run.session import JudgedRun as JudgedRun
@@ -13,6 +15,8 @@ from harness.spec import Spec as Spec
 from simulation.world import World as World
 from simulation.world import simulate as simulate
 from system_under_test.client import Placement as Placement
+from system_under_test.client import Request as Request
+from system_under_test.functions import Function as Function
 from system_under_test.own.client import Address as Address
 from system_under_test.own.client import Client as Client
 from system_under_test.own.system import OwnNode as OwnNode

@@ -16,7 +16,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Request
@@ -35,8 +35,10 @@ Answer = Literal[
     "balances",
     "lists",
     "registers",
+    "anything",
 ]
-"""What a method returns.  lists, registers: the steps of a transaction, with a list or one number in each read."""
+"""What a method returns.  lists, registers: the steps of a transaction, with a list or one number in each read.
+anything: whatever JSON can hold."""
 
 _EXPECTED: Mapping[Answer, str] = {
     "nothing": "None",
@@ -50,6 +52,7 @@ _EXPECTED: Mapping[Answer, str] = {
     "balances": "a dictionary from account to whole number",
     "lists": "the list of steps, with a list of whole numbers in each read",
     "registers": "the list of steps, with a whole number or None in each read",
+    "anything": "what JSON can hold: numbers, texts, lists and dictionaries with texts as keys",
 }
 _LARGEST = 2**63 - 1
 """Of a value in a history: Arrow's int64."""
@@ -57,8 +60,12 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """answer: what a method returns.  observes: it changes nothing, so without an answer it certainly did not happen.
-    refusal: why an operation failed that answered False, or None for a token."""
+    """One function of clients.  A workload of one's own may state functions that stand in no table here.
+
+    words: what it does and returns.  given: what of a request its method is given.  answer: what a method returns.
+    observes: it changes nothing, so without an answer it certainly did not happen.
+    refusal: why an operation failed that answered False, or None for a token.
+    """
 
     words: str
     given: Given
@@ -127,14 +134,31 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 
 
-def observes(function: str) -> bool:
-    """Whether a function changes nothing; False for an unknown one."""
-    return function in FUNCTIONS and FUNCTIONS[function].observes
+NO_OTHERS: Mapping[str, Function] = {}
 
 
-def arguments(function: str, request: Request) -> tuple[Any, ...]:
+def wrong_function(function: object) -> str:
+    """Why a function of one's own cannot be; "" if it can."""
+    if not isinstance(function, Function):
+        return f"must be Function(words, given, answer), not {function!r:.60}"
+    if function.given not in (known := get_args(Given)):
+        return f"is given {function.given!r:.60}, which is none of {', '.join(map(repr, known))}"
+    if function.answer not in (known := get_args(Answer)):
+        return f"answers {function.answer!r:.60}, which is none of {', '.join(map(repr, known))}"
+    if function.answer in ("whether", "token") and not function.refusal:
+        return "needs a refusal: the error that stands in the history where its method answers False or None"
+    return ""
+
+
+def observes(function: str, own: Mapping[str, Function] = NO_OTHERS) -> bool:
+    """Whether a function changes nothing; False for an unknown one.  own: functions that a workload states itself."""
+    known = own.get(function) or FUNCTIONS.get(function)
+    return known is not None and known.observes
+
+
+def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_OTHERS) -> tuple[Any, ...]:
     """What the method is given.  Raises ValueError where the request lacks it, KeyError for an unknown function."""
-    given = FUNCTIONS[function].given
+    given = (own.get(function) or FUNCTIONS[function]).given
     payload: Any = json.loads(request.payload) if request.payload is not None else None
     if given == "nothing":
         return ()
@@ -149,9 +173,11 @@ def arguments(function: str, request: Request) -> tuple[Any, ...]:
     return found
 
 
-def outcome(function: str, request: Request, answer: Any, node: str) -> Outcome:
+def outcome(
+    function: str, request: Request, answer: Any, node: str, own: Mapping[str, Function] = NO_OTHERS
+) -> Outcome:
     """The outcome of a method that returned.  Raises ValueError for an answer that the function cannot have."""
-    known = FUNCTIONS[function]
+    known = own.get(function) or FUNCTIONS[function]
     given = Outcome(Type.OK, request.value, request.value2, request.payload, node=node)
     try:
         match known.answer:
@@ -176,6 +202,8 @@ def outcome(function: str, request: Request, answer: Any, node: str) -> Outcome:
                 found = _text(answer)
             case "balances":
                 found = _balances(answer)
+            case "anything":
+                found = _json(answer)
             case "lists" | "registers":
                 found = _steps(json.loads(request.payload or "[]"), answer, _READ[known.answer])
     except TypeError as problem:
@@ -230,6 +258,14 @@ def _balances(answer: object) -> dict[str, int]:
     if not isinstance(answer, Mapping):
         raise TypeError
     return {str(account): _element(balance) for account, balance in answer.items()}
+
+
+def _json(answer: object) -> Any:
+    """The answer as JSON gives it back, so that 1.0 and tuples are what a reader of the history sees."""
+    try:
+        return json.loads(json.dumps(answer, allow_nan=False))
+    except (TypeError, ValueError) as problem:
+        raise TypeError(str(problem)) from None
 
 
 def _steps(given: Sequence[Sequence[Any]], answer: object, read: Callable[[object], Any]) -> list[list[Any]]:

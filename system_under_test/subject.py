@@ -350,6 +350,9 @@ class Subject(Protocol):
     members: Members | None
     """How its members change while it runs; None if they cannot."""
 
+    keeps_to_one_server: bool = False
+    """Whether its clients keep to one server each where a workload demands that (`each_server` in the config)."""
+
     simulated: str = ""
     """`module:name` of the SimulatedProgram of this subject; "" if it can only run for real.
 

@@ -1,15 +1,21 @@
-"""Reading a workload of one's own from a Python file (`docs/your-own-workload.md` shows one).
+"""Reading a workload of one's own: from a file of its own (`docs/your-own-workload.md` shows one), or from the file of
+a system, which then holds everything.
 
 The file is run: it is code, not data.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
+from typing import TypeGuard
 
-from system_under_test.functions import FUNCTIONS
+from system_under_test.functions import FUNCTIONS, wrong_function
 from system_under_test.own import source_only
+from system_under_test.own.client import Client
 from workloads.workload import Workload
 
 _STATED = ("name", "summary", "checkers", "functions", "reads", "writes", "real_test")
@@ -31,21 +37,57 @@ def read_workload(path: Path) -> type[Workload]:
         raise NoWorkload(f"{path} line {problem.lineno}: {problem.msg}") from problem
     except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code
         raise NoWorkload(f"{path} cannot be run: {type(problem).__name__}: {problem}") from problem
-    kinds = [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Workload) and kind.__module__ == module.__name__
-    ]
+    kinds = [kind for kind in vars(module).values() if _is_workload(kind) and kind.__module__ == module.__name__]
     if len(kinds) != 1:
         raise NoWorkload(f"{path} must define one class that derives from Workload, and it defines {len(kinds)}")
-    if missing := [name for name in _STATED if not hasattr(kinds[0], name)]:
-        raise NoWorkload(f"{path}: {kinds[0].__name__} does not state its {' and its '.join(missing)}")
-    if strange := sorted(set(kinds[0].functions.values()) - set(FUNCTIONS)):
-        raise NoWorkload(f"{path}: no client can have the function {' or '.join(strange)}")
-    if not set(kinds[0].writes) & set(kinds[0].functions):
-        known = ", ".join(sorted(kinds[0].functions)) or "none"
+    _check(kinds[0], str(path))
+    return kinds[0]
+
+
+def workloads_in(module: ModuleType, folder: Path, file: str) -> dict[str, type[Workload]]:
+    """Name -> each workload that the file of a system defines, or takes from a file beside it.  Raises NoWorkload.
+
+    folder: where the files of the system lie.  file: its name, for messages."""
+    found: dict[str, type[Workload]] = {}
+    for kind in vars(module).values():
+        if not _is_workload(kind) or not _lies_in(folder, module, kind):
+            continue
+        _check(kind, file)
+        if found.setdefault(kind.name, kind) is not kind:
+            raise NoWorkload(f"{file}: two workloads have the name {kind.name}")
+    return found
+
+
+def _is_workload(kind: object) -> TypeGuard[type[Workload]]:
+    return isinstance(kind, type) and issubclass(kind, Workload) and kind is not Workload
+
+
+def _lies_in(folder: Path, module: ModuleType, kind: type) -> bool:
+    if kind.__module__ == module.__name__:
+        return True
+    source = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return source is not None and Path(source).resolve().is_relative_to(folder.resolve())
+
+
+def _check(kind: type[Workload], file: str) -> None:
+    """Raises NoWorkload for the first thing that the class states wrongly.  file: for messages."""
+    if missing := [name for name in _STATED if not hasattr(kind, name)]:
+        raise NoWorkload(f"{file}: {kind.__name__} does not state its {' and its '.join(missing)}")
+    own = kind.own_functions
+    if not isinstance(own, Mapping):
+        raise NoWorkload(f"{file}: {kind.__name__}.own_functions must be a dictionary from name to Function")
+    for name, function in own.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in FUNCTIONS or hasattr(Client, name):
+            why = "it stands in the table of functions" if name in FUNCTIONS else "no method of a client can have it"
+            raise NoWorkload(f"{file}: {kind.__name__}.own_functions: {name!r:.60} is no name for one: {why}")
+        if wrong := wrong_function(function):
+            raise NoWorkload(f"{file}: {kind.__name__}.own_functions: {name} {wrong}")
+    if strange := sorted(set(kind.functions.values()) - {*FUNCTIONS, *own}):
+        more = "; state your own in own_functions"
+        raise NoWorkload(f"{file}: no client can have the function {' or '.join(strange)}{more}")
+    if not set(kind.writes) & set(kind.functions):
+        known = ", ".join(sorted(kind.functions)) or "none"
         raise NoWorkload(
-            f"{path}: {kinds[0].__name__} must name at least one of its functions in writes, because a workload that "
+            f"{file}: {kind.__name__} must name at least one of its functions in writes, because a workload that "
             f"changes nothing tests nothing; its functions: {known}"
         )
-    return kinds[0]

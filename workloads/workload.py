@@ -6,6 +6,7 @@ A workload is one file in this folder and one entry in `harness/registry.py`.  I
   value names the function of a client that serves it (`system_under_test/functions.py` lists them).  A subject runs
   every workload whose client functions it has.
 * `checkers`: the names of the checkers that judge its histories.  Checkers over logs and traces come with the subject.
+  A workload of a user's own may also state a model, a function or a checker itself (`checkers/models/own_checkers.py`).
 * `reads` and `writes`: which `f` report a state, and which may change one.
 * `generator`: what one thread invokes during the main phase, a value of `workloads/generators/`.
 * `final`: what is invoked after recovery, each request until it is ok.
@@ -14,13 +15,18 @@ A workload is one file in this folder and one entry in `harness/registry.py`.  I
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from checkers.base.history import CREATE
 from system_under_test.client import Placement as Placement
 from system_under_test.client import Request as Request
+from system_under_test.functions import Function
 from workloads.generators import Generator, Pace, Steady
+
+if TYPE_CHECKING:  # on nodes, where a file with a workload and a client is read, there are no checkers
+    from checkers.base.checker import Checker
+    from checkers.models.model import Model
 
 
 class Workload:
@@ -28,11 +34,17 @@ class Workload:
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    checkers: ClassVar[tuple[str, ...]]
+    checkers: ClassVar[tuple[str | Model | Checker | Callable[..., Any], ...]]
     functions: ClassVar[Mapping[str, str]]
     reads: ClassVar[frozenset[str]]
     writes: ClassVar[frozenset[str]]
     real_test: ClassVar[str]
+    own_functions: ClassVar[Mapping[str, Function]] = {}
+    """Functions that only this workload knows: name of the client's method -> what it is given and answers."""
+    each_server: ClassVar[bool] = False
+    """Whether each client keeps to one server, whoever leads, so that every server is written and read."""
+    final_until_same: ClassVar[bool] = False
+    """Whether `final` is invoked at every server again and again, until all answer the same or the time is over."""
     unique_values: ClassVar[bool] = True
     """Whether no value is written twice to a key, so that values distinguish the entries of a log."""
     pace: ClassVar[Pace] = Steady()

@@ -60,6 +60,7 @@ class Checker:
     split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
     needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`).
     about_the_run: it judges the test itself, and may be valid though its figures are zero.
+    in_process: its code stands in a user's own file, which workers of Spark have not got.
 
     Raises ValueError for a need that nothing offers.
     """
@@ -72,6 +73,7 @@ class Checker:
     combine: Callable[[StoredRun, Sequence[Any]], Verdict]
     needs: frozenset[Need] = frozenset({"history"})
     about_the_run: bool = False
+    in_process: bool = False
 
     def __post_init__(self) -> None:
         known = get_args(Need)

@@ -55,6 +55,7 @@ def judge_run(
         Task(checker.judge, part, budget or Budget())
         for checker, split in zip(checkers, splits, strict=True)
         for part in split.parts
+        if spark is None or not checker.in_process
     ]
     if spark is None:
         judged = _in_process(tasks, say)
@@ -62,8 +63,11 @@ def judge_run(
         judged, verdicts.judged_by = _on_spark(spark, tasks, say)
     at = 0
     for checker, split in zip(checkers, splits, strict=True):
-        mine = judged[at : at + len(split.parts)]
-        at += len(split.parts)
+        if spark is not None and checker.in_process:
+            mine = [judge_task(Task(checker.judge, part, budget or Budget())) for part in split.parts]
+        else:
+            mine = judged[at : at + len(split.parts)]
+            at += len(split.parts)
         began = time.perf_counter()
         verdicts[checker.name] = _combine(files, checker, mine, split.failure)
         spent = time.perf_counter() - began + split.seconds + sum(j.seconds for j in mine)

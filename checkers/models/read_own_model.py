@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any
@@ -66,11 +67,32 @@ def model_of(source: str, file: str) -> Model:
     return model
 
 
+def checked(model: Model) -> Model:
+    """The model of a user's own file, whose functions raise BadModel with file and line where they fail."""
+
+    def file(function: Callable[..., Any]) -> str:
+        code = getattr(function, "__code__", None)
+        return code.co_filename if code is not None else model.name
+
+    def named(function: Callable[[Any], Any], default: object, name: str) -> Any:
+        return function if function is default else _named(function, file(function), name)
+
+    return replace(
+        model,
+        init=_states(model.init, file(model.init), "init"),
+        step=_states(model.step, file(model.step), "step"),
+        partition=named(model.partition, by_key, "partition"),
+        describe=named(model.describe, described, "describe"),
+        show=named(model.show, plain, "show"),
+        canonical=model.canonical and _canonical(model.canonical, file(model.canonical)),
+    )
+
+
 def _states(function: Callable[..., Any], file: str, name: str) -> Callable[..., Any]:
     """The function, but every failure and every state that cannot be hashed raises BadModel."""
 
     @wraps(function)
-    def checked(*arguments: Any) -> Any:
+    def guarded(*arguments: Any) -> Any:
         try:
             state = function(*arguments)
         except WrongOperation:
@@ -88,14 +110,14 @@ def _states(function: Callable[..., Any], file: str, name: str) -> Callable[...,
                 ) from problem
         return state
 
-    return checked
+    return guarded
 
 
 def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], Any]:
     """The function of an operation or a state, but a failure or a result that cannot be hashed raises BadModel."""
 
     @wraps(function)
-    def checked(given: Any) -> Any:
+    def guarded(given: Any) -> Any:
         try:
             found = function(given)
             hash(found)
@@ -103,7 +125,7 @@ def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[An
             raise BadModel(_complaint(problem, file, f"{name} failed{_of((given,))}")) from problem
         return found
 
-    return checked
+    return guarded
 
 
 def _words(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], str]:
@@ -115,7 +137,7 @@ def _canonical(
     function: Callable[[Sequence[Operation]], Any], file: str
 ) -> Callable[[Sequence[Operation]], Callable[[State], State]]:
     @wraps(function)
-    def checked(operations: Sequence[Operation]) -> Callable[[State], State]:
+    def guarded(operations: Sequence[Operation]) -> Callable[[State], State]:
         try:
             one_of = function(operations)
         except Exception as problem:
@@ -124,7 +146,7 @@ def _canonical(
             raise BadModel(f"{file}: canonical must return a function from a state to a state, not {one_of!r:.40}")
         return _states(one_of, file, "the function that canonical returned")
 
-    return checked
+    return guarded
 
 
 def _of(arguments: Sequence[Any]) -> str:

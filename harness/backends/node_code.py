@@ -20,9 +20,16 @@ CODE_ON_NODES = (
     "harness/agent",
     "checkers/__init__.py",
     "checkers/base/history.py",
+    "checkers/base/independent_search.py",
+    "checkers/models/__init__.py",
+    "checkers/models/model.py",
     "krucible",
     "system_under_test",
+    "workloads/__init__.py",
+    "workloads/generators",
+    "workloads/workload.py",
 )
+"""With what a file may import that holds a system, its clients, a workload and a model at once."""
 
 
 def node_code() -> dict[str, bytes]:

@@ -9,7 +9,11 @@ import click
 
 @click.command(name="list", short_help="List workloads, nemeses and their targets, backends, subjects, planted bugs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-@click.option("--subject", metavar="FILE", help="A system of your own: list the faults on its named processes, too.")
+@click.option(
+    "--subject",
+    metavar="FILE",
+    help="A system of your own: list its workloads and the faults on its named processes, too.",
+)
 def list_names(as_json: bool, subject: str | None) -> None:
     """List workloads, nemeses and what each can be aimed at, backends, subjects, planted bugs, and findings."""
     names = known_names(subject)
@@ -25,19 +29,22 @@ def list_names(as_json: bool, subject: str | None) -> None:
 
 
 def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
-    """Kind of name -> name -> summary.  own: a system whose named processes are listed as targets, too.
+    """Kind of name -> name -> summary.  own: a system whose workloads and named processes are listed, too.
 
     Raises WrongSpec if that is no system."""
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS
-    from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
+    from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject, own_workloads
     from nemesis.catalog import KINDS, kind_named, on_processes, summaries
 
     subjects = [load_subject(name) for name in SUBJECTS]
     on_one_process = on_processes(load_subject(own).processes) if own else {}
     kinds = [*KINDS.values(), *map(kind_named, on_one_process)]
     return {
-        "workloads": {name: entry.summary for name, entry in WORKLOADS.items()},
+        "workloads": {
+            **{name: kind.summary for name, kind in (own_workloads(load_subject(own)) if own else {}).items()},
+            **{name: entry.summary for name, entry in WORKLOADS.items()},
+        },
         "nemeses": {**summaries(), **on_one_process},
         "targets": {f"{kind.name} {name}": target.summary for kind in kinds for name, target in kind.targets.items()},
         "backends": {name: entry.summary for name, entry in BACKENDS.items()},

@@ -31,6 +31,7 @@ def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
     On a terminal it stops after every step; `?` says how to go on.  Elsewhere it prints all steps.
     """
     from checkers.base.history import MalformedHistory
+    from checkers.catalog import names_in
     from harness.judge.judge_run import spec_of
     from harness.registry import load_workload
     from harness.stepping import steps_of
@@ -39,7 +40,7 @@ def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
     if not (root / "test.json").exists():
         raise WrongSpec(f"{run_folder} is not a run folder: it holds no test.json")
     try:
-        steps = steps_of(root, load_workload(spec_of(root)).checkers, key)
+        steps = steps_of(root, names_in(load_workload(spec_of(root)).checkers), key)
         chosen = (one for one in steps if from_s * 1e9 <= one.time_ns <= to_s * 1e9)
         if not (_one_by_one if sys.stdin.isatty() and sys.stdout.isatty() else _all)(chosen):
             raise WrongSpec(f"{run_folder} has no such step" + (f" of the object {key}" if key else ""))

@@ -44,7 +44,7 @@ def demands_of(spec: Spec) -> Demands:
         unavailable_s=declares.unavailable_s,
         concurrency=spec.concurrency,
         ends_early=spec.stop_on_violation,
-        each_server_serves=declares.nodes and declares.each_server_serves,
+        each_server_serves=declares.nodes and (declares.each_server_serves or workload.each_server),
         each_server_read_at_end=reads_each_server_at_end(declares, workload),
         dealt=partial(dealt_to, spec) if _dealt_by_seed(workload) else None,
         generators=VERSION,
@@ -53,7 +53,8 @@ def demands_of(spec: Spec) -> Demands:
 
 def reads_each_server_at_end(declares: Declares, workload: Workload) -> bool:
     """Whether every server is read after recovery, by a client of its own."""
-    return declares.nodes and declares.each_server_serves and workload.final_repeats and bool(workload.final())
+    serves = declares.each_server_serves or workload.each_server
+    return declares.nodes and serves and workload.final_repeats and bool(workload.final())
 
 
 def _dealt_by_seed(workload: Workload) -> bool:

@@ -35,7 +35,7 @@ from harness.judge.demands_of_run import demands_of
 from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
 from harness.real_systems.story import story_of
-from harness.registry import SUBJECTS, load_subject, load_workload
+from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
 from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept
 from system_under_test.subject import Bug
@@ -144,7 +144,7 @@ def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = Fal
     except WrongSpec:
         raise
     except Exception as problem:
-        if not spec.workload.endswith(".py"):
+        if spec.workload in WORKLOADS:
             raise
         raise WrongSpec(f"{spec.workload} does not show what the run had to do: {in_words(problem)}") from problem
     wanted = _format_wanted(test) if trust_old_format else ledger.FORMAT

@@ -98,10 +98,12 @@ class Interpreter:
         limit_s: float,
         follow: Callable[[str], None] = lambda _: None,
         askers: Sequence[Placement] = (),
+        heard: Callable[[Request, Outcome], None] = lambda request, outcome: None,
     ) -> dict[str, str]:
         """Invoke each request again and again until it is ok or `limit_s` is over.
 
         askers: the threads that invoke them; by default those that write and follow the leader.
+        heard: called with each request and its outcome.
         Returns key -> "ok", or the last error of one of its requests.  A client that can never be made ends it.
         """
         leading = [p for p in self._placements if p.follows and not p.reads_only] or self._placements
@@ -114,6 +116,7 @@ class Interpreter:
                 number = waiting.pop()
                 request = requests[number]
                 outcome = await self.ask(placement, request)
+                heard(request, outcome)
                 result[number] = "ok" if outcome.type is Type.OK else outcome.error or str(outcome.type.name).lower()
                 if outcome.type is not Type.OK:
                     waiting.insert(0, number)

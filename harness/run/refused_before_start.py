@@ -11,7 +11,7 @@ from pathlib import Path
 
 from checkers.catalog import wrong_names
 from checkers.sealing.signature import WrongKey, own_key
-from harness.registry import check_inventory, check_names, load_subject, load_workload
+from harness.registry import WORKLOADS, check_inventory, check_names, load_subject, load_workload
 from harness.run.schedule_to_play import capabilities_of, dealt, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
 from system_under_test.subject import Bug, Subject
@@ -28,7 +28,7 @@ def check_spec(spec: Spec) -> None:
     check_inventory(spec)
     _check_key()
     subject = load_subject(spec.subject)
-    if spec.workload.endswith(".py"):
+    if spec.workload not in WORKLOADS:
         _check_own_workload(spec)
     _check_rate(spec)
     _check_faults(spec, subject)

@@ -15,6 +15,10 @@ from typing import Any
 ODDS = 25
 LOCK_ODDS = 3
 """Locks are acquired seldom."""
+INVENT_ODDS = 1
+"""Only the few final reads are judged, so every one shows it."""
+INVENTED = 10**12
+"""No client writes this."""
 
 Steps = list[list[Any]]
 
@@ -48,7 +52,7 @@ class Objects:
     def read(self, key: str) -> int | None:
         if key in self._before and self._strikes("stale", "stale-transaction"):
             return self._before[key]
-        return self._register.get(key)
+        return INVENTED if self._strikes("invent", odds=INVENT_ODDS) else self._register.get(key)
 
     def write(self, key: str, value: int) -> None:
         if self._strikes("lose"):
@@ -69,7 +73,7 @@ class Objects:
             self._set[key].append(value)
 
     def members(self, key: str) -> list[int]:
-        return list(self._set[key])
+        return list(self._set[key]) + ([INVENTED] if self._strikes("invent", odds=INVENT_ODDS) else [])
 
     def increment(self, key: str, amount: int) -> None:
         if not self._strikes("lose-amount"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from system_under_test.canary.objects import LOCK_ODDS, ODDS, Objects
+from system_under_test.canary.objects import INVENT_ODDS, LOCK_ODDS, ODDS, Objects
 from system_under_test.functions import FUNCTIONS
 from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus, StartedOn, Subject
 
@@ -42,6 +42,15 @@ _BUGS = (
         ("lost write", "stale read", "order cycle"),
         "write",
         _REGISTERS,
+    ),
+    _bug(
+        "invent",
+        "reads shows a value that nobody wrote",
+        "convergence",
+        ("a value that nobody wrote",),
+        "read",
+        ("convergence", "set-convergence"),
+        INVENT_ODDS,
     ),
     _bug("cas-anyway", "compare-and-sets matches anything", "linearizability", (), "cas", ("cas-register",)),
     _bug("lose-element", "adds is acknowledged and never made", "set", (), "add", ("set", "large-set")),
@@ -88,6 +97,7 @@ class Canary(Subject):
     port = 0
     declares = Declares(nodes=False, logs=False, traces=False, elections=False, faults=False, leaders=False)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
+    keeps_to_one_server = True  # it has only one
     functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
     needs = Needs()
     notices_damage: Mapping[str, str] = {}

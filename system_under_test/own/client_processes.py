@@ -21,7 +21,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
-from system_under_test.functions import observes
+from system_under_test.functions import Function, observes
 
 GRACE_S = 0.3
 """How long beyond its limit a process may take before it is killed."""
@@ -33,7 +33,8 @@ LINE_BYTES_MAX = 1 << 26
 def connect(
     placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
 ) -> OwnClient:
-    """A client for one process.  config: "files" and "main" of the system, the name of its "client", "functions"."""
+    """A client for one process.  config: "files" and "main" of the system, the name of its "client", "functions";
+    also "own_functions" (name -> the fields of a `Function`) and "each_server", where the workload states them."""
     return OwnClient(placement, peers, config)
 
 
@@ -41,6 +42,7 @@ class OwnClient:
     def __init__(self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> None:
         self._given = {"placement": asdict(placement), "peers": dict(peers), "config": dict(config)}
         self._functions: Mapping[str, str] = config["functions"]
+        self._own = {name: Function(**stated) for name, stated in config.get("own_functions", {}).items()}
         self._process = _Process(self._given)
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
@@ -64,7 +66,7 @@ class OwnClient:
             if (outcome := await talk.last_words(self._process)) is not None:
                 return outcome
             sent = talk.sent
-            unknown = sent and not observes(self._functions.get(request.f, request.f))
+            unknown = sent and not observes(self._functions.get(request.f, request.f), self._own)
             words = "timeout" if isinstance(problem, TimeoutError) else f"the client's process died: {problem}"
             return Outcome(
                 Type.INFO if unknown else Type.FAIL, error=words if sent else f"not sent: {words}", node=sent

@@ -31,7 +31,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
-from system_under_test.functions import arguments, observes, outcome
+from system_under_test.functions import NO_OTHERS, Function, arguments, observes, outcome
 from system_under_test.own.check_own_system import check_refused
 from system_under_test.own.client import Address, Client
 from system_under_test.own.mistakes_in_code import mistake_in
@@ -51,17 +51,25 @@ class Runner:
     """One client: which node gets its requests, and what an exception proves."""
 
     def __init__(
-        self, make: Callable[[], Client], functions: Mapping[str, str], tell_sent: Callable[[str], None], folder: Path
+        self,
+        make: Callable[[], Client],
+        functions: Mapping[str, str],
+        tell_sent: Callable[[str], None],
+        folder: Path,
+        own: Mapping[str, Function] = NO_OTHERS,
+        keeps_to_one: bool = False,
     ) -> None:
-        """folder: where the author's files lay when they were read."""
+        """folder: where the author's files lay when they were read.  own: functions that the workload states itself.
+        keeps_to_one: the client stays with one server, whoever leads."""
         self._make = make
         self._folder = folder
         self._called: Callable[..., Any] | None = None
         self._functions = functions
+        self._own = own
         self._tell_sent = tell_sent
         self._loop = asyncio.new_event_loop()
         self._client = make()
-        self._leads = type(self._client).leader is not Client.leader
+        self._leads = type(self._client).leader is not Client.leader and not keeps_to_one
         self._node = ""
         self._open = False
         self._looked_s = 0.0
@@ -77,23 +85,23 @@ class Runner:
         function = self._functions.get(request.f, request.f)
         until, sent = time.monotonic() + timeout_s, False
         try:
-            given = arguments(function, request)
+            given = arguments(function, request, self._own)
             self._connect(until)
             sent = True
             self._tell_sent(self._node)
             answer = self._call(getattr(self._client, function), until, *given)
         except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or end its process
             if not self._late and (mistake := mistake_in(self._folder, problem, self._called)):
-                type_ = Type.INFO if sent and not observes(function) else Type.FAIL
+                type_ = Type.INFO if sent and not observes(function, self._own) else Type.FAIL
                 return self._failed(type_, MISTAKE_IN_CODE + mistake)
             if isinstance(problem, self._client.refused) and not self._late:
                 return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
-            type_ = Type.INFO if sent and not observes(function) else Type.FAIL
+            type_ = Type.INFO if sent and not observes(function, self._own) else Type.FAIL
             return self._failed(type_, ("" if sent else "not sent: ") + _words(problem), move=not sent)
         try:
-            return outcome(function, request, answer, self._node)
+            return outcome(function, request, answer, self._node, self._own)
         except ValueError as problem:  # the method answered what no such function answers
-            return self._failed(Type.FAIL if observes(function) else Type.INFO, str(problem))
+            return self._failed(Type.FAIL if observes(function, self._own) else Type.INFO, str(problem))
 
     def _connect(self, until: float) -> None:
         """Connect to the node that gets the next request."""
@@ -250,7 +258,9 @@ def _runner(given: Mapping[str, Any], module: ModuleType, tell_sent: Callable[[s
         host, _, port = address.rpartition(":")
         servers[node] = Address(node, host, int(port))
     kind = getattr(module, config["client"])
-    return Runner(lambda: kind(who, servers), config["functions"], tell_sent, folder)
+    own = {name: Function(**stated) for name, stated in config.get("own_functions", {}).items()}
+    keeps_to_one = bool(config.get("each_server"))
+    return Runner(lambda: kind(who, servers), config["functions"], tell_sent, folder, own, keeps_to_one)
 
 
 def _words(problem: BaseException) -> str:

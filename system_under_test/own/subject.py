@@ -63,10 +63,12 @@ class OwnSubject(Subject):
     """main: the file that defines the System.  which: the name of its class, "" for the first.  Raises NoSystem."""
 
     client_module = "system_under_test.own.client_processes"
+    keeps_to_one_server = True
 
     def __init__(self, main: Path, which: str = "") -> None:
         module = read_files(main)
         self.main = main
+        self.module = module
         self.bugs: Mapping[str, Bug] = {}
         self.system: System = system_in(module, main.name, which)
         self.which = which
@@ -409,4 +411,6 @@ def _check_one_leader(statuses: Mapping[str, NodeStatus]) -> None:
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:
-    return frozenset(name for name in FUNCTIONS if hasattr(kind, name))
+    """The functions that a client has: those of the table, and its other methods, which an own workload may name."""
+    own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    return frozenset(name for name in FUNCTIONS if hasattr(kind, name)) | (own - set(dir(Client)))

@@ -30,6 +30,15 @@ OBJECTS: Mapping[str, ViolationKind] = {
         "An answer can only contain what some client wrote. This answer contains a value that no successful write can "
         "have produced.",
     ),
+    "servers that differ": ViolationKind(
+        Stage.ANSWER,
+        "Once writes have ended and the system has recovered, every server must answer the same. Here two servers gave "
+        "two answers for one key, and one of them is wrong.",
+    ),
+    "a value that nobody wrote": ViolationKind(
+        Stage.ANSWER,
+        "An answer can only contain what some client wrote. No client invoked a write of this value.",
+    ),
     "order cycle": ViolationKind(
         Stage.ANSWER,
         "All answers must fit one order of the operations in which each takes effect between its call and its answer. "

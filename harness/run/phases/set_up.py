@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from checkers.base import clocks
 from harness.run.clock import Clock
@@ -80,6 +81,10 @@ async def _open_clients(run: RunContext) -> None:
     subject, spec = run.subject, run.spec
     peers = {node.name: f"{node.address}:{subject.port}" for node in run.nodes}
     config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(run.workload.functions)}
+    if run.workload.own_functions:
+        config["own_functions"] = {name: asdict(stated) for name, stated in run.workload.own_functions.items()}
+    if run.workload.each_server:
+        config["each_server"] = True
 
     def on(client_node: str) -> list[Placement]:
         return [placement for placement in spec.placements() if placement.client_node == client_node]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from checkers.base.history import Type
+from harness.run.clock import MACHINE
 from harness.run.phases.final_reads import NOT_RECOVERED, UNRECOVERED_LIMIT_S, FinalReads
 from harness.spec import Spec
-from system_under_test.client import Placement, Request
+from system_under_test.client import Outcome, Placement, Request
+from workloads.convergence import SetConvergence
 from workloads.grow_set import GrowSet
 
 
@@ -22,6 +26,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, float, list[int]]] = []
+        self.answers: list[list[int]] = []
 
     async def until_ok(
         self,
@@ -29,14 +34,17 @@ class Asked:
         limit_s: float,
         follow: Callable[[str], None] = print,
         askers: Sequence[Placement] = (),
+        heard: Callable[[Request, Outcome], None] = lambda request, outcome: None,
     ) -> dict[str, str]:
+        for request in requests if askers else ():
+            heard(request, Outcome(Type.OK, payload=json.dumps(self.answers.pop() if self.answers else [1, 2])))
         self.asked.append((len(requests), limit_s, [placement.thread for placement in askers]))
         return {str(request.key): "ok" for request in requests}
 
 
 async def read(workload: GrowSet, recovered: bool, servers: Sequence[str] = ()) -> tuple[FinalReads, Asked]:
     interpreter: Any = Asked()
-    reads = FinalReads(workload, interpreter, Spec().placements())
+    reads = FinalReads(workload, interpreter, Spec().placements(), MACHINE)
     await reads.run(recovered, 60.0, servers, lambda _: None)
     return reads, interpreter
 
@@ -57,3 +65,22 @@ async def test_a_system_that_has_not_recovered_is_read_only_where_that_shows_som
         assert interpreter.asked == []
     else:
         assert [limit_s for _, limit_s, _ in interpreter.asked] == [UNRECOVERED_LIMIT_S]
+
+
+async def test_servers_that_must_come_to_answer_the_same_are_read_until_they_do() -> None:
+    """Two servers of one set: the first two rounds differ, and in the third only the order does."""
+    interpreter: Any = Asked()
+    interpreter.answers = [[1, 2], [2, 1], [2], [1, 2], [], [1]]
+    reads = FinalReads(SetConvergence(1), interpreter, Spec().placements(), MACHINE)
+    said: list[str] = []
+    await reads.run(True, 60.0, ("n1", "n2"), said.append)
+    assert interpreter.answers == []
+    assert said == ["the servers do not answer the same yet"] * 2
+
+
+async def test_others_are_read_once_whatever_they_answer() -> None:
+    interpreter: Any = Asked()
+    interpreter.answers = [[9], [1], [2]]
+    reads = FinalReads(GrowSet(1), interpreter, Spec().placements(), MACHINE)
+    await reads.run(True, 60.0, ("n1", "n2"), lambda _: None)
+    assert interpreter.answers == [[9]]

@@ -1,0 +1,173 @@
+"""Checkers out of a user's own file: a model, a function, or a whole checker, where a workload states one by value.
+
+    checkers = ("set", MAX_REGISTER, never_goes_back)
+
+A `Model` (`checkers/models/model.py`) is searched for an order of all operations, object by object.  A function gets
+the `Seen` of a run and returns what is wrong: a sentence for each violation, or a pair of the sentence and of the
+operations that show it.  A `Checker` is taken as it is.
+
+Their code is the user's, and workers of Spark have not got it.  So they judge in the harness' own process, with the
+same budgets.  What their code raises leaves the verdict unknown, with file and line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.columns import HISTORY
+from checkers.base.history import NEMESIS, Event, Type
+from checkers.base.json_file import mapping, number, sequence
+from checkers.base.run_evidence import conclude
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Verdict, Witness
+from checkers.models.checker import BYTES_PER_EVENT
+from checkers.models.each_object import NOTHING_ANSWERED, ObjectsFinding, judge_each, rows_of, verdict_of
+from checkers.models.known_object import searched
+from checkers.models.model import Model, Operation, operations_of
+from checkers.models.read_own_model import checked
+
+_END_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What clients saw, in order of call: without operations that certainly did not happen, and without set-up.
+
+    operations: all.  final: of these, the ones of the final phase, after recovery."""
+
+    operations: tuple[Operation, ...]
+    final: tuple[Operation, ...]
+
+    @property
+    def main(self) -> tuple[Operation, ...]:
+        """The operations of the main phase."""
+        return self.operations[: len(self.operations) - len(self.final)]
+
+
+Found = str | tuple[str, Sequence[Operation]]
+Find = Callable[[Seen], Iterable[Found]]
+
+
+class WrongChecker(ValueError):
+    """What a workload states is no checker.  The message says why, in the middle of a sentence."""
+
+
+def own_checkers(stated: Iterable[object]) -> list[Checker]:
+    """The checkers that are stated by value; names are left out.  Raises WrongChecker."""
+    return [checker_of(each) for each in stated if not isinstance(each, str)]
+
+
+def checker_of(stated: object) -> Checker:
+    """Raises WrongChecker."""
+    if isinstance(stated, Checker):
+        return replace(stated, in_process=True)
+    if isinstance(stated, Model):
+        return _of_model(stated)
+    if inspect.isfunction(stated):
+        return _of_function(stated)
+    raise WrongChecker(f"{stated!r:.60} is no checker: state a name, a Model, a function or a Checker")
+
+
+def _of_model(model: Model) -> Checker:
+    known = searched(checked(model), model.name, "Is there one order of all operations that explains every answer?")
+
+    def judge(part: Part, budget: Budget) -> ObjectsFinding:
+        events = _events(part, budget)
+        if isinstance(events, str):
+            return ObjectsFinding(unknown=(events,))
+        return judge_each([event for event in events if event.process != NEMESIS], known, budget)
+
+    def combine(run: StoredRun, findings: Sequence[ObjectsFinding]) -> Verdict:
+        return verdict_of(findings)
+
+    needs: frozenset[Any] = frozenset({"history", "model"})
+    return Checker(model.name, model.name, known.question, _whole, judge, combine, needs, in_process=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a function returned.  reason: why there is no answer."""
+
+    answered: int = 0
+    violations: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...] = ()
+    reason: str = ""
+
+
+def _of_function(find: Find) -> Checker:
+    name = find.__name__.replace("_", "-")
+    question = (inspect.getdoc(find) or name).splitlines()[0]
+
+    def judge(part: Part, budget: Budget) -> _Answer:
+        events = _events(part, budget)
+        if isinstance(events, str):
+            return _Answer(reason=events)
+        seen = _seen(events, part.params["final_ns"])
+        answered = sum(operation.returned for operation in seen.operations)
+        rows = rows_of(events)
+        try:
+            found = [_violation(each, name) for each in find(seen)]
+        except Exception as problem:  # noqa: BLE001 - the code is the author's
+            return _Answer(answered, reason=f"{name} failed{_at(problem)}: {type(problem).__name__}: {problem}")
+        return _Answer(answered, tuple((words, tuple(rows(shown))) for words, shown in found))
+
+    def combine(run: StoredRun, answers: Sequence[_Answer]) -> Verdict:
+        (answer,) = answers
+        looked_at = {"operations that were answered": answer.answered}
+        unknown = [answer.reason] if answer.reason else []
+        if not answer.answered and not unknown:
+            unknown = [NOTHING_ANSWERED]
+        witnesses = [Witness(name, words, events=events, facts={"why": []}) for words, events in answer.violations]
+        return conclude(witnesses, looked_at, unknown)
+
+    needs: frozenset[Any] = frozenset({"history", "model"})
+    return Checker(name, name, question, _whole, judge, combine, needs, in_process=True)
+
+
+def _whole(run: StoredRun) -> list[Part]:
+    phases = map(mapping, sequence(run.outcome.get("phases")))
+    begins = [number(phase.get("start_ns"), -1) for phase in phases if phase.get("name") == "final reads"]
+    return [Part((str(run.history),), {"final_ns": begins[0] if begins else _END_NS})]
+
+
+def _events(part: Part, budget: Budget) -> list[Event] | str:
+    """Every event of clients and of the nemesis, or why they are too many."""
+    with pq.ParquetFile(part.paths[0]) as file:
+        needed_bytes = file.metadata.num_rows * BYTES_PER_EVENT
+        if needed_bytes > budget.size_bytes:
+            return f"the history needs more than {needed_bytes} bytes, the budget is {budget.size_bytes} bytes"
+        rows = file.read(HISTORY.names, use_threads=False).to_pylist()
+    return [Event(**{**row, "type": Type(row["type"])}) for row in rows]
+
+
+def _seen(events: Sequence[Event], final_ns: int) -> Seen:
+    operations = tuple(operations_of(events))
+    return Seen(operations, tuple(o for o in operations if o.time_ns[0] >= final_ns))
+
+
+def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:
+    match found:
+        case str() if found:
+            return found, ()
+        case (str() as words, shown) if words:
+            operations = tuple(_operations(shown))
+            return words, operations
+    raise TypeError(f"{name} must give sentences, or pairs of a sentence and operations, not {found!r:.60}")
+
+
+def _operations(shown: object) -> Iterator[Operation]:
+    for each in shown if isinstance(shown, Iterable) else (shown,):
+        if not isinstance(each, Operation):
+            raise TypeError(f"{each!r:.60} is no operation")
+        yield each
+
+
+def _at(problem: BaseException) -> str:
+    frames = traceback.extract_tb(problem.__traceback__)
+    return f" at {frames[-1].filename.rpartition('/')[2]} line {frames[-1].lineno}" if frames else ""

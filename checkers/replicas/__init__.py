@@ -1,0 +1,1 @@
+"""Whether copies of one object at several servers agree in the end."""

@@ -1,0 +1,154 @@
+"""A model, a function and a checker that a workload states by value: what each finds, and how it is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.base.columns import HISTORY
+from checkers.base.history import Type
+from checkers.base.stored_run import OUTCOME, StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.catalog import CATALOG, named_but_lacking, select, wrong_names
+from checkers.judging.pipeline import judge_run
+from checkers.judging.tasks import Judged, Task
+from checkers.models.model import REFUSED, Model, Operation, State
+from checkers.models.own_checkers import Seen, checker_of
+
+FINAL_NS = 1_000
+
+
+def highest(state: State, operation: Operation) -> object:
+    after = max(state, operation.input) if operation.f == "put" else state  # type: ignore[type-var]
+    return REFUSED if operation.returned and operation.output != after else after
+
+
+MODEL = Model("highest-value", init=lambda: 0, step=highest, observers=frozenset({"highest"}))
+
+
+def reads_are_even(seen: Seen) -> Iterator[tuple[str, Sequence[Operation]]]:
+    """Is every value that was read even?
+
+    Only the first line is the question."""
+    for operation in seen.operations:
+        if operation.f == "highest" and operation.returned and int(str(operation.output)) % 2:
+            yield f"a read of {operation.key} was odd", [operation]
+
+
+def final_is(seen: Seen) -> Iterator[str]:
+    if [operation.f for operation in seen.final] != ["highest"] or len(seen.main) + 1 != len(seen.operations):
+        yield "there is one read at the end"
+
+
+def fails(seen: Seen) -> list[str]:
+    return [seen.nothing]  # type: ignore[attr-defined]
+
+
+def run_of(folder: Path, *operations: tuple[str, int | None, int | None]) -> StoredRun:
+    """operations: (f, value given, value answered), one after another; the last one is the final read."""
+    rows: list[dict[str, Any]] = []
+    for number, (f, given, answered) in enumerate(operations):
+        row = {"process": number, "f": f, "key": "k0", "node": "n1", "value": given}
+        at_ns = FINAL_NS if number == len(operations) - 1 else number
+        for type_, value in ((Type.INVOKE, given), (Type.OK, answered)):
+            rows.append(row | {"index": len(rows), "time_ns": at_ns, "type": int(type_), "value": value})
+    run = StoredRun(folder)
+    blank = dict.fromkeys(HISTORY.names)
+    pq.write_table(pa.Table.from_pylist([blank | row for row in rows], HISTORY), run.history)
+    phases = [{"name": "final reads", "start_ns": FINAL_NS, "end_ns": FINAL_NS + 5}]
+    (folder / OUTCOME).write_text(json.dumps({"phases": phases}))
+    return run
+
+
+RIGHT = (("put", 4, 4), ("put", 2, 4), ("highest", None, 4))
+WRONG = (("put", 4, 4), ("put", 2, 2), ("highest", None, 3))
+
+
+def verdict(run: StoredRun, stated: object) -> Verdict:
+    checker = checker_of(stated)
+    return judge_run(run, [checker])[checker.name]
+
+
+def test_a_model_finds_that_there_is_no_order(tmp_path: Path) -> None:
+    assert verdict(run_of(tmp_path, *RIGHT), MODEL).validity is Validity.VALID
+    (tmp_path / "wrong").mkdir()
+    wrong = verdict(run_of(tmp_path / "wrong", *WRONG), MODEL)
+    assert wrong.validity is Validity.INVALID
+    assert wrong.witnesses[0].events
+
+
+def test_a_function_gives_sentences_with_the_operations_that_show_them(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *WRONG)
+    found = verdict(run, reads_are_even)
+    assert found.validity is Validity.INVALID
+    (witness,) = found.witnesses
+    assert (witness.kind, witness.summary) == ("reads-are-even", "a read of k0 was odd")
+    assert [event["index"] for event in witness.events] == [4, 5]
+    assert checker_of(reads_are_even).question == "Is every value that was read even?"
+    assert verdict(run, final_is).validity is Validity.VALID
+
+
+def test_what_its_code_raises_is_unknown_with_its_line(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *RIGHT)
+    found = verdict(run, fails)
+    line = fails.__code__.co_firstlineno + 1
+    assert found.validity is Validity.UNKNOWN
+    assert f"fails failed at test_own_checkers.py line {line}: AttributeError" in found.reason
+    broken = Model("broken", init=lambda: 0, step=lambda state, operation: 1 / 0)  # type: ignore[arg-type]
+    judged = verdict(run, broken)
+    assert judged.validity is Validity.UNKNOWN
+    assert "test_own_checkers.py line" in judged.reason and "ZeroDivisionError" in judged.reason
+
+
+def test_nothing_answered_is_not_valid(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *RIGHT)
+    table = pq.read_table(run.history)
+    pq.write_table(table.filter(pa.compute.equal(table["type"], int(Type.INVOKE))), run.history)
+    for stated in (MODEL, final_is, reads_are_even):
+        assert verdict(run, stated).validity is not Validity.VALID or stated is final_is
+
+
+def test_own_checkers_judge_where_their_code_is(tmp_path: Path) -> None:
+    class Elsewhere:
+        description = "Spark"
+        given = 0
+
+        def judge(self, tasks: Sequence[Task], progress: object = None) -> list[Judged]:
+            Elsewhere.given += len(tasks)
+            return [Judged(task.judge(task.part, Budget()), "", 0.0) for task in tasks]
+
+    run = run_of(tmp_path, *WRONG)
+    checkers = [checker_of(MODEL), CATALOG["statistics"], checker_of(reads_are_even)]
+    verdicts = judge_run(run, checkers, Elsewhere())
+    assert Elsewhere.given == 1
+    assert [verdicts[c.name].validity is Validity.INVALID for c in checkers] == [True, False, True]
+
+
+def test_a_workload_may_name_checkers_and_state_its_own() -> None:
+    stated = ("linearizability", MODEL, reads_are_even)
+    assert wrong_names(stated) == ""
+    names = [checker.name for checker in select({"history"}, stated)]
+    assert names[:3] == ["highest-value", "reads-are-even", "linearizability"]
+    assert named_but_lacking({"history"}, stated) == {}
+    assert wrong_names((MODEL,)) == ""
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ((5,), "5 is no checker: state a name, a Model, a function or a Checker"),
+        ((MODEL, MODEL), "'highest-value' has the name of another one"),
+        ((Model("set", init=lambda: 0, step=highest),), "'set' has the name of another one"),
+        (("lineraizability", MODEL), "did you mean 'linearizability'?"),
+        (("recovery",), "it names no checker of what clients saw"),
+    ],
+)
+def test_what_is_no_checker_is_refused(stated: tuple[object, ...], words: str) -> None:
+    assert words in wrong_names(stated)
