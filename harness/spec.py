@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from checkers.run_quality.criteria.criterion import WAIVABLE
 from system_under_test.client import Placement
 from system_under_test.subject import FAILOVER_S
 
@@ -71,6 +72,8 @@ class Spec:
     holds: float = 0.0
     """So many times as long as usual faults hold, with the pauses between them; 0: as the system's time to fail over
     demands (`Declares.failover_s`)."""
+    waive: str = ""
+    """Names of demands that are not made of this run, with commas (`checkers/run_quality/criteria/criterion.py`)."""
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
     as_executed: bool = False
@@ -95,6 +98,9 @@ class Spec:
                 raise WrongSpec(f"{_option(name)} must be at least {_plain(least)}, not {_plain(value)}{_why(name)}")
             if value > most:
                 raise WrongSpec(f"{_option(name)} must be at most {_plain(most)}, not {_plain(value)}")
+        for name in self.waived:
+            if name not in WAIVABLE:
+                raise WrongSpec(unknown_name("demand to waive", name, WAIVABLE))
         if self.stop_on_violation and not self.online:
             raise WrongSpec("--stop-on-violation needs online checks: it cannot go with --no-online")
 
@@ -103,6 +109,11 @@ class Spec:
         """Name of the test, as in `make test-partition` and in results/."""
         kinds = self.nemesis.replace(":", "-").split(",")
         return f"test-{'-'.join(kinds)}" if len(kinds) <= KINDS_IN_A_NAME else f"test-{len(kinds)}-kinds"
+
+    @property
+    def waived(self) -> tuple[str, ...]:
+        """The names in `waive`, each once."""
+        return tuple(dict.fromkeys(filter(None, (name.strip() for name in self.waive.split(",")))))
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -193,6 +204,7 @@ _VARIABLES = {
     "op_timeout_s": "OP_TIMEOUT",
     "recovery_limit_s": "RECOVERY_LIMIT",
     "holds": "HOLDS",
+    "waive": "WAIVE",
     "keys": "KEYS",
     "workload": "WORKLOAD",
     "subject": "SUBJECT",

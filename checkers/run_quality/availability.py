@@ -59,6 +59,8 @@ LIMIT_FAILOVERS = 3
 PATIENCE = 2
 """An operation that waits for a lost leader ends at its timeout, and the next one must find the new leader."""
 INVOKED_LEAST = 5
+WAIVED = "availability"
+"""Where a user waives this by name, a silence is shown and decides nothing, also beyond a stated limit."""
 KEPT_NS = 1_000_000_000
 """Silences that are shorter are not kept."""
 SECOND_NS = 1_000_000_000
@@ -292,11 +294,13 @@ def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="faults left no majority of the servers whole")
     found = joined(findings)
     beyond = silences(found, spans, changes_of(run.faults), demands, main)
-    witnesses, doubts = [], []
+    witnesses, doubts, left_out = [], [], []
     for silence in beyond:
         machine = processor_time.starved(outcome, silence.begin_ns, silence.end_ns)
         if machine:
             doubts.append(f"{silence.words()}; but {machine}")
+        elif WAIVED in demands.waived:
+            left_out.append(silence.words())
         elif demands.unavailable_s:
             witnesses.append(_witness(silence))
         else:
@@ -306,7 +310,7 @@ def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
         "longest silence in seconds": round(_longest_s(found, spans, main), 1),
         "limit in seconds": limit_s(demands),
     }
-    details = {"silences": [_to_json(silence) for silence in beyond]}
+    details = {"silences": [_to_json(silence) for silence in beyond], "waived": left_out}
     return conclude(witnesses, looked_at, doubts, details)
 
 

@@ -12,6 +12,7 @@ violation, or the harness contradicts itself (`harness/judge/judge_run.py`).
 `Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words", "advice"}, in the
 order in which a report shows them.  `details["never_in_force"]` is a list of {"kind", "dealt", "reasons"}, sorted by
 kind.  It names the kinds of fault that the run was to inject and of which no fault was in force.
+`details["waived"]` is a list of {"name", "shortfall"}: the demands that the user waived by name.
 `details["never_invoked"]` is a sorted list of the functions that the workload states and no client invoked.
 """
 
@@ -27,7 +28,7 @@ from checkers.base.json_file import mapping, number
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality.criteria.criterion import Criterion
+from checkers.run_quality.criteria.criterion import Criterion, waived
 from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
 from checkers.run_quality.criteria.of_answers import about_operations, about_stretches, about_the_rate, never_invoked
 from checkers.run_quality.criteria.of_faults import NO_NEMESIS, about_faults, never_in_force
@@ -65,6 +66,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         criteria += about_nodes(run, figures)
     criteria += about_the_rate(run, figures) if len(figures.keys) else []
     criteria += about_the_harness(facts, demands, next(iter(main_phase(run)), None))
+    criteria, left_out = waived(criteria, demands.waived)
     if demands.ends_early and facts.get("stopped"):
         return _of_a_stopped_run(mapping(facts["stopped"]), criteria, figures)
     short = [c.shortfall() for c in criteria if c.demanded and not c.met]
@@ -79,6 +81,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         "criteria": [c.to_json() for c in criteria],
         "never_in_force": never_in_force(demands, run.faults),
         "never_invoked": never_invoked(demands, figures),
+        "waived": left_out,
     }
     return conclude((), looked_at, unknown + short, details)
 

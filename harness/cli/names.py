@@ -32,6 +32,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     """Kind of name -> name -> summary.  own: a system whose workloads and named processes are listed, too.
 
     Raises WrongSpec if that is no system."""
+    from checkers.run_quality.criteria.criterion import WAIVABLE
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject, own_workloads
@@ -47,6 +48,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
         },
         "nemeses": {**summaries(), **on_one_process},
         "targets": {f"{kind.name} {name}": target.summary for kind in kinds for name, target in kind.targets.items()},
+        "demands to waive": {name: ", ".join(covers) or "availability" for name, covers in WAIVABLE.items()},
         "backends": {name: entry.summary for name, entry in BACKENDS.items()},
         "subjects": {name: entry.summary for name, entry in SUBJECTS.items()},
         "bugs": {

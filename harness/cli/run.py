@@ -97,6 +97,13 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
     help="Let faults hold so many times as long, with the pauses between them and the limits that follow: for a system "
     f"that needs longer than {FAILOVER_S:g} s to fail over.  [default: by `failover_s` of the system]",
 )
+@click.option(
+    "--waive",
+    metavar="NAME,…",
+    default=_DEFAULT.waive,
+    help="Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict "
+    "says so.  `list` shows the names.",
+)
 @click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Objects to work on, such as registers.")
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one, printed]")
 @click.option("--bug", type=Name(bugs), default=None, help="Run the subject with this planted bug; see `list`.")

@@ -4,15 +4,15 @@ The sentence of an invalid run is the summary of its first violation in the orde
 one that explains most (`violations_by_cause.py`).
 If that is a violation of a set that lost elements, the sentence says how many.
 A planted bug that was not found makes the first sentence of the run, because then the run has not shown what it was
-made for.  A valid run in which a kind of fault was never in force says so, too.
+made for.  A valid run in which a kind of fault was never in force says so, too, and every run what was waived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from checkers.base.json_file import mapping, number
+from checkers.base.json_file import mapping, number, sequence
 from checkers.models.objects.sets import LOST
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.explanations.planted_bug_words import planted
@@ -31,7 +31,9 @@ def verdict_in_words(results: Mapping[str, Any], test: Mapping[str, Any]) -> str
     """One or two sentences: what the run showed."""
     bug = planted(results, test)
     head = headline(results, test)
-    return f"{head} {bug.words}" if bug and bug.words not in head else head
+    head = f"{head} {bug.words}" if bug and bug.words not in head else head
+    names = [name for name, _ in waived_demands(results)]
+    return f"{head} Waived: {listed(names)}." if names and results.get("verdict") != "valid" else head
 
 
 def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
@@ -97,10 +99,27 @@ def _valid(results: Mapping[str, Any]) -> str:
     checkers = _checkers(results)
     judged = sum(c.get("verdict") == "valid" for c in checkers.values())
     looked = f"{plural(judged, 'checker')} looked and found nothing wrong{_of_what(checkers)}."
-    if not (kinds := kinds_never_in_force(results)):
-        return f"Valid: {looked}"
-    but = f"Valid, but {listed(kinds)} {'was' if len(kinds) == 1 else 'were'} never in force"
-    return " ".join([f"{but}: {looked}", *why_never_in_force(results)])
+    kinds, waived = kinds_never_in_force(results), waived_demands(results)
+    but = [f"{listed(kinds)} {'was' if len(kinds) == 1 else 'were'} never in force"] if kinds else []
+    but += [f"{_named_demands(waived)} waived"] if waived else []
+    head = f"Valid, but {' and '.join(but)}" if but else "Valid"
+    short = [sentence(shorten(f"{words[0].upper()}{words[1:]}")) for _, words in waived if words]
+    return " ".join([f"{head}: {looked}", *why_never_in_force(results), *short])
+
+
+def waived_demands(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name of a demand that the user waived, what fell short of it, "" where it was met)."""
+    of_run = {name: mapping(checker.get("details")) for name, checker in _checkers(results).items()}
+    entries = map(mapping, sequence(of_run.get("vacuity", {}).get("waived")))
+    silent = "; ".join(map(str, sequence(of_run.get("availability", {}).get("waived"))))
+    return [
+        (name := str(entry.get("name")), silent if name == "availability" else str(entry.get("shortfall") or ""))
+        for entry in entries
+    ]
+
+
+def _named_demands(waived: Sequence[tuple[str, str]]) -> str:
+    return f"{listed([name for name, _ in waived])} {'was' if len(waived) == 1 else 'were'}"
 
 
 def _unknown(results: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ def demands_of(spec: Spec) -> Demands:
         time_limit_s=spec.time_limit_s,
         recovery_limit_s=spec.recovery_limit_s,
         holds=spec.lengthened(declares.failover_s),
+        waived=spec.waived,
         unavailable_s=declares.unavailable_s,
         concurrency=spec.concurrency,
         ends_early=spec.stop_on_violation,

@@ -35,9 +35,11 @@ def test_every_client_node_has_readers_and_writers_that_follow_and_that_stay(con
         ({"time_limit_s": 0}, "--time-limit"),
         ({"concurrency": 7}, "--concurrency"),
         ({"stop_on_violation": True, "online": False}, "--stop-on-violation"),
+        ({"waive": "electons"}, "unknown demand to waive 'electons'; did you mean 'elections'"),
+        ({"waive": "elections,faults"}, "unknown demand to waive 'faults'"),
     ],
 )
-def test_an_impossible_number_is_refused_by_its_option_s_name(wrong: dict[str, int], word: str) -> None:
+def test_an_impossible_value_is_refused_by_its_option_s_name(wrong: dict[str, int | str], word: str) -> None:
     with pytest.raises(WrongSpec, match=word):
         Spec(**wrong)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from checkers.run_quality import leaders_over_time
 from checkers.run_quality.criteria import minimums
 from checkers.run_quality.criteria.criterion import Criterion
 from checkers.run_quality.criteria.history_figures import HistoryFigures
-from checkers.run_quality.criteria.spans import END_OF_TIME, windows
+from checkers.run_quality.criteria.spans import END_OF_TIME, main_phase, windows
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 
 NO_NEMESIS = "none"
@@ -72,13 +72,33 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
         return criteria  # no operation can be ok meanwhile
     share = figures.ok_in_faults / figures.ok if figures.ok else 0.0
+    least, words = _share_least(run, installed)
     return [
         *criteria,
-        Criterion(
-            "share of ok operations in faults", round(share, 3), SHARE_IN_FAULTS, "answered while a fault lasted"
-        ),
+        Criterion("share of ok operations in faults", round(share, 3), round(least, 3), words),
         *_about_writes_in_faults(run, installed, figures),
     ]
+
+
+def _share_least(run: StoredRun, installed: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
+    """(the least share of ok operations in faults, what it counts).
+
+    A schedule of the user's own may hold faults for a second of a minute: it demands half of the share of that time."""
+    words, phases = "answered while a fault lasted", main_phase(run)
+    if run.demands.nemesis != OF_A_SCHEDULE or not phases:
+        return SHARE_IN_FAULTS, words
+    (begin, end), held = phases[0], windows(installed)
+    seconds = sum(max(0, min(to, end) - max(since, begin)) for since, to in held) / 1e9
+    if _only_brief(run, installed):
+        return 0.0, f"{words}; no fault of the schedule held long enough to demand one"
+    return min(SHARE_IN_FAULTS, seconds / ((end - begin) / 1e9) / 2), words
+
+
+def _only_brief(run: StoredRun, installed: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a schedule of the user's own holds no fault for so long that the system could work under it."""
+    long_ns = int(CALLING_NS * run.demands.holds)
+    ends = [(begin, min(end, _main_end(run))) for begin, end in windows(installed)]
+    return run.demands.nemesis == OF_A_SCHEDULE and bool(ends) and all(end - begin < long_ns for begin, end in ends)
 
 
 def too_short(elections: leaders_over_time.ElectionsInFaults) -> str:
@@ -157,6 +177,8 @@ def _about_writes_in_faults(
     seconds = sum(ends[i] - spans[i][0] for i in works) / 1e9
     written = sum(figures.ok_writes_by_fault[i] > 0 for i in works if i < len(figures.ok_writes_by_fault))
     least = minimums.fault_writes_least(run.demands, seconds, len(works))
+    if _only_brief(run, installed):
+        least = 0
     words = f"acknowledged under a fault; {_faults(len(works))} let a majority work, for {seconds:.0f} s in all"
     criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
     if run.demands.elections:

@@ -319,3 +319,10 @@ def _is_whole(chosen: Sequence[str], client: str, servers: Sequence[str], struck
         if open_ != len(chosen) and cut_both != len(chosen):
             return False
     return True
+
+
+def test_a_silence_that_the_user_waived_is_shown_and_decides_nothing(tmp_path: Path) -> None:
+    waived = replace(DEMANDS, waived=("availability",))
+    verdict = judged(tmp_path, answering(SILENCE), [cut_off("n1", 30, 60)], waived)
+    assert verdict.validity is Validity.VALID
+    assert verdict.details["waived"][0].startswith("no operation succeeded for 45.0 s")

@@ -12,6 +12,7 @@ from toy_quorum import Evidence, Quorum, measured
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.criteria.criterion import WAIVABLE
 from checkers.run_quality.criteria.of_faults import CALLING_NS
 
 
@@ -209,3 +210,60 @@ def test_a_run_that_was_not_to_end_early_is_held_to_its_whole_length(tmp_path: P
     evidence.faults.clear()
     evidence.outcome["stopped"] = STOPPED
     assert judged(evidence, tmp_path).validity is Validity.UNKNOWN
+
+
+def test_what_is_waived_by_name_is_shown_and_not_demanded(tmp_path: Path) -> None:
+    evidence = run()
+    no_election(evidence)
+    assert judged(evidence, tmp_path / "demanded").validity is Validity.UNKNOWN
+    evidence.demands = replace(evidence.demands, waived=("elections", "rate"))
+    verdict = judged(evidence, tmp_path / "waived")
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert not figure(verdict, "elections won under a fault")["demanded"]
+    elections, rate = verdict.details["waived"]
+    assert elections["name"] == "elections" and "0, and at least 1 is needed" in elections["shortfall"]
+    assert rate == {"name": "rate", "shortfall": ""}
+    evidence.faults.clear()
+    assert judged(evidence, tmp_path / "no faults").validity is Validity.UNKNOWN, "that there was a fault at all stays"
+
+
+def test_a_schedule_of_short_faults_demands_no_share_of_answers_in_them(tmp_path: Path) -> None:
+    """A leader that is cut off for 0.4 s of a minute."""
+    evidence = run()
+    nothing_in_faults(evidence)
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    begin = main["end_ns"] + 30_000_000_000
+    main["end_ns"] += 60_000_000_000
+    evidence.faults[0] |= {
+        "injected_ns": begin,
+        "heal_ordered_ns": begin + 400_000_000,
+        "healed_ns": begin + 400_000_000,
+    }
+    of_a_deck = judged(evidence, tmp_path / "deck")
+    assert {"share of ok operations in faults", "ok writes in faults"} <= {
+        c["name"] for c in of_a_deck.details["criteria"] if c["demanded"] and not c["met"]
+    }
+    evidence.demands = replace(evidence.demands, nemesis="schedule")
+    verdict = judged(evidence, tmp_path / "schedule")
+    for name in ("share of ok operations in faults", "ok writes in faults", "elections won under a fault"):
+        assert figure(verdict, name)["met"], name
+    evidence.faults[0] |= {"heal_ordered_ns": begin + 2_900_000_000, "healed_ns": begin + 2_900_000_000}
+    longer = judged(evidence, tmp_path / "longer")
+    least = figure(longer, "share of ok operations in faults")["least"]
+    assert 0.01 < least < 0.03, "half of the share of the time"
+
+
+def test_every_demand_that_can_be_waived_is_a_criterion(tmp_path: Path) -> None:
+    """Over these runs every name occurs: a waiver of a name that no criterion has would change nothing."""
+    evidence = run()
+    keys = {"servers": ("n1", "n2", "n3"), "each_server_serves": True, "each_server_read_at_end": True, "rate_hz": 1.0}
+    evidence.demands = replace(evidence.demands, keys=("k0",), **keys)
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main["end_ns"] += 60_000_000_000
+    for second in range(60):
+        evidence.answer("n1", main["end_ns"] - second * 1_000_000_000)
+    evidence.history.sort(key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    seen = {c["name"] for c in judged(evidence, tmp_path).details["criteria"]}
+    named = {criterion for covers in WAIVABLE.values() for criterion in covers}
+    assert named - seen <= {"stretches with an ok answer", "faults with an ok write"}, named - seen
