@@ -1,7 +1,7 @@
 # `make test-partition` runs the main job, `make test` the project's own tests; both set up what they need first.
 #
 #   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
-#                       SUBJECT=kraft BACKEND=auto INVENTORY=… BUG=… SCHEDULE=… OP_TIMEOUT=2 RECOVERY_LIMIT=60 HOLDS=… WAIVE=…
+#                       SUBJECT=kraft BACKEND=auto INVENTORY=… BUG=… SCHEDULE=… OP_TIMEOUT=2 RECOVERY_LIMIT=60 HOLDS=… WAIVE=… SET=…
 #                       STOP_ON_VIOLATION=1
 #
 # make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
@@ -26,7 +26,7 @@ OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurren
 	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
 	$(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(RECOVERY_LIMIT),--recovery-limit $(RECOVERY_LIMIT)) \
-	$(if $(HOLDS),--holds $(HOLDS)) $(if $(WAIVE),--waive $(WAIVE)) \
+	$(if $(HOLDS),--holds $(HOLDS)) $(if $(WAIVE),--waive $(WAIVE)) $(if $(SET),--set $(SET)) \
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
 # Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
@@ -42,7 +42,7 @@ DEMO_SEED ?= 3
 
 # A variable that the goal does not take, or an empty one, is a slip: `BUGS=stale-read` would run a clean system.
 TAKES_TEST := NODES TIME_LIMIT RATE CONCURRENCY KEYS SEED WORKLOAD INVENTORY BUG SCHEDULE OP_TIMEOUT RECOVERY_LIMIT \
-	HOLDS WAIVE STOP_ON_VIOLATION
+	HOLDS WAIVE SET STOP_ON_VIOLATION
 TAKES_demo := DEMO_BUG DEMO_SEED
 TAKES_nightly := SEEDS STOP_ON_VIOLATION
 TAKES_hunt-bugs := SEEDS TIME_LIMIT BUG

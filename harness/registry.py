@@ -70,6 +70,9 @@ WORKLOADS: Mapping[str, Entry] = {
     "kv": Entry("strings are put, appended to and read under keys", "workloads.kv:KeyValue"),
     "lock": Entry("locks are acquired, held and released", "workloads.lock:Lock"),
     "fenced-lock": Entry("locks with fencing tokens guard a register", "workloads.lock:FencedLock"),
+    "leased-lock": Entry(
+        "locks with a lease, of which the server says how long it is valid", "workloads.lock:LeasedLock"
+    ),
     "bank": Entry("money moves between accounts, and all balances are read at once", "workloads.bank:Bank"),
     "long-fork": Entry("single writes to pairs of registers, and reads of pairs", "workloads.long_fork:LongFork"),
     "list-append": Entry("transactions that append to lists and read them", "workloads.transactions:ListAppend"),
@@ -117,8 +120,18 @@ def load_subject(name: str) -> Subject:
 
 
 def load_workload(spec: Spec) -> Workload:
-    """Raises WrongSpec for an unknown name."""
-    return _workload(spec.workload, spec.subject)(spec.keys)
+    """Raises WrongSpec for an unknown name, and for a parameter that the workload does not have."""
+    workload = _workload(spec.workload, spec.subject)(spec.keys)
+    workload.settings |= _settings(spec, type(workload))
+    return workload
+
+
+def _settings(spec: Spec, kind: type[Workload]) -> dict[str, float]:
+    """The parameters that the spec sets.  Raises WrongSpec for a name that the workload does not have."""
+    for name in spec.settings:
+        if name not in kind.parameters:
+            raise WrongSpec(unknown_name(f"parameter of workload {kind.name}", name, kind.parameters))
+    return dict(spec.settings)
 
 
 def load_backend(name: str, cluster: ClusterSpec) -> Backend:
@@ -128,7 +141,7 @@ def load_backend(name: str, cluster: ClusterSpec) -> Backend:
 
 def check_names(spec: Spec) -> None:
     """Refuse a spec whose names do not fit together.  Raises WrongSpec; imports only the subject and the decks."""
-    _workload(spec.workload, spec.subject)
+    _settings(spec, _workload(spec.workload, spec.subject))
     _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
         _pick("backend", BACKENDS, spec.backend)

@@ -47,6 +47,7 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
 
 
+_SETTING_MOST = 1e9
 KINDS_IN_A_NAME = 4
 """A test of more kinds of fault is named after their number: its name is the name of a folder."""
 
@@ -72,6 +73,8 @@ class Spec:
     holds: float = 0.0
     """So many times as long as usual faults hold, with the pauses between them; 0: as the system's time to fail over
     demands (`Declares.failover_s`)."""
+    set: str = ""
+    """Parameters of the workload: NAME=VALUE, with commas (`Workload.parameters`)."""
     waive: str = ""
     """Names of demands that are not made of this run, with commas (`checkers/run_quality/criteria/criterion.py`)."""
     schedule: str | None = None
@@ -98,6 +101,7 @@ class Spec:
                 raise WrongSpec(f"{_option(name)} must be at least {_plain(least)}, not {_plain(value)}{_why(name)}")
             if value > most:
                 raise WrongSpec(f"{_option(name)} must be at most {_plain(most)}, not {_plain(value)}")
+        _ = self.settings
         for name in self.waived:
             if name not in WAIVABLE:
                 raise WrongSpec(unknown_name("demand to waive", name, WAIVABLE))
@@ -109,6 +113,20 @@ class Spec:
         """Name of the test, as in `make test-partition` and in results/."""
         kinds = self.nemesis.replace(":", "-").split(",")
         return f"test-{'-'.join(kinds)}" if len(kinds) <= KINDS_IN_A_NAME else f"test-{len(kinds)}-kinds"
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """Name -> value of each parameter in `set`.  Raises WrongSpec for what is no NAME=NUMBER."""
+        found = {}
+        for each in filter(None, (part.strip() for part in self.set.split(","))):
+            name, _, text = each.partition("=")
+            try:
+                found[name.strip()] = value = float(text)
+            except ValueError:
+                value = -1.0
+            if not 0 <= value < _SETTING_MOST:
+                raise WrongSpec(f"--set takes NAME=NUMBER with a number of 0 or more, not {each!r:.60}")
+        return found
 
     @property
     def waived(self) -> tuple[str, ...]:
@@ -205,6 +223,7 @@ _VARIABLES = {
     "recovery_limit_s": "RECOVERY_LIMIT",
     "holds": "HOLDS",
     "waive": "WAIVE",
+    "set": "SET",
     "keys": "KEYS",
     "workload": "WORKLOAD",
     "subject": "SUBJECT",

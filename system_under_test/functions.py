@@ -124,6 +124,13 @@ FUNCTIONS: Mapping[str, Function] = {
         "token",
         refusal="not free",
     ),
+    "acquire_lease": Function(
+        "take a lock with a lease; for how many milliseconds it is certainly valid, by the word of the server, or None "
+        "if it was not free",
+        "key",
+        "token",
+        refusal="not free",
+    ),
     "fenced_write": Function(
         "write with a fencing token to what the lock guards; False if a greater token wrote before",
         "key value",

@@ -1,9 +1,13 @@
-"""`lock` and `fenced-lock`: threads acquire a lock, hold it for a while and release it.
+"""`lock`, `fenced-lock` and `leased-lock`: threads acquire a lock, hold it for a while and release it.
 
 Without tokens no two threads may hold the lock at once.  A lock that is given with a lease cannot promise that: a
 holder that is paused for longer than the lease still believes that it holds the lock.  With fencing tokens it need not:
 a later holder has a greater token, and the protected object refuses a smaller one (Kleppmann 2016).  Then tokens
-must grow from each holder to the next.
+must grow from each holder to the next.  Or the answer to an acquire says how long the lease is valid: then nobody else
+may acquire the lock before that time is over, and afterwards everybody may (`leased-lock`).
+
+For how long a lock is held is drawn from an exponential distribution, at most HELD_TIMES its mean.  The means can be
+set: `--set held_s=2`.
 
 A thread whose acquire got no answer does not know whether it holds the lock, so it does not release it: its next
 request is an acquire by a new process.
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import ClassVar
 
 from checkers.base.history import Type
@@ -21,10 +26,12 @@ from workloads.generators import Generator, Step, Turn, Wait
 from workloads.workload import Workload
 
 HELD_S = 0.1
-"""Mean time for which a thread holds a lock."""
+"""Mean time for which a thread holds a lock (`held_s`)."""
 HELD_LONG_S = 6.0
+"""The same for LONG_SHARE of the holds, longer than a lease that is not kept alive (`held_long_s`, `long_share`)."""
 LONG_SHARE = 0.1
-"""So many times the lock is held for HELD_LONG_S in the mean: longer than a lease that is not kept alive."""
+HELD_TIMES = 3
+"""A hold lasts at most so many times its mean."""
 WRITES = 2
 """How often a holder of a fenced lock writes to what the lock protects."""
 RELEASES_MAX = 20
@@ -33,11 +40,25 @@ lost."""
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """For how long locks are held, in seconds: the means of most holds and of the long ones, and the share of these."""
+
+    mean_s: float = HELD_S
+    long_s: float = HELD_LONG_S
+    long_share: float = LONG_SHARE
+
+    def draw(self, rng: Random) -> float:
+        mean_s = self.long_s if rng.random() < self.long_share else self.mean_s
+        return min(rng.expovariate(1 / mean_s), HELD_TIMES * mean_s) if mean_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Holding(Generator):
     """One thread.  key: of the lock that it holds, "" while it holds none.  token: that lock's fencing token.
     waited: since it acquired that lock.  writes: still to be made while it holds that lock.  fenced: with tokens."""
 
     names: tuple[str, ...]
+    held: Held
     fenced: bool = False
     key: str = ""
     token: int | None = None
@@ -49,8 +70,7 @@ class Holding(Generator):
         if not self.key:
             return Request("acquire", turn.rng.choice(self.names)), self
         if not self.waited:
-            long = turn.rng.random() < LONG_SHARE
-            return Wait(turn.rng.expovariate(1 / (HELD_LONG_S if long else HELD_S))), replace(self, waited=True)
+            return Wait(self.held.draw(turn.rng)), replace(self, waited=True)
         if self.writes:
             return Request("write", self.key, self.token), replace(self, writes=self.writes - 1, waited=False)
         return Request("release", self.key), self
@@ -58,14 +78,14 @@ class Holding(Generator):
     def heard(self, request: Request, outcome: Outcome) -> Generator:
         if request.f == "acquire" and outcome.type is Type.OK:
             writes = WRITES if self.fenced else 0
-            return Holding(self.names, self.fenced, request.key or "", outcome.value, writes)
+            return Holding(self.names, self.held, self.fenced, request.key or "", outcome.value, writes)
         if request.f == "acquire":
             return self
         if request.f == "write":
-            return self if outcome.type is Type.OK else Holding(self.names, self.fenced)
+            return self if outcome.type is Type.OK else Holding(self.names, self.held, self.fenced)
         if outcome.type is Type.FAIL and self.releases < RELEASES_MAX:
             return replace(self, releases=self.releases + 1)
-        return Holding(self.names, self.fenced)
+        return Holding(self.names, self.held, self.fenced)
 
 
 class Lock(Workload):
@@ -73,19 +93,24 @@ class Lock(Workload):
     summary = "locks are acquired, held and released"
     checkers: ClassVar[tuple[str, ...]] = ("mutex",)
     functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire", "release": "release"}
-    reads: ClassVar[frozenset[str]] = frozenset({"acquire"})
+    reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset({"acquire", "release"})
     real_test = "Threads compete for a lock while its holder is cut off or paused."
     invoked_share = 0.1
     ok_share = 0.5
     unique_values = False
 
-    @staticmethod
-    def objects(key_count: int) -> int:
-        return max(1, key_count // 5)
+    parameters: ClassVar[Mapping[str, float]] = {
+        "held_s": HELD_S,
+        "held_long_s": HELD_LONG_S,
+        "long_share": LONG_SHARE,
+    }
+
+    def held(self) -> Held:
+        return Held(self.settings["held_s"], self.settings["held_long_s"], self.settings["long_share"])
 
     def generator(self, placement: Placement) -> Generator:
-        return Holding(self.names)
+        return Holding(self.names, self.held())
 
     def final(self) -> Sequence[Request]:
         return []
@@ -100,4 +125,12 @@ class FencedLock(Lock):
     real_test = "A holder that was cut off or paused writes after another holder has written."
 
     def generator(self, placement: Placement) -> Generator:
-        return Holding(self.names, fenced=True)
+        return Holding(self.names, self.held(), fenced=True)
+
+
+class LeasedLock(Lock):
+    name = "leased-lock"
+    summary = "locks with a lease, of which the server says how long it is valid"
+    checkers: ClassVar[tuple[str, ...]] = ("leased-lock",)
+    functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire_lease", "release": "release"}
+    real_test = "Threads compete for a lock while its holder is cut off or paused, and while its lease ends."

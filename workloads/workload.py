@@ -59,11 +59,14 @@ class Workload:
     final_needs_recovery: ClassVar[bool] = False
     """Whether `final` shows what the system keeps only once it has recovered: before, its answers may be old."""
     prefix: ClassVar[str] = "k"
+    parameters: ClassVar[Mapping[str, float]] = {}
+    """Numbers that a user may set with `--set NAME=VALUE`, and their usual values; `settings` holds those of a run."""
 
     def __init__(self, key_count: int) -> None:
         if key_count < 1:
             raise ValueError(f"workload {self.name} needs at least one key, not {key_count}")
         self.key_count = key_count
+        self.settings: dict[str, float] = dict(self.parameters)
         self.names = tuple(f"{self.prefix}{i}" for i in range(self.objects(key_count)))
 
     @staticmethod

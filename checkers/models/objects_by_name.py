@@ -9,6 +9,7 @@ from checkers.models.objects.counter import COUNTER_OBJECT
 from checkers.models.objects.fenced_lock import FENCED_LOCK
 from checkers.models.objects.fifo import QUEUE_OBJECT
 from checkers.models.objects.kv import KV_OBJECT
+from checkers.models.objects.leased_lock import LEASED_LOCK
 from checkers.models.objects.long_fork import LONG_FORK
 from checkers.models.objects.mutex import MUTEX_OBJECT
 from checkers.models.objects.priority_queue import PRIORITY_QUEUE_OBJECT
@@ -28,6 +29,7 @@ KNOWN: dict[str, KnownObject] = {
         COUNTER_OBJECT,
         MUTEX_OBJECT,
         FENCED_LOCK,
+        LEASED_LOCK,
         APPEND_LOG,
         UNIQUE_IDS,
         BANK,

@@ -38,6 +38,7 @@ MODELS = (
     "mutex",
     "semaphore:N",
     "fenced-lock",
+    "leased-lock",
     "append-log",
     "unique-ids",
     "bank",

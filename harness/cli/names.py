@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, cast
 
 import click
+
+if TYPE_CHECKING:
+    from workloads.workload import Workload
 
 
 @click.command(name="list", short_help="List workloads, nemeses and their targets, backends, subjects, planted bugs.")
@@ -35,7 +39,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     from checkers.run_quality.criteria.criterion import WAIVABLE
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS
-    from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject, own_workloads
+    from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
     from nemesis.catalog import KINDS, kind_named, on_processes, summaries
 
     subjects = [load_subject(name) for name in SUBJECTS]
@@ -43,11 +47,16 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     kinds = [*KINDS.values(), *map(kind_named, on_one_process)]
     return {
         "workloads": {
-            **{name: kind.summary for name, kind in (own_workloads(load_subject(own)) if own else {}).items()},
+            **{name: kind.summary for name, kind in _kinds(own).items() if name not in WORKLOADS},
             **{name: entry.summary for name, entry in WORKLOADS.items()},
         },
         "nemeses": {**summaries(), **on_one_process},
         "targets": {f"{kind.name} {name}": target.summary for kind in kinds for name, target in kind.targets.items()},
+        "parameters of workloads": {
+            f"{name} {parameter}": f"{value:g} by default"
+            for name, kind in _kinds(own).items()
+            for parameter, value in kind.parameters.items()
+        },
         "demands to waive": {name: ", ".join(covers) or "availability" for name, covers in WAIVABLE.items()},
         "backends": {name: entry.summary for name, entry in BACKENDS.items()},
         "subjects": {name: entry.summary for name, entry in SUBJECTS.items()},
@@ -61,3 +70,11 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
         "findings": {name: f"{finding.system}: {finding.summary}" for name, finding in FINDINGS.items()},
         "clean runs": {name: f"{run.system}: {run.configuration}" for name, run in CLEAN_RUNS.items()},
     }
+
+
+def _kinds(own: str | None) -> dict[str, type[Workload]]:
+    """Name -> each workload, those of the file of a system first."""
+    from harness.registry import WORKLOADS, load_subject, own_workloads
+
+    known: dict[str, type[Workload]] = own_workloads(load_subject(own)) if own else {}
+    return {**known, **{name: cast("type[Workload]", entry.load()) for name, entry in WORKLOADS.items()}}

@@ -98,6 +98,12 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
     f"that needs longer than {FAILOVER_S:g} s to fail over.  [default: by `failover_s` of the system]",
 )
 @click.option(
+    "--set",
+    metavar="NAME=VALUE,…",
+    default=_DEFAULT.set,
+    help="Parameters of the workload, such as held_s=2 of lock; `list` shows them.",
+)
+@click.option(
     "--waive",
     metavar="NAME,…",
     default=_DEFAULT.waive,

@@ -106,7 +106,7 @@ FINDINGS: Mapping[str, Finding] = {
         words="two clients held one lock at once: the first was cut off for longer than its lease, etcd gave the "
         "lock to the second, and the first still believed that it held it",
         published="Jepsen 2020: etcd 3.4.3; Kleppmann 2016, How to do distributed locking",
-        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 80, "concurrency": 24},
+        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 16, "concurrency": 24},
         clean=Clean("a fencing token goes with every write", workload="fenced-lock"),
     ),
     "postgres-fork": Finding(

@@ -7,6 +7,7 @@ A switch that is on strikes about once in `ODDS` requests of its kind.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
@@ -15,6 +16,7 @@ from typing import Any
 ODDS = 25
 LOCK_ODDS = 3
 """Locks are acquired seldom."""
+LEASE_MS = 200
 INVENT_ODDS = 1
 """Only the few final reads are judged, so every one shows it."""
 INVENTED = 10**12
@@ -36,6 +38,7 @@ class Objects:
         self._list: defaultdict[str, list[int]] = defaultdict(list)
         self._text: defaultdict[str, str] = defaultdict(str)
         self._held: set[str] = set()
+        self._leased_until_s: defaultdict[str, float] = defaultdict(float)
         self._token: defaultdict[str, int] = defaultdict(int)
         self._token_written: defaultdict[str, int] = defaultdict(int)
         self._balance: dict[str, int] = {}
@@ -130,6 +133,14 @@ class Objects:
             return False
         self._held.add(key)
         return True
+
+    def acquire_lease(self, key: str) -> int | None:
+        """Nobody gives a lease back: it ends."""
+        now_s = time.monotonic()
+        if now_s < self._leased_until_s[key] and not self._strikes("two-leases", odds=LOCK_ODDS):
+            return None
+        self._leased_until_s[key] = now_s + LEASE_MS / 1e3
+        return LEASE_MS
 
     def release(self, key: str) -> None:
         self._held.discard(key)

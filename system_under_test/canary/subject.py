@@ -70,6 +70,15 @@ _BUGS = (
     ),
     _bug("lose-transfer", "transfers never reaches its target", "bank", (), "transfer", ("bank",)),
     _bug("long-fork", "reads in transactions misses a write", "long-fork", (), "transact_registers", ("long-fork",)),
+    _bug(
+        "two-leases",
+        "acquires of a lock whose lease is valid is granted",
+        "leased-lock",
+        (),
+        "acquire_lease",
+        ("leased-lock",),
+        LOCK_ODDS,
+    ),
     _bug("two-holders", "acquires of a lock that is held is granted", "mutex", (), "acquire", ("lock",), LOCK_ODDS),
     _bug(
         "lost-update",

@@ -102,10 +102,11 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
     """The violation of two pairs.  The other pairs can be left out: without them there are more orders, not fewer."""
     one, other = (acquire for acquire, _ in two)
     first, later = sorted((one, other), key=lambda o: o.ret or 0)
-    held = f"processes {one.process} and {other.process} both held the lock"
+    lock = "the lock" if one.key is None else f"lock {one.key}"
+    held = f"{_who(first)} held {lock} from {_when(first)} on, and {_who(later)} held it from {_when(later)} on"
     spans = [
-        f"process {acquire.process} held it from index {acquire.ret} on, "
-        + (f"and invoked a release at index {release.call}" if release is not None else "and never released it")
+        f"{_who(acquire)} held it from {_when(acquire)} on (index {acquire.ret}), "
+        + (f"and invoked a release at {_asked(release)}" if release is not None else "and never released it")
         for acquire, release in two
     ]
     why = [
@@ -114,13 +115,29 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
     ]
     violation = Violation(
         "held twice",
-        f"{held} (acquired at indices {one.ret} and {other.ret})",
+        held,
         [o for pair in two for o in pair if o is not None],
         later,
-        f"no answer before process {first.process} had released the lock",
+        f"no answer before {_who(first)} had released the lock",
         why,
     )
     return Decided(violation, MUTEX)
+
+
+def _who(operation: Operation) -> str:
+    """The process, and the node through which it asked."""
+    return f"process {operation.process}" + (f" (through {operation.node})" if operation.node else "")
+
+
+def _when(acquire: Operation) -> str:
+    """When it was answered; a history without times has indices only."""
+    answered_ns = acquire.time_ns[1]
+    return f"{answered_ns / 1e9:.2f} s" if answered_ns else f"index {acquire.ret}"
+
+
+def _asked(release: Operation) -> str:
+    called_ns = release.time_ns[0]
+    return f"{called_ns / 1e9:.2f} s (index {release.call})" if called_ns else f"index {release.call}"
 
 
 MUTEX_OBJECT = KnownObject("mutex", "Lock", "Was the lock never held by two processes at once?", judge)

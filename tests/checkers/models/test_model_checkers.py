@@ -63,6 +63,11 @@ RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
         [("acquire", None, None), ("acquire", None, None)],
         "no order",
     ),
+    "leased-lock": (
+        [("acquire", None, 0), ("release", None, None), ("acquire", None, 2000)],
+        [("acquire", None, 2000), ("acquire", None, 2000)],
+        "no order",
+    ),
     "fenced-lock": (
         [("acquire", None, 7), ("write", 7, 7), ("acquire", None, 8), ("write", 8, 8), ("release", None, None)],
         [("acquire", None, 7), ("acquire", None, 8), ("write", 8, 8), ("write", 7, 7)],

@@ -38,7 +38,7 @@ in_namespaces = (
 def test_a_file_is_a_subject_with_defaults_for_all_but_start() -> None:
     subject = load_subject(str(TCP_REGISTER))
     assert subject.name == "tcp_register"
-    assert set(offered_workloads(subject)) == {"register", "repeated-register"}
+    assert set(offered_workloads(subject)) == {"register", "repeated-register", "convergence"}
     assert subject.declares.nodes and subject.declares.faults
     assert not (subject.declares.elections or subject.declares.leaders or subject.declares.logs)
 
@@ -204,7 +204,9 @@ def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made
     argv = [sys.executable, "-m", "harness", "run", "--subject", str(TCP_REGISTER), "--workload", "list-append"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False)
     assert done.returncode == 3
-    assert "its client has no transact_lists; it runs: register, repeated-register" in " ".join(done.stderr.split())
+    assert "its client has no transact_lists; it runs: register, repeated-register, convergence" in " ".join(
+        done.stderr.split()
+    )
 
 
 @pytest.mark.parametrize(

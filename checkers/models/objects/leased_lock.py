@@ -1,0 +1,93 @@
+"""A lock with a lease: it is held until it is released, or until the time that the server itself stated has passed.
+
+The answer to an acquire says for how many milliseconds the lock is certainly valid.  Without such a word nothing could
+be said: a lease that ends while its holder is paused lets another process acquire the lock, and rightly so.
+
+Theory.  The server granted the lock at some time between the call of the acquire and its answer.  The lock stays held
+from then on for the stated time, or until the release takes effect, which is after its call.  The holds of one lock
+must not overlap.  For a given order of the holds, it is best to grant each as early as possible: then it also ends as
+early as possible.  So a state is the earliest time at which the last hold began and at which it ends, and the search
+tries the orders.
+
+    acquire without an answer    need not have happened: it could only keep other processes from the lock
+    release without an answer    happens at some later time, or never
+    release after the lease      changes nothing, also where another process holds the lock by then
+
+Times are those of the harness, whose clock both ends of an operation share; a server's clock only gives a length.  Two
+clocks differ a little, so DRIFT of the stated time and SLACK_NS do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkers.models.known_object import searched
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+
+DRIFT = 0.001
+SLACK_NS = 1_000_000
+_FREE = (-1, -1, -1)
+"""No process, and a hold that ended before everything."""
+
+
+def step(state: State, operation: Operation) -> object:
+    """state: (process that acquired last, when at the earliest it was granted, when at the earliest its hold ends)."""
+    assert isinstance(state, tuple)
+    holder, granted_ns, ends_ns = state
+    called_ns, answered_ns = operation.time_ns
+    match operation.f:
+        case "acquire":
+            if not operation.returned or answered_ns is None:
+                return state  # that it took the lock could only refuse others
+            if answered_ns <= 0:
+                raise WrongOperation("an acquire has no time, so nothing can be said of its lease")
+            at_ns = max(called_ns, ends_ns)
+            return REFUSED if at_ns > answered_ns else (operation.process, at_ns, at_ns + lasts_ns(operation))
+        case "release" if holder == operation.process:
+            return holder, granted_ns, min(ends_ns, max(granted_ns, called_ns))
+        case "release":
+            return state
+    raise WrongOperation(f"{operation.f} is not an operation of a lock with a lease (acquire, release)")
+
+
+def lasts_ns(acquire: Operation) -> int:
+    """For how long the lock is certainly held.  Raises WrongOperation for an answer that states no time."""
+    stated_ms = acquire.output
+    if not isinstance(stated_ms, int) or isinstance(stated_ms, bool) or stated_ms < 0:
+        raise WrongOperation(f"an acquire answered {stated_ms!r:.40}, and no number of milliseconds")
+    return max(0, int(stated_ms * 1_000_000 * (1 - DRIFT)) - SLACK_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How a witness shows operations and states."""
+
+    @staticmethod
+    def describe(operation: Operation) -> str:
+        begins_s = operation.time_ns[0] / 1e9
+        if operation.f != "acquire" or not operation.returned:
+            never = "" if operation.returned else ", never answered"
+            return f"{operation.f} at {begins_s:.3f} s{never}"
+        return f"acquire at {begins_s:.3f} s -> valid for {operation.output} ms ({operation.node or 'no node named'})"
+
+    @staticmethod
+    def show(state: State) -> str:
+        assert isinstance(state, tuple)
+        holder, granted_ns, ends_ns = state
+        if state == _FREE:
+            return "free"
+        return f"process {holder} holds it from {granted_ns / 1e9:.3f} s to {ends_ns / 1e9:.3f} s at the earliest"
+
+
+MODEL = Model(
+    "leased-lock",
+    init=lambda: _FREE,
+    step=step,
+    process_matters=True,
+    describe=_Words.describe,
+    show=_Words.show,
+)
+
+LEASED_LOCK = searched(
+    MODEL, "Lock with a lease", "Was the lock never given to another process while a stated lease was still valid?"
+)

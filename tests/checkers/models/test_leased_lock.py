@@ -1,0 +1,139 @@
+"""A lock with a lease: lawful expiry, double holds, and a brute force over small histories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, permutations, product
+from random import Random
+
+import pytest
+
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_events import judge_events
+from checkers.models.objects import leased_lock
+
+S = 1_000_000_000
+Hold = tuple[float, float, int, float | None, float | None]
+"""Called and answered (s), valid for (ms), release called and answered (s); None: no release, or no answer to it."""
+
+
+def events_of(*holds: Hold) -> list[Event]:
+    """One process for each hold."""
+    found = []
+    for process, (called, answered, valid_ms, released, done) in enumerate(holds):
+        steps = [(called, Type.INVOKE, "acquire", None), (answered, Type.OK, "acquire", valid_ms)]
+        steps += [(released, Type.INVOKE, "release", None)] if released is not None else []
+        steps += [(done, Type.OK, "release", None)] if released is not None and done is not None else []
+        for at_s, type_, f, value in steps:
+            found.append(Event(0, int(at_s * S), process, type_, f, "k0", value, node=f"n{process + 1}"))
+    ordered = sorted(found, key=lambda e: (e.time_ns, e.process))
+    return [replace(event, index=index) for index, event in enumerate(ordered)]
+
+
+def kinds(*holds: Hold) -> list[str]:
+    verdict = judge_events(events_of(*holds), "leased-lock")
+    assert verdict.validity in (Validity.VALID, Validity.INVALID), verdict.reason
+    return [witness.kind for witness in verdict.witnesses]
+
+
+@pytest.mark.parametrize(
+    ("holds", "right"),
+    [
+        ([(1, 1.1, 2000, 2, 2.1), (2.2, 2.3, 2000, None, None)], True),
+        ([(1, 1.1, 2000, None, None), (3.05, 3.1, 2000, None, None)], True),
+        ([(1, 1.1, 2000, None, None), (2.2, 2.3, 2000, None, None)], False),
+        ([(1, 1.1, 2000, None, None), (2.2, 3.3, 2000, None, None)], True),
+        ([(1, 2.4, 2000, None, None), (2.2, 2.3, 100, 2.31, 2.32)], True),
+        ([(1, 1.1, 2000, 1.5, None), (1.6, 1.7, 2000, None, None)], True),
+        ([(1, 1.1, 2000, 2.5, 2.6), (1.6, 1.7, 2000, None, None)], False),
+        ([(1, 1.1, 0, None, None), (1.2, 1.3, 2000, None, None)], True),
+    ],
+    ids=[
+        "released in between",
+        "the lease had ended",
+        "double hold",
+        "it may have waited until the lease ended",
+        "the first may have been granted late",
+        "a release without an answer may have taken effect",
+        "released too late",
+        "a lease of no length",
+    ],
+)
+def test_when_a_second_holder_is_lawful(holds: list[Hold], right: bool) -> None:
+    assert (kinds(*holds) == []) == right
+
+
+def test_a_release_after_the_lease_does_not_free_the_lock_of_the_next_holder() -> None:
+    assert kinds((1, 1.1, 1000, 2.5, 2.6), (2.2, 2.3, 5000, None, None), (2.7, 2.8, 100, None, None)) == ["no order"]
+    assert kinds((1, 1.1, 1000, 2.5, 2.6), (2.2, 2.3, 400, None, None), (2.7, 2.8, 100, None, None)) == []
+
+
+def test_the_witness_names_the_server_and_the_seconds() -> None:
+    verdict = judge_events(events_of((1, 1.1, 2000, None, None), (2.2, 2.3, 2000, None, None)), "leased-lock")
+    (witness,) = verdict.witnesses
+    assert [event["node"] for event in witness.events] == ["n2", "n2"]
+    assert "acquire at 2.200 s -> valid for 2000 ms" in witness.summary
+    assert witness.facts["states_before"] == ["process 0 holds it from 1.000 s to 2.997 s at the earliest"]
+
+
+def test_an_answer_without_a_time_or_without_a_length_is_not_judged() -> None:
+    events = [replace(event, time_ns=0) for event in events_of((1, 1.1, 2000, None, None))]
+    assert "has no time" in judge_events(events, "leased-lock").reason
+    events = [replace(event, value=None) for event in events_of((1, 1.1, 2000, None, None))]
+    assert "no number of milliseconds" in judge_events(events, "leased-lock").reason
+
+
+def test_small_histories_against_every_choice_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole seconds, and no slack: a grant and a release may take effect at every second that their answers allow.
+
+    No two events share a second, so the order of the events is that of their times."""
+    monkeypatch.setattr(leased_lock, "DRIFT", 0.0)
+    monkeypatch.setattr(leased_lock, "SLACK_NS", 0)
+    rng, verdicts = Random(11), {True: 0, False: 0}
+    for _ in range(600):
+        holds = _random_holds(rng, rng.choice((2, 2, 3)))
+        expected = _possible(holds)
+        verdicts[expected] += 1
+        assert (kinds(*_as_shown(holds)) == []) == expected, holds
+    assert min(verdicts.values()) > 100, verdicts
+
+
+Small = tuple[int, int, int, int | None, int | None]
+"""Called, answered, valid for, release called, release answered, in seconds."""
+
+
+def _random_holds(rng: Random, count: int) -> list[Small]:
+    seconds = rng.sample(range(1, 4 * count + 3), 4 * count)
+    holds = []
+    for n in range(count):
+        called, answered, released, done = sorted(seconds[4 * n : 4 * n + 4])
+        kept = rng.random()
+        holds.append(
+            (called, answered, rng.randrange(0, 8), released if kept < 0.7 else None, done if kept < 0.5 else None)
+        )
+    return holds
+
+
+def _as_shown(holds: list[Small]) -> list[Hold]:
+    return [(called, answered, valid * 1000, released, done) for called, answered, valid, released, done in holds]
+
+
+def _possible(holds: list[Small]) -> bool:
+    """Whether times of grants and releases exist for which no two holds overlap.
+
+    A grant lies between call and answer.  A release takes effect after its call and up to its answer, if it has one."""
+    choices = []
+    for called, answered, valid, released, done in holds:
+        spans = set()
+        for granted in range(called, answered + 1):
+            spans.add((granted, granted + valid))
+            if released is not None:
+                last = done if done is not None else released + 16
+                spans |= {(granted, min(granted + valid, at)) for at in range(released, last + 1)}
+        choices.append(sorted(spans))
+    return any(
+        all(one[1] <= other[0] for one, other in pairwise(spans))
+        for order in permutations(range(len(holds)))
+        for spans in product(*(choices[hold] for hold in order))
+    )
