@@ -188,7 +188,7 @@ def test_a_run_whose_copy_of_its_system_is_missing_or_broken_is_not_judged_with_
     with pytest.raises(BrokenFile, match=r"no copy of its system .*tcp_register.py"):
         spec_of(tmp_path)
     load_subject(str(TCP_REGISTER)).keep(tmp_path)  # type: ignore[attr-defined]
-    assert spec_of(tmp_path).subject == str(tmp_path / "subject" / "tcp_register.py")
+    assert spec_of(tmp_path, trust=True).subject == str(tmp_path / "subject" / "tcp_register.py")
     (tmp_path / "subject" / "main.json").write_text("[]")
     with pytest.raises(BrokenFile, match="does not name the system of the run"):
         spec_of(tmp_path)
