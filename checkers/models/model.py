@@ -93,6 +93,7 @@ class Model:
     observers: names of the functions that change nothing.  Without an answer they have no meaning.
     process_matters: whether `step` reads the process.  If not, operations with equal f, input and output are the same
     to it.
+    times_matter: whether `step` reads the times.  If not, operations at two times are the same to it.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Model:
     step: Callable[[State, Operation], object]
     observers: frozenset[str] = frozenset()
     process_matters: bool = False
+    times_matter: bool = False
     partition: Callable[[Operation], Hashable] = by_key
     describe: Callable[[Operation], str] = described
     show: Callable[[State], str] = plain

@@ -88,7 +88,8 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
     numbers: dict[object, int] = {}
     classes = []
     for o in operations:
-        alike = (o.f, o.input, o.output, o.returned, o.process if model.process_matters else 0)
+        who, when = o.process if model.process_matters else 0, o.call if model.times_matter else 0
+        alike = (o.f, o.input, o.output, o.returned, who, when)
         classes.append(numbers.setdefault(alike, len(numbers)))
     return classes
 

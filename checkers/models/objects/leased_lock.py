@@ -84,6 +84,7 @@ MODEL = Model(
     init=lambda: _FREE,
     step=step,
     process_matters=True,
+    times_matter=True,
     describe=_Words.describe,
     show=_Words.show,
 )

@@ -99,6 +99,17 @@ def test_small_histories_against_every_choice_of_times(monkeypatch: pytest.Monke
     assert min(verdicts.values()) > 100, verdicts
 
 
+def test_a_long_history_of_few_processes_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations that differ in nothing but their times are no copies of each other."""
+    holds: list[Hold] = [(n, n + 0.1, 500, n + 0.6, n + 0.7) for n in range(300)]
+    events = [replace(event, process=event.process % 3) for event in events_of(*holds)]
+    assert judge_events(events, "leased-lock").validity is Validity.VALID
+    twice = events_of(*holds, (200.2, 200.3, 500, None, None))
+    verdict = judge_events(twice, "leased-lock")
+    assert verdict.validity is Validity.INVALID
+    assert any("200.2" in witness.summary for witness in verdict.witnesses)
+
+
 Small = tuple[int, int, int, int | None, int | None]
 """Called, answered, valid for, release called, release answered, in seconds."""
 
