@@ -123,6 +123,9 @@ def judge(part: Part, budget: Budget) -> PartFinding:
 def combine(run: StoredRun, findings: Sequence[PartFinding]) -> Verdict:
     kept = _joined(findings)
     begun = any(row["f"] in (ledger.BEGIN, ledger.END) for row in kept.rows)
+    if begun and not (run.root / OUTCOME).exists() and not any(row["f"] == ledger.END for row in kept.rows):
+        words = "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
+        return conclude((), {"rows": kept.total, "bookkeeping rows": len(kept.rows)}, [words])
     if not begun and not run.demands.ledger:
         return Verdict(Validity.NOT_APPLICABLE, reason="the run was recorded before histories had a ledger")
     looked_at = {"rows": kept.total, "bookkeeping rows": len(kept.rows)}

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from checkers.base.cause_of_end import cause_of_end, is_note
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import error_ns
 from checkers.base.run_evidence import conclude, gaps, read_trace
@@ -153,7 +154,12 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
 def _last_line(deaths: Sequence[Death]) -> str:
     """The last line that a process printed before it ended by itself; "" for a complaint, which is a line itself."""
     printed = [death.excerpt for death in deaths if death.excerpt and death.time_ns >= 0]
-    line = printed[0].strip().rpartition("\n")[2] if printed else ""
+    if not printed:
+        return ""
+    lines = printed[0].strip().splitlines()
+    if cause := cause_of_end(lines):
+        return f"; it printed: {' '.join(cause)[:_LAST_LINE_CHARACTERS]}"
+    line = next((line for line in reversed(lines) if not is_note(line)), "")
     return f"; its output ends: {line[-_LAST_LINE_CHARACTERS:]}" if line else ""
 
 

@@ -76,7 +76,8 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         "ok operations": figures.ok,
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
-    unknown += [] if facts else ["there is no outcome.json: the harness did not come to its end"]
+    if not facts:  # what would be short is short because of that
+        unknown, short = [*unknown, "there is no outcome.json: the harness did not come to its end"], []
     details = {
         "criteria": [c.to_json() for c in criteria],
         "never_in_force": never_in_force(demands, run.faults),

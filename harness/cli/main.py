@@ -20,6 +20,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -107,7 +108,7 @@ def cli() -> None:
       0  valid: everything was looked at, and nothing is wrong
       1  invalid: something is wrong, and the report shows it
       2  unknown: not enough was tested to say, or a planted bug was not found
-      3  the harness failed or was called wrongly, or the system never became ready
+      3  the harness failed or was called wrongly
     """
 
 
@@ -118,6 +119,8 @@ def main() -> NoReturn:
     threads are joined, exit functions run, streams are flushed, and the kernel does the rest.
     """
     _demand_utf8()
+    if words := of_another_folder(Path.cwd(), Path(__file__).resolve().parents[2]):
+        print(words, file=sys.stderr)
     try:
         run_command_line()
     except SystemExit as end:
@@ -128,6 +131,16 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def of_another_folder(here: Path, code: Path) -> str:
+    """A sentence where a copy of the repository runs the code of the one that it was copied from; "" elsewhere.
+
+    here: the folder where the command was given.  code: the repository whose code is running."""
+    own = here / "harness" / "cli" / "main.py"
+    if not own.is_file() or here.resolve() == code:
+        return ""
+    return f"krucible: this runs the code of {code}, not of {here}: a copied .venv keeps its paths, so make it anew"
 
 
 def _demand_utf8() -> None:

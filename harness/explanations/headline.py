@@ -45,6 +45,8 @@ def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
         return f"{who}: {lower_first(sentence(shorten(str(failure))))}"
     if results.get("verdict") == "invalid":
         return _invalid(results)
+    if results.get("not_tested"):
+        return f"No test took place: {lower_first(sentence(shorten(str(results.get('reason')))))}"
     bug = planted(results, test)
     if bug and not bug.found and results.get("verdict"):
         return f"Unknown: {lower_first(bug.words)}"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from checkers.base import clocks
 from checkers.base.demands import Demands
-from checkers.base.json_file import read_object
+from checkers.base.json_file import mapping, read_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
@@ -54,6 +54,10 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
     except (BrokenFile, OSError) as problem:
         yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
         return
+    if not copies and (name := _without_logs(folder)):
+        words = f"is a run of {name}, which has no logs of Kafka's format: analyze judges what it has"
+        yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
+        return
     if not copies:
         words = f"holds neither a run (copies.json) nor a data directory (a folder with {LOG_FOLDER} in it)"
         yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
@@ -73,6 +77,13 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
         )
     yield JudgedFile(str(folder), _together(verdicts, *_bound(folder)))
+
+
+def _without_logs(folder: Path) -> str:
+    """The system of a run that has no logs of Kafka's format; "" for every other folder."""
+    stored = read_object(folder / "test.json").get("spec")
+    declares = mapping(read_object(folder / "outcome.json").get("declares"))
+    return str(stored.get("subject")) if isinstance(stored, dict) and declares.get("logs") is False else ""
 
 
 def data_directories(folder: Path) -> list[Collected]:

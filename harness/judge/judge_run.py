@@ -32,7 +32,6 @@ from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
 from harness.judge.demands_of_run import demands_of
-from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
 from harness.real_systems.story import story_of
 from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
@@ -255,9 +254,9 @@ def doubt_a_stop(results: dict[str, Any], outcome: Mapping[str, Any]) -> None:
 def _note_set_up_failure(results: dict[str, Any], why: str) -> None:
     """A subject that never became ready, and violated nothing either, was not tested."""
     if why and results["verdict"] != Validity.INVALID:
-        reason = f"the subject never became ready: {why}"
-        results |= {"verdict": FAILED, "exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
-        results["not_tested"] = True
+        reason = f"the system never became ready: {why}"
+        results |= {"verdict": str(Validity.UNKNOWN), "exit_code": EXIT_CODES[Validity.UNKNOWN], "reason": reason}
+        results |= {"summary": f"no test took place: {reason}", "not_tested": True}
 
 
 def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:

@@ -9,10 +9,11 @@ A server may write log files of its own too.  They have no marks, and the life o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkers.base.cause_of_end import cause_of_end, is_note
 from system_under_test.subject import Complaint
 
 MARK = re.compile(r"^krucible: process (\d+) starts$", re.MULTILINE)
@@ -27,6 +28,7 @@ COMPLAINTS_MAX = 20
 """So many different complaints of one life in one file are kept."""
 _EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
 _LAST_LINES, _LAST_CHARACTERS = 3, 300
+_CAUSE_CHARACTERS = 200
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -54,23 +56,32 @@ def lives(text: str) -> Iterator[Life]:
 def last_words(logs: Path, pid: int) -> str:
     """The last lines that one life of a server printed, "" if its output does not show them.  logs: those of its node.
 
+    Where a panic or a traceback says why it ended, that comes first, also if other lines followed.
     Where one of several processes ended first, its own lines come before the line that names it.
     """
-    lines = _last_lines(logs / "server.log", pid)
+    lines = last_lines(_printed(logs / "server.log", pid))
     if lines and (ended := ENDED.fullmatch(lines[-1])):
-        lines = [*_last_lines(logs / f"{ended['process']}.log", pid), lines[-1]]
+        lines = [*last_lines(_printed(logs / f"{ended['process']}.log", pid)), lines[-1]]
     return "\n".join(lines)[-_LAST_CHARACTERS:]
 
 
-def _last_lines(log: Path, pid: int) -> list[str]:
-    """[] for a log that cannot be read, too."""
+def last_lines(printed: Sequence[str]) -> list[str]:
+    """What says why a program ended, and else its last lines, without notes on how to see more."""
+    said = [line for line in printed if line.strip() and not is_note(line)]
+    cause = [line[-_CAUSE_CHARACTERS:] for line in cause_of_end(printed)]
+    rest = [line.strip() for line in said][-_LAST_LINES:]
+    return cause or rest
+
+
+def _printed(log: Path, pid: int) -> list[str]:
+    """The lines of one life; [] for a log that cannot be read, too."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     lines = (line for life in lives(text) if life.pid == pid for line in life.text.splitlines())
-    printable = ("".join(filter(str.isprintable, line)).strip() for line in lines)
-    return [line for line in printable if line][-_LAST_LINES:]
+    printable = ("".join(c for c in line if c.isprintable()) for line in lines)
+    return [line for line in printable if line.strip()]
 
 
 def complaints_of(node: str, text: str, pattern: re.Pattern[str]) -> Iterator[Complaint]:

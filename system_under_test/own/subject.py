@@ -18,7 +18,15 @@ from system_under_test.functions import FUNCTIONS
 from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
 from system_under_test.own.linked_files import link_or_copy
-from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of, last_words
+from system_under_test.own.lives_in_logs import (
+    ANNOUNCED,
+    ENDED,
+    MARK,
+    NO_LIFE,
+    complaints_of,
+    last_lines,
+    last_words,
+)
 from system_under_test.own.mistakes_in_code import mistake_in
 from system_under_test.own.processes_as_one_server import CONTROL
 from system_under_test.own.read_own_system import (
@@ -54,7 +62,7 @@ FOLDER = "subject"
 """Of a run folder: where the files of the system are kept."""
 _MAIN = "main.json"
 _COMMAND_S = 10.0
-_LAST_LINES, _LAST_CHARACTERS = 3, 300
+_LAST_CHARACTERS = 300
 NO_LEADER = "status: epoch, no leader"
 """What recovery may have looked at.  A server that is out of its cluster can say this much, so it proves nothing."""
 
@@ -173,7 +181,9 @@ class OwnSubject(Subject):
         if not isinstance(status.epoch, int) or isinstance(status.epoch, bool) or status.epoch < 0:
             return f"the epoch {status.epoch!r:.60}, which is no whole number"
         if status.leader is not None and status.leader not in self._nodes:
-            return f"the leader {status.leader!r:.60}, which is no node's name: {', '.join(self._nodes)}, or None"
+            named = [own.name for own in self._nodes.values() if own.address in str(status.leader)]
+            hint = f" (the address of {named[0]}: give its name)" if named else ""
+            return f"the leader {status.leader!r:.60}{hint}, which is no node's name: {', '.join(self._nodes)}, or None"
         return ""
 
     def _warn_once(self, words: str) -> None:
@@ -212,7 +222,7 @@ class OwnSubject(Subject):
             lines = [*await _lines(node, name), lines[-1]]
         if not lines:
             return "; it printed nothing: a command must keep the server in the foreground"
-        return f"; its {name} ends: {' | '.join(lines[-_LAST_LINES:])[-_LAST_CHARACTERS:]}"
+        return f"; its {name} ends: {' | '.join(last_lines(lines))[-_LAST_CHARACTERS:]}"
 
     def _words(self, missing: object, method: str) -> str | None:
         """What a method says is missing.  Raises BrokenSystem where that is neither words nor None."""
@@ -242,7 +252,8 @@ class OwnSubject(Subject):
             statuses = {own.name: await self._answer("status", self.system.status(own)) for own in live}
             for name, status in statuses.items():
                 if status is None:
-                    return f"{name} gives no status"
+                    problem = self._nodes[name].problem
+                    return f"{name} gives no status{f' ({problem})' if problem else ''}"
                 if wrong := self._wrong_status(status):
                     raise BrokenSystem(f"{self.main.name}: status returned {wrong}")
             _check_one_leader(statuses)
@@ -389,7 +400,7 @@ async def _lines(node: Node, log: str) -> list[str]:
         text = (await node.read(f"{node.log_dir}/{log}")).decode(errors="replace")
     except OSError:
         return []
-    return [line.strip() for line in MARK.sub("", text).splitlines() if line.strip()]
+    return [line.rstrip() for line in MARK.sub("", text).splitlines() if line.strip()]
 
 
 def _leader_named(name: str, status: NodeStatus) -> str | None:

@@ -38,15 +38,32 @@ class OwnNode:
         self.index = index
         self.python = node.python
         self.starts = 0
+        self.problem = ""
+        """Why the last `ask` or `output` gave nothing, in words; "" if it gave something."""
 
     async def run(self, command: Command, *, timeout_s: float = 30.0) -> Completed:
         """Run a command on the node to its end.  Raises OSError if it takes longer."""
         return await self.node.run(self.words(command), timeout_s=timeout_s)
 
     async def output(self, command: Command, *, timeout_s: float = 5.0) -> str:
-        """What a command prints; "" if it fails."""
-        done = await self.run(command, timeout_s=timeout_s)
-        return done.stdout.decode(errors="replace") if done.status == 0 else ""
+        """What a command prints; "" if it fails, and `problem` says why."""
+        name = command if isinstance(command, str) else shlex.join(command)
+        return await self._printed(command, f"`{name[:60]}`", timeout_s)
+
+    async def _printed(self, command: Command, what: str, timeout_s: float) -> str:
+        try:
+            done = await self.run(command, timeout_s=timeout_s)
+        except OSError as problem:
+            self.problem = f"{what}: {problem.strerror or problem}"
+            raise
+        printed = done.stdout.decode(errors="replace")
+        if done.status == 0 and printed:
+            self.problem = ""
+            return printed
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        said = words[-1].rpartition(": ")[2][:120] if words else ""
+        self.problem = f"{what}: {said or ('no answer' if done.status == 0 else f'status {done.status}')}"
+        return printed if done.status == 0 else ""
 
     async def write(self, path: str, text: str, /, **values: object) -> None:
         """Write a file.  With values, what stands in braces is filled in: {name} by `name=…`, {node.address} always."""
@@ -85,9 +102,12 @@ class OwnNode:
         return (await self.run(f"exec 3<> /dev/tcp/{self.address}/{port}")).status == 0
 
     async def ask(self, port: int, line: str, *, timeout_s: float = 5.0) -> str:
-        """Send one line to a port of the node; what it answers until it closes the connection, "" if it does not."""
+        """Send one line to a port of the node; what it answers until it closes the connection.
+
+        "" if it does not answer; then `problem` says why, and so do the words of a node without a status."""
         sent = f"printf '%s\\n' {shlex.quote(line)} >&3"
-        return await self.output(f"exec 3<> /dev/tcp/{self.address}/{port}; {sent}; cat <&3", timeout_s=timeout_s)
+        command = f"exec 3<> /dev/tcp/{self.address}/{port} && {sent} && cat <&3"
+        return await self._printed(command, f"port {port}", timeout_s)
 
     def reports(self, epoch: int, leader: str | None) -> NodeStatus:
         """A `status`: the node is in this epoch, and `leader` is the name of the node it takes for the leader.
@@ -191,5 +211,5 @@ class System:
         if type(self).status is not System.status:
             for node in nodes:
                 if await self.status(node) is None:
-                    return f"{node.name} gives no status"
+                    return f"{node.name} gives no status{f' ({node.problem})' if node.problem else ''}"
         return None

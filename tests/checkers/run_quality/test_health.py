@@ -294,3 +294,10 @@ def test_a_server_without_a_trace_that_ends_before_it_was_ever_ready_violates_no
     verdict = up(evidence, tmp_path / "plain")
     assert verdict.validity is Validity.UNKNOWN
     assert "n2 died unexpectedly: killed by signal 9, before the system was ever ready" in verdict.reason
+
+
+def test_a_death_is_told_with_its_panic(evidence: Evidence, tmp_path: Path) -> None:
+    printed = "thread 'main' panicked at src/main.rs:3:5:\nno quorum\nnote: run with `RUST_BACKTRACE=1`"
+    evidence.outcome["deaths"] = [death("n2", excerpt=printed)]
+    (witness,) = evidence.judge(tmp_path, "nodes-stay-up")["nodes-stay-up"].witnesses
+    assert witness.summary.endswith("; it printed: thread 'main' panicked at src/main.rs:3:5: no quorum")

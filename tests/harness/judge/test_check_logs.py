@@ -183,3 +183,12 @@ def test_a_run_that_lost_its_manifest_is_judged_as_it_is_and_says_so(tmp_path: P
     result = check_logs(run)
     assert result.exit_code == 0
     assert "no manifest binds these files" in result.stdout
+
+
+def test_a_run_of_a_system_without_such_logs_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test.json").write_text(json.dumps({"spec": {"subject": "my_system.py"}}))
+    (tmp_path / "copies.json").write_text("[]")
+    (tmp_path / "outcome.json").write_text(json.dumps({"declares": {"logs": False}}))
+    result = check_logs(tmp_path)
+    assert result.exit_code == 3
+    assert "is a run of my_system.py, which has no logs of Kafka's format" in " ".join(result.output.split())

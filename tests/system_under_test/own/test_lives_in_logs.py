@@ -78,3 +78,10 @@ def test_several_processes_mark_each_of_their_logs(tmp_path: Path) -> None:
         pids.append(process.pid)
     assert [life.pid for life in lives((tmp_path / "a.log").read_text())] == pids
     assert found((tmp_path / "a.log").read_text()) == [("panic a", pid, 0) for pid in pids]
+
+
+def test_the_last_words_of_a_life_are_its_panic_and_not_the_note_below_it(tmp_path: Path) -> None:
+    log = "ready\nthread 'main' panicked at src/main.rs:3:5:\nno quorum\nnote: run with `RUST_BACKTRACE=1`\nlate line\n"
+    (tmp_path / "server.log").write_text(mark(7) + log + mark(8) + "ready\nnote: run with `RUST_BACKTRACE=1`\n")
+    assert last_words(tmp_path, 7) == "thread 'main' panicked at src/main.rs:3:5:\nno quorum"
+    assert last_words(tmp_path, 8) == "ready"

@@ -111,3 +111,25 @@ async def test_a_program_of_a_wheel_is_installed_if_it_is_the_one_that_was_tried
         await node.program("made_up/bin/server", sha256(b"another").hexdigest())
     with pytest.raises(OSError, match="n1: made_up/bin/other is in no wheel of the node"):
         await node.program("made_up/bin/other", sha256(text).hexdigest())
+
+
+async def test_why_a_server_did_not_answer_is_named() -> None:
+    node = node_here()
+    async with shouting_server() as port:
+        assert await node.ask(port, "hello") == "HELLO\n"
+        assert node.problem == ""
+    assert await node.ask(port, "hello") == ""
+    assert node.problem == f"port {port}: Connection refused"
+    assert await node.output("echo no such disk >&2; exit 3") == ""
+    assert node.problem == "`echo no such disk >&2; exit 3`: no such disk"
+    assert await node.output("exit 3") == "" and node.problem == "`exit 3`: status 3"
+    assert await node.output("true") == "" and node.problem == "`true`: no answer"
+
+
+class Asking(Simple):
+    async def status(self, node):
+        return node.reports(1, None) if await node.ask(1, "who leads") else None
+
+
+async def test_a_node_without_a_status_says_what_it_was_asked() -> None:
+    assert await Asking().ready([node_here()]) == "n1 gives no status (port 1: Connection refused)"

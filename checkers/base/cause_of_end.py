@@ -1,0 +1,46 @@
+"""Which of the last lines of a program say why it ended.
+
+The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads go on to log.  So the
+last panic, traceback or fatal error is looked for, in the words of common languages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+LINES_LOOKED_AT = 300
+_CAUSE_LINES = 3
+_RUST = re.compile(r"panicked at")
+_PYTHON = "Traceback (most recent call last):"
+_OTHERS = re.compile(r"^(panic: |fatal error: |Exception in thread |FATAL[: ]|PANIC[: ]|\S*(?:Error|Exception): )")
+_NOTE = re.compile(r"^note: (run with|Some details are omitted)")
+_INDENTED = re.compile(r"^\s")
+
+
+def is_note(line: str) -> bool:
+    """Whether a line only says how to see more."""
+    return bool(_NOTE.match(line))
+
+
+def cause_of_end(lines: Sequence[str]) -> list[str]:
+    """The lines that say why a program ended, at most _CAUSE_LINES; [] if none of them is known to.
+
+    lines: what it printed, in order, with their indentation."""
+    known = [line for line in lines[-LINES_LOOKED_AT:] if line.strip()]
+    for place in reversed(range(len(known))):
+        line = known[place]
+        if _RUST.search(line):
+            following = [each for each in known[place + 1 : place + _CAUSE_LINES] if not is_note(each)]
+            return [each.strip() for each in [line, *following[: 1 if line.rstrip().endswith(":") else 0]]]
+        if _PYTHON in line:
+            raised = next((each for each in known[place + 1 :] if not _INDENTED.match(each)), "")
+            return [raised.strip()] if raised else []
+        if _OTHERS.match(line) and not _in_traceback(known, place):
+            return [line.strip()]
+    return []
+
+
+def _in_traceback(lines: Sequence[str], place: int) -> bool:
+    """Whether this line ends a traceback of Python: then the traceback is found a little later."""
+    return any(_PYTHON in line for line in lines[max(0, place - 60) : place])

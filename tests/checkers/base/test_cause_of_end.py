@@ -1,0 +1,58 @@
+"""The line that says why a program ended is found above notes and above what other threads still wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkers.base.cause_of_end import cause_of_end, is_note
+
+RUST = """
+2026-01-01 INFO listening
+thread 'tokio-runtime-worker' panicked at src/main.rs:41:10:
+called `Result::unwrap()` on an `Err` value: Corrupt("length 0")
+stack backtrace:
+   0: rust_begin_unwind
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
+2026-01-01 WARN shutting down
+"""
+OLD_RUST = """
+thread 'main' panicked at 'no quorum', src/main.rs:3:5
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+"""
+PYTHON = """
+Traceback (most recent call last):
+  File "server.py", line 3, in <module>
+    main()
+ValueError: no such disk
+closing connections
+"""
+TWICE = PYTHON + PYTHON.replace("no such disk", "no memory")
+
+
+@pytest.mark.parametrize(
+    ("printed", "cause"),
+    [
+        (
+            RUST,
+            [
+                "thread 'tokio-runtime-worker' panicked at src/main.rs:41:10:",
+                'called `Result::unwrap()` on an `Err` value: Corrupt("length 0")',
+            ],
+        ),
+        (OLD_RUST, ["thread 'main' panicked at 'no quorum', src/main.rs:3:5"]),
+        (PYTHON, ["ValueError: no such disk"]),
+        (TWICE, ["ValueError: no memory"]),
+        ("starting\npanic: runtime error: index out of range\n\ngoroutine 1 [running]:\nmain.main()\n", None),
+        ("starting\nready\nbye\n", []),
+        ("", []),
+        ("Traceback (most recent call last):\n", []),
+    ],
+)
+def test_the_cause_is_found(printed: str, cause: list[str] | None) -> None:
+    expected = ["panic: runtime error: index out of range"] if cause is None else cause
+    assert cause_of_end(printed.splitlines()) == expected
+
+
+def test_notes_say_only_how_to_see_more() -> None:
+    assert is_note("note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace")
+    assert not is_note("note: this is what happened")

@@ -1,0 +1,50 @@
+"""A run whose harness was killed, and one whose system never became ready: one plain sentence each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from canary_run import canary_run
+
+from checkers.base.ledger import END
+from checkers.sealing.walk import history_batches
+from harness.explanations.headline import verdict_in_words
+from harness.judge.judge_run import _note_set_up_failure, judge
+
+
+def silent(_: str) -> None:
+    """Drops the progress."""
+
+
+def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
+    """What SIGKILL leaves: a stream without its last rows, and neither outcome.json nor a manifest."""
+    import pyarrow as pa
+
+    root = canary_run(tmp_path / "results")
+    rows = pa.Table.from_batches(list(history_batches(root)))
+    kept = rows.slice(0, rows["f"].to_pylist().index(END) - 4)
+    with pa.ipc.new_stream(str(root / "history.arrows"), kept.schema) as writer:
+        writer.write_table(kept)
+    for name in ("outcome.json", "faults.json", "manifest.json", "manifest.sig"):
+        (root / name).unlink(missing_ok=True)
+    results = judge(root, None, silent, report=False)
+    assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
+    evidence, vacuity = results["checkers"]["evidence"], results["checkers"]["vacuity"]
+    assert evidence["reason"] == (
+        "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
+    )
+    assert vacuity["reason"] == "there is no outcome.json: the harness did not come to its end"
+    assert "None" not in verdict_in_words(results, {})
+
+
+def test_a_system_that_never_became_ready_is_unknown_and_no_failure_of_the_harness() -> None:
+    results: dict[str, Any] = {"verdict": "unknown", "exit_code": 2, "checkers": {}}
+    _note_set_up_failure(results, "the server of n1 is dead")
+    assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
+    assert (
+        verdict_in_words(results, {}) == "No test took place: the system never became ready: the server of n1 is dead."
+    )
+    invalid: dict[str, Any] = {"verdict": "invalid", "exit_code": 1}
+    _note_set_up_failure(invalid, "the server of n1 is dead")
+    assert invalid == {"verdict": "invalid", "exit_code": 1}
