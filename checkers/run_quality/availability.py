@@ -298,13 +298,15 @@ def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
     for silence in beyond:
         machine = processor_time.starved(outcome, silence.begin_ns, silence.end_ns)
         if machine:
-            doubts.append(f"{silence.words()}; but {machine}")
+            doubts.append(f"{silence.words()}, but {machine}")
         elif WAIVED in demands.waived:
             left_out.append(silence.words())
         elif demands.unavailable_s:
             witnesses.append(_witness(silence))
         else:
-            doubts.append(f"{silence.words()} ({silence.why()}; state `unavailable_s` to judge this)")
+            doubts.append(
+                f"{silence.words()} ({silence.why()}: state `unavailable_s` in your System to have it judged)"
+            )
     looked_at = {
         "seconds with a whole majority": round(_covered_s(spans), 1),
         "longest silence in seconds": round(_longest_s(found, spans, main), 1),

@@ -82,7 +82,7 @@ def starved(outcome: Mapping[str, Any], begin_ns: int, end_ns: int) -> str:
         stalled_ns += max(0, min(until_ns, end_ns) - max(from_ns, begin_ns))
     if stalled_ns > STARVED * span_ns:
         words.append(f"the harness' own loop stood still for {stalled_ns / span_ns:.0%} of that time")
-    return "; ".join(words)
+    return " and ".join(words)
 
 
 def _grown(samples: list[Mapping[str, Any]], name: str, span_s: float) -> float | None:

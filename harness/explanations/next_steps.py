@@ -95,7 +95,10 @@ def shortfalls(results: Mapping[str, Any], test: Mapping[str, Any], folder: str)
 def _of_criterion(criterion: Mapping[str, Any], test: Mapping[str, Any]) -> Shortfall:
     name, value, least = shorten(str(criterion.get("name") or "?"), 80), criterion.get("value"), criterion.get("least")
     words = sentence(shorten(str(criterion.get("advice") or criterion.get("words") or name)))
-    command = _changed(test, _REMEDIES.get(name, _longer))
+    remedy = _REMEDIES.get(name, _longer)
+    if remedy is _slower and "--time-limit" in str(criterion.get("advice")):
+        remedy = _longer  # nothing was measured far from faults, so nothing says that the rate is too high
+    command = _changed(test, remedy)
     if isinstance(value, int) and number(least, 0) == 1 and value in (0, 1) and name in YES_OR_NO:
         return Shortfall(name, "yes", "yes" if value else "no", words, command)
     return Shortfall(name, f"at least {figure(name, least)}", figure(name, value), words, command)

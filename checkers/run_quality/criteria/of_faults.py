@@ -80,7 +80,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     ]
 
 
-def _share_least(run: StoredRun, installed: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
+def _share_least(run: StoredRun, installed: Sequence[FaultRecord]) -> tuple[float, str]:
     """(the least share of ok operations in faults, what it counts).
 
     A schedule of the user's own may hold faults for a second of a minute: it demands half of the share of that time."""
@@ -94,7 +94,7 @@ def _share_least(run: StoredRun, installed: Sequence[Mapping[str, Any]]) -> tupl
     return min(SHARE_IN_FAULTS, seconds / ((end - begin) / 1e9) / 2), words
 
 
-def _only_brief(run: StoredRun, installed: Sequence[Mapping[str, Any]]) -> bool:
+def _only_brief(run: StoredRun, installed: Sequence[FaultRecord]) -> bool:
     """Whether a schedule of the user's own holds no fault for so long that the system could work under it."""
     long_ns = int(CALLING_NS * run.demands.holds)
     ends = [(begin, min(end, _main_end(run))) for begin, end in windows(installed)]

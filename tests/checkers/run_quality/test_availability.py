@@ -113,6 +113,7 @@ def test_a_silence_is_named_and_leaves_the_verdict_unknown_where_no_limit_is_sta
     assert verdict.validity is Validity.UNKNOWN
     assert "no operation succeeded for 45.0 s, from 30.0 to 75.0 s" in verdict.reason
     assert "n2 and n3 ran, reached each other and were reached by c1" in verdict.reason
+    assert "; " not in verdict.reason, "each part of a reason is one thing to do"
     assert verdict.details["silences"][0]["changes"] == 1  # the heal
 
 
@@ -244,7 +245,7 @@ def test_an_answer_that_could_not_be_ok_is_a_success(tmp_path: Path) -> None:
     (tmp_path / "refused").mkdir()
     rows = operations([(s, Type.FAIL) for s in range(MAIN_S)], "cas", "refused: no leader")
     assert judged(tmp_path / "refused", rows, []).validity is Validity.UNKNOWN
-    of_locks = {"acquire", "acquire_token", "fenced_write"}
+    of_locks = {"acquire", "acquire_lease", "acquire_token", "fenced_write"}
     assert {f.refusal for name, f in FUNCTIONS.items() if f.refusal and name not in of_locks} == REFUSALS
 
 

@@ -218,3 +218,27 @@ def test_reads_that_nearly_all_timed_out_show_nothing_although_the_final_ones_we
     evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
     found = figure(judged(evidence, tmp_path), "ok reads in the main phase")
     assert (found["value"], found["least"], found["met"]) == (answered, 2, met)
+
+
+def advice(evidence: Evidence, folder: Path) -> str:
+    return str(figure(judged(evidence, folder), "share of the scheduled rate")["advice"])
+
+
+def test_a_lower_rate_is_advised_only_where_a_measurement_says_so(tmp_path: Path) -> None:
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    healed_ns = evidence.faults[0]["healed_ns"]
+    main["end_ns"] = healed_ns + 9 * SECOND
+    evidence.demands = replace(evidence.demands, rate_hz=200.0, time_limit_s=9.0)
+    of_recovery = advice(evidence, tmp_path / "recovery")
+    assert "of faults and of recovery" in of_recovery and "--time-limit" in of_recovery
+    assert "--rate" not in of_recovery
+    main["end_ns"] = healed_ns + 20 * SECOND
+    assert advice(evidence, tmp_path / "calm").startswith(
+        "the system answers more slowly than that: give a lower --rate"
+    )
+    sums = [{"time_ns": at * SECOND, "pressure_s": 0.9 * at, "waited_s": 0.3 * at} for at in range(0, 40, 2)]
+    evidence.outcome["processor"] = {"n1": sums}
+    of_machine = advice(evidence, tmp_path / "machine")
+    assert "this machine was busy, processes waited for a processor for 90% of the time" in of_machine
+    assert "give a lower --rate" in of_machine

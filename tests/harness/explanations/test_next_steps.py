@@ -101,3 +101,13 @@ def test_what_a_run_chose_itself_stays_its_choice() -> None:
     assert found.command == "make test-partition SEED=7 KEYS=5"
     (found,) = shortfalls(results, test_of("make test-partition SEED=7 BACKEND=docker", backend="docker"), RUN)
     assert found.command == "make test-partition SEED=7 KEYS=5 BACKEND=docker"
+
+
+def test_figures_of_recovery_ask_for_a_longer_run_and_not_for_a_lower_rate() -> None:
+    rate = criterion("share of the scheduled rate", 0.3, 0.8, advice="only 1 s was calm; give a longer --time-limit")
+    made = test_of("make test-partition SEED=7")
+    (longer,), (slower,) = (
+        shortfalls(unknown(one), made, RUN) for one in (rate, {**rate, "advice": "give a lower --rate"})
+    )
+    assert "TIME_LIMIT=120" in longer.command and "RATE" not in longer.command
+    assert "RATE=100" in slower.command
