@@ -182,8 +182,8 @@ class OwnSubject(Subject):
             return f"the epoch {status.epoch!r:.60}, which is no whole number"
         if status.leader is not None and status.leader not in self._nodes:
             named = [own.name for own in self._nodes.values() if own.address in str(status.leader)]
-            hint = f" (the address of {named[0]}: give its name)" if named else ""
-            return f"the leader {status.leader!r:.60}{hint}, which is no node's name: {', '.join(self._nodes)}, or None"
+            hint = f" (it is the address of {named[0]})" if named else ""
+            return f"the leader {status.leader!r:.60}, which is no node's name: {', '.join(self._nodes)}, or None{hint}"
         return ""
 
     def _warn_once(self, words: str) -> None:

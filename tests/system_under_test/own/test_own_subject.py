@@ -294,7 +294,8 @@ async def test_what_ready_raises_is_what_is_waited_for(tmp_path: Path) -> None:
         ("return node.reports('3', None)", "mine.py: status returned the epoch '3', which is no whole number"),
         (
             "return node.reports(3, '10.0.0.1')",
-            "mine.py: status returned the leader '10.0.0.1', which is no node's name: n1, or None",
+            "mine.py: status returned the leader '10.0.0.1', which is no node's name: n1, or None "
+            "(it is the address of n1)",
         ),
     ],
 )
