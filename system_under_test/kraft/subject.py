@@ -197,7 +197,7 @@ _BROKER_BUGS = (
         "partition-chain",
         ("leader was not in sync",),
         "may_elect_unclean",
-        shown_by=("kill", "partition"),
+        shown_by=("partition", "kill"),
     ),
     _bug(
         of_controller.FENCED_JOINS_ISR,
@@ -211,7 +211,7 @@ _BROKER_BUGS = (
         "partition-chain",
         ("leader is not alive",),
         "last_known_may_lead",
-        shown_by=("kill",),
+        in_containers=False,  # all replicas of a partition must start anew, the last one in sync at last
     ),
     _bug(
         of_controller.REASSIGNMENT_DONE_EARLY,
