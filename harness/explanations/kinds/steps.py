@@ -63,6 +63,25 @@ STEPS: Mapping[str, ViolationKind] = {
         "A follower may cut away only what differs from its leader's log. This one cut away entries that the "
         "leader holds as well.",
     ),
+    "snapshot beyond what was applied": ViolationKind(
+        Stage.LOG,
+        "A node takes a snapshot of the state that it has reached by applying committed writes. This one reaches "
+        "further than what the node had applied.",
+    ),
+    "snapshot below the high watermark": ViolationKind(
+        Stage.LOG,
+        "A follower fetches a snapshot because it lacks what the snapshot stands for. This follower knew more writes "
+        "to be committed than the snapshot holds.",
+    ),
+    "snapshot out of turn": ViolationKind(
+        Stage.LOG,
+        "Only a follower fetches snapshots, and only from its leader. This node was no follower of the node that it "
+        "names.",
+    ),
+    "log ends below its snapshot": ViolationKind(
+        Stage.LOG,
+        "A log goes on where its newest snapshot ends. The log that this node found when it started ends before that.",
+    ),
     "prefix hash contradicts the log": ViolationKind(
         Stage.LOG,
         "A node records a hash of everything in its log up to each entry. This hash does not belong to the "
