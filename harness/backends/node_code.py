@@ -19,6 +19,7 @@ CODE_ON_NODES = (
     "harness/__init__.py",
     "harness/agent",
     "checkers/__init__.py",
+    "checkers/base/cause_of_end.py",
     "checkers/base/history.py",
     "checkers/base/independent_search.py",
     "checkers/models/__init__.py",

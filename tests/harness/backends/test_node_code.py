@@ -23,11 +23,22 @@ print(module.HighestClient.__name__, module.MODEL.name, module.HighestValue.name
 """
 
 
-def test_a_node_can_read_a_file_that_holds_everything(tmp_path: Path) -> None:
+def write_code(folder: Path) -> None:
     for name, content in node_code().items():
-        path = tmp_path / "code" / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def test_the_agent_of_a_node_starts(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    imports = "import sys; sys.modules['pyarrow'] = None; import harness.agent.process"
+    done = subprocess.run([sys.executable, "-c", imports], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_node_can_read_a_file_that_holds_everything(tmp_path: Path) -> None:
+    write_code(tmp_path / "code")
     text = READ.format(code=str(tmp_path / "code"), example=str(EXAMPLE))
     done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["HighestClient", "highest-value", "highest-value"], done.stderr
