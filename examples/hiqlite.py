@@ -77,3 +77,9 @@ class LogMended(Hiqlite):
     """The write-ahead log rolls back a record that was not written before a power loss."""
 
     needs = mended(**{"hiqlite-wal": "mends/hiqlite-wal.patch"})
+
+
+class LocksMended(Locks):
+    """A member that waits for a lock claims it through the Raft, once its own clock promises it."""
+
+    needs = mended(hiqlite="mends/hiqlite.patch")

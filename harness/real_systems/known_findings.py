@@ -357,6 +357,31 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 55.0, "rate_hz": 100.0, "keys": 4, "concurrency": 12},
         clean=Clean("a record that was not written is rolled back (a mend)", file="hiqlite.py:LogMended"),
     ),
+    "hiqlite-lock": Finding(
+        system="hiqlite 0.15.3",
+        configuration="three nodes, default options, locks with a lease of 10 s that the holder renews; a program "
+        "embeds it",
+        file="hiqlite.py:Locks",
+        workload="lock",
+        nemesis="partition",
+        schedule="schedules/one_node_cut_long.json",
+        checker="mutex",
+        kinds=("held twice",),
+        summary="two clients hold one lock",
+        words="two clients held one lock: a node that was cut off granted it to a client that waited there, by its own "
+        "clock and without the other nodes, while the lock was in use on the other side",
+        published="not known to be published; the cause is in hiqlite's client/dlock.rs",
+        options={
+            "nodes": 3,
+            "time_limit_s": 60.0,
+            "rate_hz": 20.0,
+            "keys": 10,
+            "concurrency": 30,
+            "op_timeout_s": 40.0,
+            "set": "held_s=3,held_long_s=3",
+        },
+        clean=Clean("a waiting client claims the lock through the Raft (a mend)", file="hiqlite.py:LocksMended"),
+    ),
     "d-engine": Finding(
         system="d-engine 0.2.4",
         configuration="five nodes, LinearizableRead, lease 500 ms, election time-out 1 to 2 s; a program embeds it",
