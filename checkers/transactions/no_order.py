@@ -99,7 +99,7 @@ def _has_no_order(transcript: Transcript, chosen: Sequence[int], consistency: st
         known = Known(base, versions, versions.written)
     else:
         known = Known(base, None, rw_register.read_registers(txns, base, found))
-    return decide(txns, known, consistency, _STEPS_OF_ATTEMPT).outcome == NO_ORDER
+    return decide(txns, known, consistency, _STEPS_OF_ATTEMPT, timed=transcript.timed).outcome == NO_ORDER
 
 
 def part_of(transcript: Transcript, chosen: Sequence[int]) -> Transactions:

@@ -30,7 +30,9 @@ def run_with_a_wiped_disk(root: Path, *, wiped: bool) -> StoredRun:
         state = {"state": "dead", "folder": str(folder.relative_to(root)), "trace_size_bytes": 0}
         rows.append({"copy": copy, "when": when, "node": node, **state})
     times = {"injected_ns": 1 if wiped else -1, "heal_ordered_ns": 2}
-    fault = {"card": {"number": 1}, "nodes": ["n2"], "settings": {"damages_data": True}, **times}
+    card = {"number": 1, "kind": "membership", "name": "one", "at_s": 0.0, "heal_s": 1.0}
+    said = {"achieved": "installed", "words": "n2 removed", "kind": "membership"}
+    fault = {"card": card, **said, "nodes": ["n2"], "settings": {"damages_data": True}, **times}
     (root / COPIES_INDEX).write_text(json.dumps(rows))
     (root / FAULTS).write_text(json.dumps([fault]))
     run = StoredRun(root)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from checkers.base.demands import Demands
+from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.run_quality.criteria import of_faults
 from checkers.run_quality.criteria.minimums import LONG_NS, lets_write
 from checkers.run_quality.criteria.stretches import GRACE_NS, stretches
@@ -48,13 +49,14 @@ def test_a_system_that_fails_over_slowly_gets_the_same_cards_and_each_takes_as_m
 
 
 def test_the_minimums_of_a_slow_system_wait_as_much_longer() -> None:
-    cut = {"nodes": ["n1"], "cut": []}
+    cut = FaultRecord(Card(1, "pause", "one", 0, 1), Achieved.INSTALLED, "n1 paused", nodes=("n1",))
     servers = tuple(f"n{i}" for i in range(1, 6))
     usual = Demands(servers=servers, client_nodes=("c1",))
     assert lets_write([cut], usual, LONG_NS)
     assert not lets_write([cut], replace(usual, holds=5.0), LONG_NS)
     assert lets_write([cut], replace(usual, holds=5.0), 5 * LONG_NS)
-    early, late = (stretches((0, 100 * S), [{"injected_ns": 0, "healed_ns": 10 * S}], 2.0, holds) for holds in (1, 5))
+    healed = replace(cut, injected_ns=0, healed_ns=10 * S)
+    early, late = (stretches((0, 100 * S), [healed], 2.0, holds) for holds in (1, 5))
     assert early[0].end_ns - early[0].begin_ns == GRACE_NS
     assert late[0].end_ns - late[0].begin_ns == 5 * GRACE_NS
 
