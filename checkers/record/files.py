@@ -1,6 +1,6 @@
 """What a run folder may hold: regular files of bounded size.
 
-A run folder may come from a stranger.  A pipe in the place of a file hangs whoever opens it, a device may never end, a
+A run folder may come from a stranger.  A pipe in the place of a file hangs its reader, a device may never end, a
 link may lead anywhere, and a file with holes may claim more bytes than the machine has.  So a file is looked at before
 it is opened (`regular`), and a whole folder before anything in it is read (`demand_plain`).
 """

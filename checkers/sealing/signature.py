@@ -1,6 +1,6 @@
 """Who made a run: an Ed25519 signature (RFC 8032) over its manifest.
 
-The harness signs when a run ends.  A manifest binds every primary file, so the signature says: whoever holds this key
+The harness signs when a run ends.  A manifest binds every primary file, so the signature shows: a holder of this key
 recorded exactly these files.  It does not say that what they show is true.
 
 Every machine makes a key of its own at first use.  It stands in a folder beside the cache that only its user can open:

@@ -3,7 +3,7 @@
     results.json + test.json ──next_steps──> what to try, most useful first
                              ──shortfalls──> of an unknown run: wanted, got, and the run that would make up for it
 
-Commands are in the caller's own words: `make` for whoever called make, `krucible` where the project is installed, and
+Commands are in the caller's own words: `make` for those who called make, `krucible` where the project is installed, and
 `python -m harness` else.  The command that ran the test tells which (`test.json`: "rerun").
 """
 

@@ -76,7 +76,7 @@ def _note_left_out(verdicts: Verdicts, spec: Spec, demands: Demands) -> None:
 def spec_of(root: Path, trust: bool = False) -> Spec:
     """The spec of a stored run.  A system or workload of the user's own is the one that was kept with it.
 
-    Whoever loads this system or workload executes code from the run folder.  So it must be code that this machine or a
+    Loading this system or workload executes code from the run folder.  So it must be code that this machine or a
     trusted key has signed, or trust must be set: the user has read it.
 
     Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.  So

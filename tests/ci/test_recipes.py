@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from harness.cli.main import cli
 
-yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "krucible" / "action.yml"
 GITLAB = ROOT / "docs" / "ci" / "krucible.gitlab-ci.yml"

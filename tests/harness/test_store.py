@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from moto import server as moto
 from recorded_runs import unpacked
 
 from harness.judge.judge_run import judge
 from harness.lake.listing import Filter, runs
 from harness.store import MADE_ANEW, Mirror, Store, StoreUnavailable, is_store, parted
 
-moto = pytest.importorskip("moto.server")
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 # Without this the client looks for the metadata server of a machine at Amazon's.
 CREDENTIALS["AWS_EC2_METADATA_DISABLED"] = "true"

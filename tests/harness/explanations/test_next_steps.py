@@ -1,4 +1,4 @@
-"""What to do after a run: commands in the words of whoever started it."""
+"""What to do after a run: commands in the words of the caller who started it."""
 
 from __future__ import annotations
 
