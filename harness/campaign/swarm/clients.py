@@ -14,7 +14,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
-from harness.campaign.swarm.voters import OK, PORT, REFUSED, Operation, Value, Voter
+from harness.campaign.swarm.voter import OK, PORT, REFUSED, Operation, Value, Voter
 from simulation.calls import Lane, NoAnswer
 from simulation.loop import Process, SimulatedLoop
 from simulation.network import Network

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from checkers.base.history import Type
 from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.voters import Position, Value, Voter, elements
+from harness.campaign.swarm.voter import Position, Value, Voter, elements
 from harness.campaign.swarm.watch import Watch
 
 Places: TypeAlias = dict[tuple[str, Value], Position]

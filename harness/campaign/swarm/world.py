@@ -26,9 +26,11 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.clients import Asked, Client, History
+from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
+from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.scenario import CLIENTS, Card, Scenario
-from harness.campaign.swarm.voters import CoreVoter, NodeVoter, Operation, Voter
+from harness.campaign.swarm.voter import Operation, Voter
 from harness.campaign.swarm.watch import Found, Watch, Watched
 from simulation.loop import OWNER, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process

@@ -1,0 +1,268 @@
+"""The consensus core alone as a voter of a swarm: its effects are carried out on a log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+from harness.campaign.swarm.core_log import CoreLog
+from harness.campaign.swarm.scenario import Scenario
+from harness.campaign.swarm.voter import (
+    OK,
+    PORT,
+    REFUSED,
+    UNKNOWN,
+    Position,
+    Value,
+    Voter,
+    WatchedTrace,
+)
+from harness.campaign.swarm.watch import Watch
+from simulation.loop import SimulatedLoop
+from simulation.machine import Machine
+from simulation.network import Network
+from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft.core import Core
+from system_under_test.kraft.raft.decisions import BUGS, durable_state, must_fsync, must_stop_on
+from system_under_test.kraft.raft.messages import (
+    Identity,
+    QuorumState,
+    ReplicaKey,
+)
+from system_under_test.kraft.raft.timing import Timing
+
+
+class CoreVoter(Voter):
+    """The very core that a node runs, its effects carried out on a log in memory.  A change is (key, value)."""
+
+    def __init__(self, number: int, scenario: Scenario, machine: Machine, network: Network, watch: Watch) -> None:
+        super().__init__(number, scenario, machine, network, watch)
+        self._log = CoreLog(machine)
+        self._core: Core | None = None
+        self._rate = scenario.rates[number - 1] if scenario.rates else 1.0
+        self._bugs = frozenset({scenario.bug}) if scenario.bug in BUGS else frozenset()
+        self._voters = tuple(range(1, scenario.nodes + 1))
+        self._loop: SimulatedLoop = network.loop
+        self._tokens = itertools.count(1)
+
+    async def _serve(self, machine: Machine) -> int:
+        self._calls = self._lanes()
+        self._trace = WatchedTrace(self)
+        self._repliers: dict[int, Callable[[Any], None]] = {}
+        self._reads: dict[int, tuple[str, int, Callable[[Any], None]]] = {}
+        self._writes: dict[int, Callable[[Any], None]] = {}
+        self._accepted: list[tuple[int, int]] = []  # (end offset, token)
+        self._image: dict[str, Value] = {}
+        self._applied = 0
+        self._leading_epoch: int | None = None
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        random = Random(f"{self._scenario.seed}/{self.number}/timeouts/{self.lives}")
+        identity = Identity("swarm", ReplicaKey(self.number), self._voters, Timing(), self._bugs)
+        state, log = self._log.state, self._log
+        self._core = Core(identity, log, state, random, self._now())
+        self._network.listen(self, self.name, PORT)
+        self._trace.row(
+            "start", max(state.epoch, log.last_epoch), offset=log.end_offset, hash=log.prefix(log.end_offset)
+        )
+        self._vote_row("quorum-state", state)
+        self._drive(self._core.start)
+        return await self._ended
+
+    def _now(self) -> float:
+        return self._loop.time() * self._rate
+
+    def _drive(self, event: Callable[[float], list[fx.Effect]]) -> None:
+        core = self._core
+        if core is None or self._ended.done():
+            return
+        now = self._now()
+        try:
+            self._carry_out(event(now))
+            for _ in range(16):
+                if core.deadline() > now or self._ended.done():
+                    break
+                self._carry_out(core.tick(now))
+        except OSError as problem:
+            self._stop(f"the disk failed: {problem}")
+        except Exception as problem:  # noqa: BLE001 - any other error is a finding
+            self.may_stop = False
+            self._stop(f"unexpected error: {problem!r}")
+        if not self._ended.done() and core.deadline() < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = core.deadline()
+            self._timer = self._loop.call_at(self._timer_at / self._rate + 1e-9, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        self._drive(lambda now: [])
+
+    def _stop(self, reason: str) -> None:
+        self._trace.row("fatal", self.epoch, detail=reason)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended.set_result(1)
+
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
+        for effect in effects:
+            _CORE_EFFECTS[type(effect)](self, effect)
+            if self._ended.done():
+                return
+
+    def _vote_row(self, event: str, state: QuorumState) -> None:
+        self._trace.row(event, state.epoch, peer=None if state.voted is None else f"n{state.voted.id}")
+
+    def _persist(self, effect: fx.Persist) -> None:
+        stored = durable_state(effect.state, self._bugs)
+        self._log.store(stored)
+        event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
+        self._vote_row(event, state)
+
+    def _append(self, effect: fx.Append) -> None:
+        try:
+            self._log.append(effect.batches)
+        except OSError as problem:
+            if must_stop_on(problem.errno, self._bugs):
+                raise
+        self._trace.row("append", self._log.last_epoch, offset=self._log.end_offset)
+
+    def _flush(self, effect: fx.Flush) -> None:
+        self._log.flush(must_fsync(self._bugs))
+        self._trace.row("flush", self.epoch, offset=self._log.flushed)
+
+    def _truncate(self, effect: fx.Truncate) -> None:
+        self._log.truncate(effect.end_offset)
+        self._trace.row("truncate", self.epoch, offset=self._log.end_offset)
+
+    def _send(self, effect: fx.Send) -> None:
+        self._calls.call(
+            effect.peer,
+            effect.request,
+            lambda answer: self._drive(lambda now: self._known.on_response(now, effect.peer, effect.request, answer)),
+        )
+
+    @property
+    def _known(self) -> Core:
+        assert self._core is not None
+        return self._core
+
+    def _reply(self, effect: fx.Reply) -> None:
+        if (reply := self._repliers.pop(effect.token, None)) is not None:
+            reply(effect.response)
+
+    def _role_changed(self, effect: fx.RoleChanged) -> None:
+        peer = None if effect.leader_id is None else f"n{effect.leader_id}"
+        self._trace.row("role", effect.epoch, role=str(effect.role), peer=peer, offset=effect.epoch_start_offset)
+        lost, self._accepted = self._accepted, []
+        for _, token in lost:
+            self._writes.pop(token)((UNKNOWN, None))
+
+    def _high_watermark(self, effect: fx.HighWatermark) -> None:
+        log, mark = self._log, effect.offset
+        self._trace.row("high-watermark", self.epoch, offset=mark, hash=log.prefix(mark))
+        at = bisect_right(log.ends, self._applied)
+        while at < len(log.ends) and log.ends[at] <= mark:
+            body = log.batches[at].body
+            if isinstance(body, tuple):
+                key, value, appends = body
+                held = self._image.get(key) or ()
+                self._image[key] = (*held, value) if appends and isinstance(held, tuple) else value
+            at += 1
+        self._applied = mark
+        while self._accepted and self._accepted[0][0] <= mark:
+            _, token = self._accepted.pop(0)
+            self._writes.pop(token)((OK, None))
+
+    def _accept(self, effect: fx.Accepted) -> None:
+        self._accepted.append((effect.end_offset, effect.token))
+
+    def _refuse(self, effect: fx.Refused) -> None:
+        if (reply := self._writes.pop(effect.token, None)) is not None:
+            reply((REFUSED, None))
+        elif (read := self._reads.pop(effect.token, None)) is not None:
+            read[2]((REFUSED, None))
+
+    def _read_ready(self, effect: fx.ReadReady) -> None:
+        key, owed, reply = self._reads.pop(effect.token)
+        self.watch.answered_read(self, effect.high_watermark, owed)
+        reply((OK, self._image.get(key)))
+
+    def _fatal(self, effect: fx.Fatal) -> None:
+        self._stop(effect.reason)
+
+    # simulation.calls.Callee
+
+    def asked(self, connection: int, what: Any, reply: Callable[[Any], None]) -> None:
+        if self._ended.done():
+            return
+        token, core = next(self._tokens), self._known
+        if type(what) is not tuple:
+            self._note_fetch(what)
+            self._repliers[token] = reply
+            self._drive(lambda now: core.on_request(now, token, connection, what))
+            return
+        function, key, value = what
+        if function == "read":
+            self._reads[token] = (key, self.watch.committed, reply)
+            self._drive(lambda now: core.read(now, token))
+        elif function == "create":
+            reply((OK, None) if core.role == "leader" else (REFUSED, None))
+        else:
+            self._writes[token] = reply
+            self._drive(lambda now: core.propose(now, token, [((key, value, function == "append"), 1)]))
+
+    def gone(self, connection: int) -> None:
+        if self._core is not None:
+            self._drive(lambda now: self._known.on_disconnect(now, connection))
+
+    # What is looked at
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        return self._core.epoch if self._core is not None else 0
+
+    @property
+    def mark(self) -> int:  # type: ignore[override]
+        return (self._core.high_watermark or 0) if self._core is not None else 0
+
+    @property
+    def flushed(self) -> int:  # type: ignore[override]
+        return self._log.flushed
+
+    @property
+    def end(self) -> tuple[int, int]:  # type: ignore[override]
+        return self._log.last_epoch, self._log.end_offset
+
+    def prefix(self, offset: int) -> int | None:
+        return self._log.prefix(offset)
+
+    def changes(self, end_offset: int) -> Iterator[tuple[Position, str, int | str | None]]:
+        for batch, end in zip(self._log.batches, self._log.ends, strict=True):
+            if end <= end_offset and isinstance(batch.body, tuple):
+                key, value, _ = batch.body
+                yield (batch.base_offset, 0), key, value
+
+    def power_lost(self, kind: str, random: Random) -> None:
+        self._log.lose(kind, random)
+
+
+_CORE_EFFECTS: Mapping[type, Callable[[CoreVoter, Any], None]] = {
+    fx.Persist: CoreVoter._persist,
+    fx.Append: CoreVoter._append,
+    fx.Flush: CoreVoter._flush,
+    fx.Truncate: CoreVoter._truncate,
+    fx.Send: CoreVoter._send,
+    fx.Reply: CoreVoter._reply,
+    fx.RoleChanged: CoreVoter._role_changed,
+    fx.HighWatermark: CoreVoter._high_watermark,
+    fx.Accepted: CoreVoter._accept,
+    fx.Refused: CoreVoter._refuse,
+    fx.ReadReady: CoreVoter._read_ready,
+    fx.Fatal: CoreVoter._fatal,
+}

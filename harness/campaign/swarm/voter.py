@@ -1,0 +1,164 @@
+"""A voter of a swarm: its machine, its lives, its lanes to the others, and what the watch looks at.
+
+There are two kinds: a whole node of KRaft over direct calls (`node_voter`), or its consensus core alone (`core_voter`).
+Both answer the same calls: requests of other voters, and operations of clients as (function, key, value).
+
+    ("read", key, None)      -> ("ok", what the object holds)
+    ("write", key, value)    -> ("ok", None)
+    either                   -> ("refused", None): certainly nothing was written; ("unknown", None)
+
+A register holds a number or None, a list a tuple of numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from harness.campaign.swarm.scenario import Scenario
+from harness.campaign.swarm.watch import Watch
+from simulation.calls import Lane, NoAnswer
+from simulation.machine import Machine
+from simulation.network import Network
+from system_under_test.kraft.node.trace import Trace
+from system_under_test.kraft.ports import Timer
+from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse
+
+PORT = 9093
+OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
+Operation = tuple[str, str, int | None]
+Value = int | None | tuple[int, ...]
+Position = tuple[int, int]
+"""(offset of a batch, number of the record in it): the place of a change in the committed log."""
+
+
+class Voter:
+    """What a whole node and a core alone share: a machine, its lives, and the lanes to the others."""
+
+    def __init__(self, number: int, scenario: Scenario, machine: Machine, network: Network, watch: Watch) -> None:
+        self.number = number
+        self.name = machine.name
+        self.machine = machine
+        self.lives = 0
+        self.may_stop = False
+        self.watch = watch
+        self.on_first_fetch: Callable[[Voter], None] = lambda voter: None
+        self._scenario = scenario
+        self._network = network
+        self._fetched_in = 0
+
+    def start(self) -> None:
+        if self.machine.process is None:
+            self.lives += 1
+            self.machine.start(self._serve, "output")
+
+    async def _serve(self, machine: Machine) -> int:
+        raise NotImplementedError
+
+    @property
+    def alive(self) -> bool:
+        return self.machine.process is not None
+
+    # What the watch and the storm look at
+
+    @property
+    def role(self) -> str:
+        return self.watch.roles.get(self.name, "dead") if self.alive else "dead"
+
+    epoch: int
+    mark: int
+    flushed: int
+    end: tuple[int, int]
+
+    def prefix(self, offset: int) -> int | None:
+        raise NotImplementedError
+
+    def changes(self, end_offset: int) -> Iterator[tuple[Position, str, int | str | None]]:
+        """(place, key, what was written) of every change below the offset, as the log of this voter holds it.  Of a
+        list, what was written is the whole list, as text in a node and as the element in a core."""
+        raise NotImplementedError
+
+    def power_lost(self, kind: str, random: Random) -> None:
+        """The machine has lost power; what the disk of the machine does not know about is lost here."""
+
+    def flip(self, at: int) -> bool:
+        """Flip a bit of the log, while the server is down.  Whether there was one to flip."""
+        return False
+
+    # Calls
+
+    def _lanes(self) -> Lanes:
+        return Lanes(self._network, self.number, [f"n{n}" for n in range(1, self._scenario.nodes + 1)])
+
+    def _note_fetch(self, request: RaftRequest) -> None:
+        first = isinstance(request, FetchRequest) and request.current_leader_epoch > self._fetched_in
+        if first and isinstance(request, FetchRequest) and self.watch.leads(self):
+            self._fetched_in = request.current_leader_epoch
+            self.on_first_fetch(self)
+
+
+class Lanes:
+    """`ports.Calls` of one voter: as `wire.channel`, one lane to each peer for fetches and one for all else."""
+
+    def __init__(self, network: Network, me: int, hosts: Sequence[str]) -> None:
+        self._lanes = {
+            (peer, fetches): Lane(network, host, PORT, timeout_s=2.0, backoff_s=0.02)
+            for peer, host in enumerate(hosts, 1)
+            if peer != me
+            for fetches in (True, False)
+        }
+
+    def call(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> None:
+        lane = self._lanes[peer, type(request) is FetchRequest]
+        lane.call(request, lambda answer: answered(None if type(answer) is NoAnswer else answer))
+
+
+class WatchedTrace(Trace):
+    """Rows go to the watch at once, and nowhere else."""
+
+    def __init__(self, voter: Voter) -> None:
+        super().__init__(lambda line: None, lambda: 0, 0, voter.lives - 1)
+        self._voter = voter
+        self._process = voter.machine.process
+
+    def row(
+        self,
+        event: str,
+        epoch: int,
+        *,
+        offset: int | None = None,
+        hash: int | None = None,
+        peer: str | None = None,
+        role: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        if self._voter.machine.process is self._process:  # else it died inside the effect
+            self._voter.watch.row(self._voter, event, epoch, offset, hash, peer, role, detail)
+
+
+class Clock:
+    """`ports.Clock` of a machine whose monotonic clock runs `rate` times as fast."""
+
+    def __init__(self, machine: Machine, rate: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._rate = rate
+
+    def now(self) -> float:
+        return self._loop.time() * self._rate
+
+    def now_ns(self) -> int:
+        return round(self.now() * 1e9)
+
+    def wall_ms(self) -> int:
+        return self._machine.wall_ns() // 1_000_000
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        # Never before `now() == when`, whatever is rounded: a timer that rings early rings for ever.
+        return self._loop.call_at(when / self._rate + 1e-9, callback)
+
+
+def elements(text: str | None) -> tuple[int, ...] | None:
+    """What a list in a record holds; None for no list."""
+    return None if text is None else tuple(int(member.partition(":")[0]) for member in text.split(",") if member)
