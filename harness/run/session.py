@@ -35,6 +35,9 @@ from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedule_to_play import capabilities_of
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from harness.terminal.progress import Progress
+from nemesis.catalog import kinds_of
+from nemesis.cluster import Cluster
+from nemesis.kind import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,16 @@ def lacking(spec: Spec, backend: str) -> str:
         "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory
     )
     cluster = load_backend(backend, nodes)
-    return "; ".join(dict.fromkeys(filter(None, map(cluster.lacks, sorted(wanted)))))
+    missing = [*map(cluster.lacks, sorted(wanted))]
+    if spec.schedule is None:
+        missing += [_no_target(cluster, kind) for kind in kinds_of(spec.nemesis)]
+    return "; ".join(dict.fromkeys(filter(None, missing)))
+
+
+def _no_target(cluster: Cluster, kind: Kind) -> str:
+    """What the first target of a kind lacks, if every one of them lacks something: such a run could only skip it."""
+    lacks = [next(filter(None, map(cluster.lacks, sorted(target.needs))), "") for target in kind.targets.values()]
+    return lacks[0] if lacks and all(lacks) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,9 @@ def client_in(module: ModuleType, file: str, system: System) -> type[Client]:
         return system.client
     kinds = [kind for kind in _classes(module) if issubclass(kind, Client)]
     if not kinds:
-        raise NoSystem(f"{file} must define a class that derives from krucible.Client")
+        raise NoSystem(
+            f"{file} must define a class that derives from krucible.Client, or its system must name one: client = …"
+        )
     if len(kinds) > 1:
         names, wanted = [kind.__name__ for kind in kinds], type(system).__name__
         raise NoSystem(

@@ -1,11 +1,35 @@
 """The nemesis `all`: every kind of fault that a system and a backend allow, and why the others were left out."""
 
-import pytest
+import io
+from dataclasses import replace
+from pathlib import Path
 
-from harness.run.kinds_that_fit import with_every_kind
+import pytest
+from rich.console import Console
+
+from harness.run.kinds_that_fit import why_not, with_every_kind
 from harness.run.refused_before_start import check_spec
+from harness.run.session import choose_backend
 from harness.spec import Spec, WrongSpec
+from harness.terminal.progress import Progress
 from nemesis.catalog import KINDS, kinds_of
+
+NOTICES = """
+from krucible import Client, System
+
+class Registers(System):
+    notices_damage = {noticed}
+
+    async def start(self, node, nodes):
+        return "exec sleep 1000"
+
+class RegisterClient(Client):
+    def read(self, key):
+        return None
+
+    def write(self, key, value):
+        raise RuntimeError
+"""
 
 
 def test_all_stands_for_every_kind_that_fits_and_says_why_the_others_do_not() -> None:
@@ -32,3 +56,14 @@ def test_a_subject_without_nodes_fits_no_kind() -> None:
 def test_all_goes_alone(nemesis: str) -> None:
     with pytest.raises(WrongSpec, match="cannot be combined with others"):
         check_spec(Spec(nemesis=nemesis))
+
+
+def test_damage_that_a_system_does_not_promise_to_notice_is_left_out(tmp_path: Path) -> None:
+    """Each of its targets would be skipped, so a run with it alone could show nothing."""
+    (tmp_path / "silent.py").write_text(NOTICES.format(noticed="{}"))
+    (tmp_path / "noticing.py").write_text(NOTICES.format(noticed='{"truncate": "*.log"}'))
+    silent = Spec(subject=str(tmp_path / "silent.py"), nemesis="damage", backend="namespaces")
+    assert "does not promise to notice" in why_not(silent, "damage")
+    with pytest.raises(WrongSpec, match=r"--nemesis damage cannot be injected: .* does not promise to notice"):
+        choose_backend(silent, Progress(Console(file=io.StringIO())))
+    assert why_not(replace(silent, subject=str(tmp_path / "noticing.py")), "damage") == ""
