@@ -96,6 +96,10 @@ class Transport(Protocol):
         unknown then.  Never raises for what the network does."""
         ...
 
+    def reach(self, peer: int, host: str, port: int) -> None:
+        """From now on a peer is reached there."""
+        ...
+
     async def close(self) -> None: ...
 
 

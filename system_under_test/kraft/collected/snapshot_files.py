@@ -1,7 +1,8 @@
 """The snapshots of one data directory, from their bytes alone: a reader that shares nothing with the subject's codec.
 
 It follows the published layout (KIP-630): record batches of version 2 whose offsets count from 0 and whose epoch is
-that of the snapshot; the first is a control batch with the header, the last one with the footer.
+that of the snapshot; the first is a control batch with the header, the last one with the footer.  Where voters can
+change, two control batches with `kraft.version` and the voters follow the header (KIP-853).
 
     state hash   XOR over the values of all data records of int64(BLAKE2b-8(value)), big endian and signed
     prefix hash  of the log at the snapshot's end: tag 10000 of the header, which only the bundled system writes; else 0
@@ -21,6 +22,8 @@ from checkers.kernels.kafka_files.record_batch import COMPLETE, CONTROL, HEADER_
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _HEADER, _FOOTER = 3, 4
+_OF_VOTERS = [5, 6]
+"""Types of control records: KRaftVersion and Voters, in this order (KIP-853)."""
 _PREFIX_HASH_TAG = 10_000
 
 
@@ -68,7 +71,7 @@ def _read(data: bytes, end_offset: int, epoch: int) -> SnapshotFile:
     if np.any(batches.base != ends - batches.records) or np.any(batches.epoch != epoch):
         raise _Malformed("its batches do not follow each other, or are of another epoch")
     control = (batches.attributes & CONTROL) != 0
-    if not (control[0] and control[-1]) or np.any(control[1:-1]):
+    if not (control[0] and control[-1]):
         raise _Malformed("the header is not its first batch, or the footer not its last")
     kinds = []
     state_hash = records = 0
@@ -82,7 +85,7 @@ def _read(data: bytes, end_offset: int, epoch: int) -> SnapshotFile:
             kinds.append(int.from_bytes(key[2:4], "big"))
             if kinds == [_HEADER]:
                 prefix_hash = _tagged(value, 10)
-    if kinds != [_HEADER, _FOOTER]:
+    if kinds not in ([_HEADER, _FOOTER], [_HEADER, *_OF_VOTERS, _FOOTER]):
         raise _Malformed(f"its control records are of the types {kinds}")
     return SnapshotFile(end_offset, epoch, records, state_hash, prefix_hash)
 

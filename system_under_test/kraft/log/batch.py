@@ -15,8 +15,8 @@ Layout (big endian), as the Kafka protocol guide defines it:
            61          the records: zigzag varints for all lengths and deltas
 
 A metadata record has no key and no headers.  A control batch holds one record whose key is (int16 version, int16
-type) and whose value is a flexible Kafka message: LeaderChange (2), or the header (3) and footer (4) of a snapshot,
-all of version 0.
+type) and whose value is a flexible Kafka message: LeaderChange (2), the header (3) and footer (4) of a snapshot,
+KRaftVersion (5) or Voters (6), all of version 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from system_under_test.kraft.log import voter_records
 from system_under_test.kraft.raft.messages import Batch, LeaderChange
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
+from system_under_test.kraft.records.struct import Malformed
 
 HEADER_SIZE_BYTES = 61
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -72,7 +75,7 @@ class Header:
 
 
 def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
-    """The bytes of a batch whose body is raw bytes, a LeaderChange, or a tuple of record values.
+    """The bytes of a batch whose body is raw bytes, a control record, or a tuple of record values.
 
     Raw bytes are passed through.  Unless `checked` is off, CorruptBatch is raised where they are not that batch.
     """
@@ -83,6 +86,12 @@ def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
         return body
     if isinstance(body, LeaderChange):
         return encode_leader_change(batch.base_offset, batch.epoch, body, timestamp_ms)
+    if isinstance(body, VoterSet):
+        value = voter_records.encode_voters(body)
+        return encode_control(batch.base_offset, batch.epoch, voter_records.VOTERS, value, timestamp_ms)
+    if isinstance(body, KRaftVersion):
+        value = voter_records.encode_kraft_version(body)
+        return encode_control(batch.base_offset, batch.epoch, voter_records.KRAFT_VERSION, value, timestamp_ms)
     if isinstance(body, tuple) and len(body) == batch.count:
         return encode_values(batch.base_offset, batch.epoch, body, timestamp_ms)
     raise TypeError(f"cannot encode a body of {type(body).__name__} as {batch.count} records")
@@ -226,6 +235,19 @@ def leader_change(raw: bytes) -> LeaderChange:
     voters, position = _read_voters(value, 6)
     granting, _ = _read_voters(value, position)
     return LeaderChange(leader_id, voters, granting)
+
+
+def voters(raw: bytes) -> VoterSet | None:
+    """The set of voters that a whole batch names; None if it names none.  Raises CorruptBatch."""
+    if not is_control(raw):
+        return None
+    type_number, value = control(raw)
+    if type_number != voter_records.VOTERS:
+        return None
+    try:
+        return voter_records.decode_voters(value)
+    except Malformed as problem:
+        raise CorruptBatch(str(problem)) from None
 
 
 def _batch(base_offset: int, epoch: int, attributes: int, count: int, records: bytes, timestamp_ms: int) -> bytes:

@@ -98,6 +98,7 @@ class Log:
         self._batches = _Batches()
         self._cache = _Cache(cache_max_bytes)
         self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
+        self._control_offsets: list[int] = []  # where the control batches begin, rising
         self._flushed = 0
         self._checks_batches = checks_batches
         self._recovery_point = RecoveryPoint(disk, folder)
@@ -185,6 +186,11 @@ class Log:
             yield Batch(base, table.epochs[number], table.ends[number] - base, self._bytes(number))
             number += 1
 
+    def control_batches(self) -> Iterator[Batch]:
+        """The quorum's own batches, in order."""
+        for offset in self._control_offsets:
+            yield next(self.batches(offset))
+
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
         """See `LogView`."""
         return self.snapshots.read_at(snapshot, position, max_size_bytes)
@@ -243,6 +249,7 @@ class Log:
         self._segments[-1].cut(position)
         self._flushed = min(self._flushed, self.end_offset)
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
+        self._control_offsets = [offset for offset in self._control_offsets if offset < self.end_offset]
         self._store_epochs()
 
     def clean(
@@ -283,6 +290,7 @@ class Log:
         at_start = [epoch for epoch, begins in self._epochs if begins <= offset]
         later = [entry for entry in self._epochs if entry[1] > offset]
         self._epochs = [(at_start[-1], offset), *later] if at_start and len(self._batches) else later
+        self._control_offsets = [each for each in self._control_offsets if each >= offset]
         self._store_epochs()
         for segment in self._segments[:gone]:
             segment.remove()
@@ -300,6 +308,7 @@ class Log:
         self._segments.append(Segment.create(self._disk, self._folder, snapshot.end_offset))
         self._start, self._start_hash = snapshot, self.snapshots.header(snapshot).prefix_hash
         self._epochs = []
+        self._control_offsets = []
         self._store_epochs()
         self._flushed = snapshot.end_offset
         self._recovery_point.raise_to(self._flushed)
@@ -338,6 +347,8 @@ class Log:
         prefix = prefix_hash.extend(self.prefix_hash, header.base_offset, header.epoch, header.crc)
         if not self._epochs or header.epoch > self._epochs[-1][0]:
             self._epochs.append((header.epoch, header.base_offset))
+        if header.control:
+            self._control_offsets.append(header.base_offset)
         self._batches.add(header, segment_number, position, prefix)
 
     def _store_epochs(self) -> None:

@@ -1,7 +1,7 @@
 """The quorum-state file: epoch, leader and vote, one line of JSON, never in place.
 
-Version 0 of Kafka's QuorumStateData, which is what a quorum of static voters writes (KIP-595); it names the voted
-replica by id alone, as version 1 with its directory id belongs to dynamic voters (KIP-853).
+Version 0 of Kafka's QuorumStateData is what a quorum of static voters writes (KIP-595); it names the voted replica by
+id alone.  Where voters can change it is version 1, with the directory id of the vote and without the voters (KIP-853).
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from system_under_test.kraft.log import atomic
+from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 
@@ -22,11 +24,13 @@ class UnreadableQuorumState(ValueError):
 
 
 class QuorumStateFile:
-    def __init__(self, disk: Disk, folder: str, cluster_id: str, voters: Sequence[int]) -> None:
+    """voters: None where they can change."""
+
+    def __init__(self, disk: Disk, folder: str, cluster_id: str, voters: Sequence[int] | None) -> None:
         self._disk = disk
         self._path = f"{folder}/{NAME}"
         self._cluster_id = cluster_id
-        self._voters = sorted(voters)
+        self._voters = None if voters is None else sorted(voters)
 
     def load(self) -> QuorumState:
         """What was stored last; epoch 0 and no vote if nothing ever was.
@@ -38,7 +42,7 @@ class QuorumStateFile:
             return QuorumState()
         state = decode(data)
         for what, voter in (("leader", state.leader_id), ("vote", state.voted and state.voted.id)):
-            if voter is not None and voter not in self._voters:
+            if voter is not None and self._voters is not None and voter not in self._voters:
                 raise UnreadableQuorumState(f"{NAME} holds the {what} {voter}, but the voters are {self._voters}")
         return state
 
@@ -47,7 +51,17 @@ class QuorumStateFile:
         atomic.replace(self._disk, self._path, encode(state, self._cluster_id, self._voters))
 
 
-def encode(state: QuorumState, cluster_id: str, voters: Sequence[int]) -> bytes:
+def encode(state: QuorumState, cluster_id: str, voters: Sequence[int] | None) -> bytes:
+    fields: dict[str, Any]
+    if voters is None:
+        fields = {
+            "leaderId": -1 if state.leader_id is None else state.leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": -1 if state.voted is None else state.voted.id,
+            "votedDirectoryId": kafka_uuid((state.voted and state.voted.directory) or UUID(int=0)),
+            "data_version": 1,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
     fields = {
         "clusterId": cluster_id,
         "leaderId": -1 if state.leader_id is None else state.leader_id,
@@ -68,8 +82,14 @@ def decode(data: bytes) -> QuorumState:
         epoch, leader, voted = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
     except (ValueError, KeyError, TypeError) as problem:
         raise UnreadableQuorumState(f"{NAME} holds {data[:120]!r}: {problem!r}") from None
-    if version != 0:
-        raise UnreadableQuorumState(f"{NAME} is of data_version {version}; this node knows version 0")
+    if version not in (0, 1):
+        raise UnreadableQuorumState(f"{NAME} is of data_version {version}; this node knows versions 0 and 1")
     if epoch < 0 or leader < -1 or voted < -1:
         raise UnreadableQuorumState(f"{NAME} holds epoch {epoch}, leader {leader}, vote {voted}")
-    return QuorumState(epoch, None if leader < 0 else leader, None if voted < 0 else ReplicaKey(voted))
+    directory = None
+    try:
+        if version == 1 and (found := parse_uuid(fields["votedDirectoryId"])) != UUID(int=0):
+            directory = found
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UnreadableQuorumState(f"{NAME} holds {data[:120]!r}: {problem!r}") from None
+    return QuorumState(epoch, None if leader < 0 else leader, None if voted < 0 else ReplicaKey(voted, directory))

@@ -1,6 +1,7 @@
 """The content of a snapshot (KIP-630): record batches, as in the log, that amount to the state at its end.
 
     a control batch with the header    int16 version 0 | int64 time of the last record it stands for | tags
+    two control batches                KRaftVersion and Voters, if the log names voters
     data batches                       the records that make up the state
     a control batch with the footer    int16 version 0 | tags
 
@@ -23,7 +24,9 @@ from typing import Annotated
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import prefix_hash
 from system_under_test.kraft.log.batch import CorruptBatch
-from system_under_test.kraft.raft.messages import SnapshotId
+from system_under_test.kraft.log.voter_records import KRAFT_VERSION, VOTERS
+from system_under_test.kraft.raft.messages import Batch, SnapshotId
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
 from system_under_test.kraft.records.struct import Codec, Int16, Int64, Malformed, Struct, Tag
 
 HEADER, FOOTER = 3, 4
@@ -52,10 +55,13 @@ class Footer(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """values: of the records of the state, in an order in which they can be replayed."""
+    """values: of the records of the state, in an order in which they can be replayed.
+
+    voters: in force at the end of the snapshot; None if the log below it named none."""
 
     header: Header
     values: tuple[bytes, ...]
+    voters: VoterSet | None = None
 
     @property
     def state_hash(self) -> int:
@@ -72,8 +78,11 @@ class Writer:
     content_hash: XOR over the values of int64(BLAKE2b-8), which is the state hash of an image that holds just them.
     """
 
-    def __init__(self, snapshot: SnapshotId, header: Header, values: Iterable[bytes]) -> None:
+    def __init__(
+        self, snapshot: SnapshotId, header: Header, values: Iterable[bytes], voters: VoterSet | None = None
+    ) -> None:
         self.content_hash = 0
+        self._voters = voters
         self._epoch = snapshot.epoch
         self._header = header
         self._values = values
@@ -83,6 +92,9 @@ class Writer:
         out = bytearray()
         _HEADER_CODEC.write(out, self._header, 0)
         yield codec.encode_control(0, self._epoch, HEADER, bytes(out), time_ms)
+        for body in () if self._voters is None else (KRaftVersion(1), self._voters):
+            yield codec.encode(Batch(offset, self._epoch, 1, body), time_ms)
+            offset += 1
         waiting: list[bytes] = []
         size_bytes = 0
         for value in self._values:
@@ -107,7 +119,7 @@ def value_hash(value: bytes) -> int:
 
 def read(data: bytes, snapshot: SnapshotId) -> Content:
     """The content of a complete snapshot.  Raises CorruptSnapshot."""
-    header, values, ended = None, [], False
+    header, values, voters, ended = None, [], None, False
     position, offset = 0, 0
     view = memoryview(data)
     while position < len(data):
@@ -119,6 +131,8 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
                 raise CorruptBatch(f"a batch at offset {found.base_offset} of epoch {found.epoch} stands at {offset}")
             if offset == 0:
                 header = _control(_HEADER_CODEC, HEADER, raw)
+            elif found.control and codec.control(raw)[0] in (KRAFT_VERSION, VOTERS):
+                voters = codec.voters(raw) or voters
             elif found.control:
                 _control(_FOOTER_CODEC, FOOTER, raw)
                 ended = True
@@ -130,7 +144,7 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
         offset += found.count
     if header is None or not ended:
         raise CorruptSnapshot(f"it ends after {position} bytes without its {'footer' if header else 'header'}")
-    return Content(header, tuple(values))
+    return Content(header, tuple(values), voters)
 
 
 def read_snapshot_header(data: bytes) -> Header:
@@ -146,6 +160,29 @@ def read_snapshot_header(data: bytes) -> Header:
 
 HEADER_MAX_BYTES = 256
 """`read_snapshot_header` needs no more."""
+
+
+VOTERS_MAX_BYTES = 1 << 16
+"""`read_voters` needs no more: enough for 500 voters."""
+
+
+def read_voters(data: bytes) -> VoterSet | None:
+    """The voters alone, of the first bytes of a snapshot; None if it names none.  Raises CorruptSnapshot."""
+    position = 0
+    try:
+        for _ in range(3):
+            found = codec.read_header(data, position)
+            raw = data[position : position + found.size_bytes]
+            codec.check_crc(raw)
+            if (voters := codec.voters(raw)) is not None:
+                return voters
+            if not found.control:
+                return None
+            position += found.size_bytes
+    except CorruptBatch as problem:
+        if position == 0:
+            raise CorruptSnapshot(f"it has no header: {problem}") from None
+    return None
 
 
 def _control(wanted: Codec, type_number: int, raw: bytes) -> Header:

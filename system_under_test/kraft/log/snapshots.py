@@ -15,6 +15,7 @@ from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Header
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.messages import SnapshotId
+from system_under_test.kraft.raft.voters import VoterSet
 
 PART = ".part"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -76,6 +77,14 @@ class Snapshots:
             except CorruptSnapshot as problem:
                 raise CorruptSnapshot(f"{file_name(snapshot)}: {problem}") from None
         return self._headers[snapshot]
+
+    def voters(self, snapshot: SnapshotId) -> VoterSet | None:
+        """In force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
+        found = self.read_at(snapshot, 0, snapshot_file.VOTERS_MAX_BYTES)
+        try:
+            return snapshot_file.read_voters(found[0] if found else b"")
+        except CorruptSnapshot as problem:
+            raise CorruptSnapshot(f"{file_name(snapshot)}: {problem}") from None
 
     # Making one
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from uuid import UUID
 
 from system_under_test.kraft.broker.lifecycle import LifeSettings
@@ -34,6 +34,7 @@ from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.voters import Endpoint
 from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.api import Api
@@ -44,6 +45,7 @@ from system_under_test.kraft.wire.server import Handler, Server, WireCall
 log = logging.getLogger(__name__)
 
 LISTENER = "CONTROLLER"
+UNKNOWN_PEER_S = 0.1
 
 
 class CannotStart(RuntimeError):
@@ -171,7 +173,7 @@ def assemble_quorum(
             cache_max_bytes=config.cached_bytes,
             checks_batches=must_check_batches(bugs),
         )
-        state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, config.voters)
+        state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, None if config.dynamic else config.voters)
         state_file.load()
         trace = trace or continue_trace(ports.trace, ports.clock.now_ns)
     except (WrongDirectory, CorruptLog, UnreadableQuorumState, UnreadableTrace) as problem:
@@ -188,6 +190,7 @@ def assemble_quorum(
             bugs & of_raft.BUGS.keys(),
             config.directories,
             config.observer,
+            config.dynamic,
         ),
         log=records,
         state_file=state_file,
@@ -203,6 +206,7 @@ def assemble_quorum(
         duties=_duties(config),
         controller_bugs=bugs & of_controller.BUGS.keys(),
         snapshots=config.snapshots,
+        endpoints={peer.id: (Endpoint(LISTENER, peer.host, peer.port),) for peer in config.peers.values()},
     )
     try:
         return QuorumNode(parts)
@@ -211,26 +215,43 @@ def assemble_quorum(
 
 
 class ChannelTransport:
-    """`ports.Transport` over one `wire.channel.Channel` per peer."""
+    """`ports.Transport` over one `wire.channel.Channel` per peer: those of the configuration, and those that the log
+    names later."""
 
     def __init__(self, config: Config, network: Network) -> None:
-        self._channels: Mapping[int, Channel] = {
-            peer.id: Channel(
-                peer.host,
-                peer.port,
-                client_id=f"krucible-node-{config.node_id}",
-                endpoint=(LISTENER, config.host, config.port),
-                network=network,
-            )
-            for peer in config.peers.values()
-            if peer.id != config.node_id
-        }
+        self._config = config
+        self._network = network
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._channels: dict[int, Channel] = {}
+        self._replaced: list[Channel] = []
+        for peer in config.peers.values():
+            self.reach(peer.id, peer.host, peer.port)
+
+    def reach(self, peer: int, host: str, port: int) -> None:
+        """From now on a peer is reached there."""
+        if peer == self._config.node_id or self._addresses.get(peer) == (host, port):
+            return
+        if peer in self._channels:
+            self._replaced.append(self._channels[peer])
+        self._addresses[peer] = (host, port)
+        self._channels[peer] = Channel(
+            host,
+            port,
+            client_id=f"krucible-node-{self._config.node_id}",
+            endpoint=(LISTENER, self._config.host, self._config.port),
+            network=self._network,
+        )
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        return await self._channels[peer].request(request)
+        """None, too, if it is not known where the peer is reached."""
+        channel = self._channels.get(peer)
+        if channel is None:
+            await asyncio.sleep(UNKNOWN_PEER_S)  # the core would ask again at once
+            return None
+        return await channel.request(request)
 
     async def close(self) -> None:
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._replaced):
             await channel.close()
 
 

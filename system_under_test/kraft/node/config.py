@@ -74,6 +74,8 @@ class Config:
     of the log's end is kept in memory. brokers: None if every voter is a broker by configuration.
     snapshots: when to take one, and how much of the log to keep.
     observer: this node follows the log and is no voter; `peers` of its file names the voters alone.
+    dynamic: the voters can change (`kraft.version` 1): `peers` are those with which the cluster begins, as in the
+    bootstrap snapshot that Kafka's format command makes, and later where a leader may be found.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Config:
     brokers: Brokers | None = None
     snapshots: SnapshotLimits = KAFKA_LIMITS
     observer: bool = False
+    dynamic: bool = False
 
     @property
     def voters(self) -> tuple[int, ...]:
@@ -112,7 +115,8 @@ def parse(fields: dict[str, Any]) -> Config:
     """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
     "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes",
     "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.
-    So may "observer" (true or false), and Kafka's configs of the metadata log (`SNAPSHOT_CONFIGS`), by Kafka's names.
+    So may "observer" and "dynamic" (true or false), and Kafka's configs of the metadata log (`SNAPSHOT_CONFIGS`), by
+    Kafka's names.
 
     Raises BadConfig.
     """
@@ -138,6 +142,7 @@ def parse(fields: dict[str, Any]) -> Config:
             _brokers(fields),
             SnapshotLimits(**{own: int(fields[name]) for name, own in SNAPSHOT_CONFIGS.items() if name in fields}),
             bool(fields.get("observer", False)),
+            bool(fields.get("dynamic", False)),
         )
     except KeyError as problem:
         raise BadConfig(f"{problem} is missing") from None

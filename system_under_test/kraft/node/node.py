@@ -47,7 +47,9 @@ from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.received_batches import ReceivedBatches
 from system_under_test.kraft.node.trace_rows import start_row, vote_row
+from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (
     DIVERGENCE_BY_OFFSET,
@@ -65,6 +67,7 @@ from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
 )
+from system_under_test.kraft.raft.voters import CONFIGURED, VoterEntry, VoterSet, voter_set
 from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, VoterState
 
@@ -91,7 +94,7 @@ class QuorumNode:
         self._clock = parts.clock
         self._trace = parts.trace
         state = parts.state_file.load()
-        self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now())
+        self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now(), _voters_in_log(parts))
         self._machine = StateMachine(parts.log.start_offset)
         if parts.log.snapshot is not None:
             content = parts.log.snapshots.load(parts.log.snapshot)
@@ -107,6 +110,7 @@ class QuorumNode:
             report=self._report_snapshot,
             guarded=self._guarded,
             high_watermark=lambda: self._core.high_watermark,
+            voters_before=self._voters_before,
         )
         # As carried out so far: in the middle of a list of effects the core is already at its end.
         self._epoch = max(state.epoch, parts.log.last_epoch)
@@ -119,6 +123,7 @@ class QuorumNode:
         self._replies: Awaited[RaftResponse] = Awaited(tokens)
         self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)
+        self._voter_changes: Awaited[tuple[int, str]] = Awaited(tokens)
         self._sending: set[asyncio.Task[None]] = set()
         self._progress = FetchProgress()
         self._received = ReceivedBatches(self._report_damage)
@@ -284,6 +289,19 @@ class QuorumNode:
             raise NotQueued(self._machine.not_served)
         return self._machine.committed
 
+    async def change_voters(self, change: VoterChange) -> tuple[int, str]:
+        """See `wire.quorum_service.QuorumService`."""
+        if self.ended.done():
+            raise NotQueued("this node has ended")
+        self._proposals.now()  # a record that names its own offset is appended before
+        with self._voter_changes.expect() as (token, done):
+            self._drive(lambda now: self._core.change_voters(now, token, change))
+            return await done
+
+    def _voters_before(self, end_offset: int) -> VoterSet | None:
+        offset, voters = self._core.voter_history.before(end_offset)
+        return None if offset == CONFIGURED else voters
+
     def describe(self) -> QuorumInfo:
         voters = [self._progress.of(voter) for voter in self._core.voters if voter != self.node_id]
         if self._epoch_start_offset is not None:
@@ -410,6 +428,18 @@ class QuorumNode:
         self._say(f"refused a damaged batch that {self._name(peer)} sent for offset {offset}: {problem}")
         self._trace.row("refused", self._epoch, offset=offset, peer=self._name(peer), detail=str(problem))
 
+    def _voters_changed(self, effect: fx.VotersChanged) -> None:
+        names = " ".join(self._name(voter) for voter in effect.voters.ids)
+        offset = None if effect.offset == CONFIGURED else effect.offset
+        self._trace.row("voters", self._epoch, offset=offset, detail=names)
+        if self._parts.transport is not None:
+            for entry in effect.voters:
+                for endpoint in entry.endpoints[:1]:
+                    self._parts.transport.reach(entry.key.id, endpoint.host, endpoint.port)
+
+    def _voters_change_done(self, effect: fx.VotersChangeDone) -> None:
+        self._voter_changes.answer(effect.token, (int(effect.error), effect.reason))
+
     def _reply(self, effect: fx.Reply) -> None:
         if (answer := self._repliers.pop(effect.token, None)) is not None:
             answer(effect.response)
@@ -517,7 +547,16 @@ class QuorumNode:
             task.cancel()
         self._replies.cancel_all()
         self._reads.cancel_all()
+        self._voter_changes.cancel_all()
         self._machine.renounce()
+
+
+def _voters_in_log(parts: NodeParts) -> VotersInLog:
+    identity = parts.identity
+    return VotersInLog(
+        parts.log,
+        voter_set(VoterEntry(identity.key_of(v), parts.endpoints.get(v, ())) for v in identity.voters),
+    )
 
 
 _CARRY_OUT: dict[type, Callable[[QuorumNode, Any], None]] = {
@@ -534,5 +573,7 @@ _CARRY_OUT: dict[type, Callable[[QuorumNode, Any], None]] = {
     fx.Accepted: QuorumNode._accepted,
     fx.Refused: QuorumNode._refused,
     fx.ReadReady: QuorumNode._read_ready,
+    fx.VotersChanged: QuorumNode._voters_changed,
+    fx.VotersChangeDone: QuorumNode._voters_change_done,
     fx.Fatal: QuorumNode._fatal,
 }

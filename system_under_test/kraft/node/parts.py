@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from system_under_test.kraft.controller.duties import DutySettings
@@ -14,6 +14,7 @@ from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, Sna
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Calls, Clock, Transport
 from system_under_test.kraft.raft.messages import Identity
+from system_under_test.kraft.raft.voters import Endpoint
 
 
 def to_stderr(line: str) -> None:
@@ -26,6 +27,7 @@ class NodeParts:
 
     calls: how requests travel in place of the transport, in a simulator.
     duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
+    endpoints: voter id -> where the other voters reach it.
     controller_bugs: planted ones of `controller/decisions.py`; the identity has those of the consensus core.
     """
 
@@ -43,3 +45,4 @@ class NodeParts:
     duties: DutySettings | None = None
     controller_bugs: frozenset[str] = frozenset()
     snapshots: SnapshotLimits = KAFKA_LIMITS
+    endpoints: Mapping[int, tuple[Endpoint, ...]] = field(default_factory=dict)

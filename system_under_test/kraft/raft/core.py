@@ -15,8 +15,8 @@ What the caller must keep to, besides the effects:
 A `Fatal` effect is the last one ever: every later call returns nothing.
 
 The modules, from the inside: `quorum` (arithmetic), `decisions` (what safety hangs on), `states` (what may follow
-what), `validity` (what a peer may say), `reads`, `voter_memory` (and its verbs), `commitment`, `election`,
-`leadership`, `snapshots`, `replication`, and this dispatcher.
+what), `voters` (who votes), `validity` (what a peer may say), `reads`, `voter_memory` (and its verbs), `commitment`,
+`election`, `leadership`, `changes` (of the voters), `snapshots`, `replication`, and this dispatcher.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 
-from system_under_test.kraft.raft import commitment, election, leadership, replication, snapshots, validity
+from system_under_test.kraft.raft import changes, commitment, election, leadership, replication, snapshots, validity
+from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -56,17 +57,28 @@ from system_under_test.kraft.raft.states import (
     Votes,
 )
 from system_under_test.kraft.raft.voter_memory import Halt, Voter, fatal
+from system_under_test.kraft.raft.voters import VoterHistory, VoterRecords
 
 
 class Core:
-    """One voter of a KRaft quorum with static voters, or an observer of it.
+    """One replica of a KRaft quorum: a voter or an observer.
+
+    records: where the voters stand in the log; None if they never change.
 
     Raises ValueError if the identity is not one of its voters or names an unknown bug, and RuntimeError if a call finds
     the log otherwise than the effects of the earlier calls would have left it.
     """
 
-    def __init__(self, identity: Identity, log: LogView, state: QuorumState, random: Random, now: float) -> None:
-        self._voter = Voter(identity, log, state, random, now)
+    def __init__(
+        self,
+        identity: Identity,
+        log: LogView,
+        state: QuorumState,
+        random: Random,
+        now: float,
+        records: VoterRecords | None = None,
+    ) -> None:
+        self._voter = Voter(identity, log, state, random, now, records)
         self._halted = False
         self._deadline = math.inf
 
@@ -89,7 +101,13 @@ class Core:
 
     @property
     def voters(self) -> tuple[int, ...]:
+        """The ids of those in force."""
         return self._voter.voters
+
+    @property
+    def voter_history(self) -> VoterHistory:
+        """To look at."""
+        return self._voter.history
 
     @property
     def halted(self) -> bool:
@@ -132,6 +150,10 @@ class Core:
         """ReadReady or Refused, now or later; it may take for ever while no majority answers and the leader leads."""
         return self._step(now, partial(commitment.read, self._voter, token))
 
+    def change_voters(self, now: float, token: int, change: VoterChange) -> list[Effect]:
+        """VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
+        return self._step(now, partial(changes.change_voters, self._voter, now, token, change))
+
     def seek_office(self, seeks: bool) -> None:
         """Off while the caller still replays what is committed: it could lead but not answer, so that another voter
         should lead.  A campaign that has begun goes on, and votes are given as ever."""
@@ -146,6 +168,10 @@ class Core:
             return []
         voter = self._voter
         voter.effects = []
+        if voter.stale_history:
+            voter.load_voters()
+            if voter.history.may_change:
+                voter.report_voters()
         if (voter.log.end_offset, voter.log.last_epoch) != (voter.end_offset, voter.end_epoch):
             raise RuntimeError(
                 f"voter {voter.me}: the log ends at offset {voter.log.end_offset} of epoch {voter.log.last_epoch}, but "
@@ -154,6 +180,7 @@ class Core:
             )
         try:
             action()
+            changes.settle(voter, now)
             self._deadline = min(_send_wanted(voter, now), _timer(voter))
         except Halt as halt:
             self._halted, self._deadline = True, math.inf
@@ -177,12 +204,14 @@ def _start(voter: Voter, now: float) -> None:
         voter.state = Resigned(file.epoch, deadline, (), set(voter.others))
     elif file.leader_id is not None:
         voter.state = Follower(file.epoch, file.leader_id, voter.fetch_timeout(now))
-    elif file.voted is not None and voter.names_me(file.voted):
+    elif file.voted is not None and voter.names_me(file.voted) and not voter.observes:
         voter.state = Candidate(file.epoch, deadline, Votes({voter.me}))
     else:
         voter.state = Unattached(file.epoch, deadline)
     voter.announce()
-    if not voter.others:
+    if voter.history.may_change:
+        voter.report_voters()
+    if voter.alone:
         _elect_alone(voter, now)
 
 
@@ -244,7 +273,7 @@ def _on_request(voter: Voter, now: float, token: int, connection: int, request: 
     if request.cluster_id != voter.identity.cluster_id:
         voter.reply(token, _foreign(voter, request))
         return
-    error = validity.request_error(voter.identity, request)
+    error = validity.request_error(voter.trusted, request)
     if error == Error.NONE and isinstance(request, VoteRequest):
         granted = voter.epochs_by_request.grants(now, request.epoch - voter.epoch)
         error = Error.NONE if granted else Error.INVALID_REQUEST
@@ -296,7 +325,7 @@ def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, resp
     voter.in_flight.discard((peer, type(request)))
     if isinstance(request, FetchRequest):
         voter.named_leaders.pop(peer, None)
-    if response is None or not validity.is_sane(voter.identity, response):
+    if response is None or not validity.is_sane(voter.trusted, response):
         voter.back_off(peer, now)
     elif _lacks_pre_vote(request, response) and isinstance(voter.state, Prospective):
         election.become_candidate(voter, now)

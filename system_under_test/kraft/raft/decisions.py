@@ -22,6 +22,7 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.quorum import held_by_majority, majority
 from system_under_test.kraft.raft.states import Role
+from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 
 STALE_READ = "stale-read"
 MINORITY_COMMIT = "minority-commit"
@@ -42,6 +43,11 @@ RENAME_BEFORE_FSYNC = "rename-before-fsync"
 CLEANS_PAST_SNAPSHOT = "cleans-past-snapshot"
 APPLIES_DELTA_AFTER_SNAPSHOT = "applies-delta-after-snapshot"
 OBSERVER_COUNTS = "observer-counts"
+TWO_CHANGES_AT_ONCE = "two-voter-changes-at-once"
+CHANGE_BEFORE_EPOCH_COMMITS = "change-before-epoch-commits"
+VOTERS_AT_COMMIT = "voters-at-commit"
+REMOVED_LEADER_COUNTS_ITSELF = "removed-leader-counts-itself"
+JOINS_WITHOUT_CATCHING_UP = "joins-without-catching-up"
 
 T = TypeVar("T")
 
@@ -65,6 +71,11 @@ BUGS: dict[str, str] = {
     CLEANS_PAST_SNAPSHOT: "the log is deleted up to the high watermark, not up to the end of a snapshot",
     APPLIES_DELTA_AFTER_SNAPSHOT: "a fetched snapshot is applied on top of the state that is there",
     OBSERVER_COUNTS: "the log end of an observer counts for the high watermark",
+    TWO_CHANGES_AT_ONCE: "the voters may change while the change before is not committed",
+    CHANGE_BEFORE_EPOCH_COMMITS: "a leader may change the voters before a record of its epoch has committed",
+    VOTERS_AT_COMMIT: "voters count from the commit of their record, not from its append",
+    REMOVED_LEADER_COUNTS_ITSELF: "a leader that is removed counts its own log until the removal has committed",
+    JOINS_WITHOUT_CATCHING_UP: "a replica becomes a voter however far its log lags behind",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -104,11 +115,50 @@ def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collect
     return len(granted) >= majority(len(voters))
 
 
-def committed_end(own_flushed_end: int, other_ends: Sequence[int], bugs: Collection[str] = ()) -> int:
-    """The offset up to which a majority holds the leader's log; whether it may be published is the epoch rule's say."""
+def committed_end(own_flushed_end: int | None, other_ends: Sequence[int], bugs: Collection[str] = ()) -> int:
+    """The offset up to which a majority holds the leader's log; whether it may be published is the epoch rule's say.
+
+    own_flushed_end: None for a leader that is no voter any more."""
+    if own_flushed_end is None:
+        return held_by_majority(other_ends)
     if MINORITY_COMMIT in bugs:
         return own_flushed_end
     return held_by_majority([own_flushed_end, *other_ends])
+
+
+def leader_counts_itself(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
+    """Whether the leader's own log counts for the high watermark: not while it leads on after its removal
+    (KAFKA-16530)."""
+    return is_voter or REMOVED_LEADER_COUNTS_ITSELF in bugs
+
+
+def voters_in_force(history: VoterHistory, high_watermark: int | None, bugs: Collection[str] = ()) -> VoterSet:
+    """Which voters a replica counts: those that its log names last, committed or not (KIP-853)."""
+    if VOTERS_AT_COMMIT in bugs:
+        return history.before(high_watermark or 0)[1]
+    return history.latest
+
+
+def may_change_voters(mark: int | None, bugs: Collection[str] = ()) -> bool:
+    """Whether a leader with this high watermark, None before a record of its epoch has committed, may change voters.
+
+    Not before: an older leader may have appended another change of the same voters, and the two may go to majorities
+    that do not overlap (Ongaro's erratum of 2015)."""
+    return mark is not None or CHANGE_BEFORE_EPOCH_COMMITS in bugs
+
+
+def may_change_again(last_change_offset: int, mark: int | None, bugs: Collection[str] = ()) -> bool:
+    """Whether the voters may change once more: only if the last change is committed.
+
+    Else two changes would be on their way, and majorities of the sets before and after them need not overlap."""
+    return (mark is not None and last_change_offset < mark) or TWO_CHANGES_AT_ONCE in bugs
+
+
+def may_join(caught_up_at: float, now: float, within_s: float, bugs: Collection[str] = ()) -> bool:
+    """Whether a replica may become a voter: only if its log has recently reached the leader's.
+
+    Else nothing commits until it has fetched the rest of the log, if its vote is needed for a majority."""
+    return now - caught_up_at <= within_s or JOINS_WITHOUT_CATCHING_UP in bugs
 
 
 def snapshot_instead(log: LogView, request: FetchRequest) -> SnapshotId | None:

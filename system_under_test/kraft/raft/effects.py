@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from system_under_test.kraft.raft.messages import Batch, QuorumState, RaftRequest, RaftResponse, SnapshotId
+from system_under_test.kraft.raft.messages import Batch, Error, QuorumState, RaftRequest, RaftResponse, SnapshotId
+from system_under_test.kraft.raft.voters import VoterSet
 
 Token = int
 """Names a request that waits for an answer; chosen by the caller."""
@@ -115,6 +116,27 @@ class ReadReady:
 
 
 @dataclass(frozen=True, slots=True)
+class VotersChanged:
+    """The log names other voters than before: those of its record at `offset`.  They are in force at once.
+
+    offset: `voters.CONFIGURED` if it names none any more."""
+
+    offset: int
+    voters: VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class VotersChangeDone:
+    """A wanted change of the voters is committed, or was refused; Kafka's code and the reason in words.
+
+    After NOT_LEADER_OR_FOLLOWER it may be in force all the same: this voter led when it appended the record."""
+
+    token: Token
+    error: Error
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Fatal:
     """The node must not go on (a truncation below its high watermark, two leaders in one epoch)."""
 
@@ -135,5 +157,7 @@ Effect = (
     | Accepted
     | Refused
     | ReadReady
+    | VotersChanged
+    | VotersChangeDone
     | Fatal
 )

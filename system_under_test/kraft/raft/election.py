@@ -7,6 +7,7 @@ campaign that is lost waits for its deadline; deadlines are random, there is no 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from system_under_test.kraft.raft.commitment import commit
@@ -34,6 +35,7 @@ from system_under_test.kraft.raft.states import (
     Votes,
 )
 from system_under_test.kraft.raft.voter_memory import Voter
+from system_under_test.kraft.raft.voters import KRaftVersion
 
 # Entering the states
 
@@ -65,7 +67,7 @@ def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> Non
 def become_prospective(voter: Voter, now: float) -> None:
     campaign = Prospective(voter.epoch, voter.election_timeout(now), Votes({voter.me}), voter.leader_id)
     voter.enter(campaign)
-    if not voter.others:
+    if voter.alone:
         become_candidate(voter, now)
 
 
@@ -84,12 +86,15 @@ def become_candidate(voter: Voter, now: float) -> None:
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
     voter.enter(candidate, file, voted_now=True)
-    if not voter.others:
+    if voter.alone:
         become_leader(voter, now)
 
 
 def become_leader(voter: Voter, now: float) -> None:
-    """Write the LeaderChange that opens the epoch in the log: once it is committed, so is all before it."""
+    """Write the LeaderChange that opens the epoch in the log: once it is committed, so is all before it.
+
+    The first leader of a quorum whose voters can change also writes them into the log, as Kafka's does with those of
+    the bootstrap snapshot."""
     granting = voter.state.votes.granted if isinstance(voter.state, Candidate) else set()
     start, epoch = voter.end_offset, voter.epoch
     leader = Leader(
@@ -100,8 +105,10 @@ def become_leader(voter: Voter, now: float) -> None:
         reads=Reads(voter.others),
     )
     voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
-    change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))
-    voter.append([Batch(start, epoch, 1, change)])
+    bodies: list[Hashable] = [LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))]
+    if voter.identity.dynamic and not voter.history.may_change:
+        bodies += [KRaftVersion(1), voter.voter_set]
+    voter.append([Batch(offset, epoch, 1, body) for offset, body in enumerate(bodies, start)])
     commit(voter, leader)  # at once, if there is no other voter
 
 
@@ -110,12 +117,12 @@ def resign(voter: Voter, now: float) -> None:
     leader = voter.state
     assert isinstance(leader, Leader)
     by_end = sorted(voter.others, key=lambda other: (-leader.followers[other].end_offset, other))
-    preferred = tuple(voter.identity.key_of(other) for other in by_end)
+    preferred = tuple(voter.voter_set.key_of(other) for other in by_end)
     voter.enter(Resigned(voter.epoch, voter.election_timeout(now), preferred, set(voter.others)))
 
 
 def quorum_deadline(voter: Voter, now: float) -> float:
-    if not voter.others or not resigns_without_majority(voter.identity.bugs):
+    if voter.alone or not resigns_without_majority(voter.identity.bugs):
         return float("inf")
     return now + voter.timing.check_quorum_factor * voter.timing.fetch_timeout_s
 
@@ -200,7 +207,7 @@ def vote_request(voter: Voter, peer: int) -> VoteRequest:
         identity.cluster_id,
         voter.epoch,
         candidate=identity.me,
-        voter=identity.key_of(peer),
+        voter=voter.voter_set.key_of(peer),
         last_epoch=voter.end_epoch,
         last_offset=voter.end_offset,
         pre_vote=voter.role == Role.PROSPECTIVE,

@@ -15,6 +15,7 @@ from system_under_test.kraft.raft.messages import (
     Error,
     ReplicaKey,
 )
+from system_under_test.kraft.raft.quorum import majority
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned
 from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
 
@@ -28,7 +29,7 @@ def begin_due(voter: Voter, leader: Leader, peer: int) -> float:
 
 
 def begin_request(voter: Voter, peer: int) -> BeginQuorumEpochRequest:
-    return BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, voter.identity.key_of(peer))
+    return BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, voter.voter_set.key_of(peer))
 
 
 def end_request(voter: Voter, resigned: Resigned) -> EndQuorumEpochRequest:
@@ -112,7 +113,7 @@ def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
     """Check-quorum: a leader that a majority no longer fetches from may already be replaced."""
     leader.followers[peer].fetched_at = now
     leader.heard.add(peer)
-    if len(leader.heard) >= len(voter.voters) // 2:  # with the leader itself, a majority
+    if len(leader.heard) + (not voter.observes) >= majority(len(voter.voters)):
         leader.heard.clear()
         leader.quorum_deadline = quorum_deadline(voter, now)
 

@@ -21,6 +21,7 @@ class Error(IntEnum):
 
     NONE = 0
     NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
     UNSUPPORTED_VERSION = 35
     INVALID_REQUEST = 42
@@ -31,6 +32,8 @@ class Error(IntEnum):
     POSITION_OUT_OF_RANGE = 99
     INCONSISTENT_CLUSTER_ID = 104
     INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +238,12 @@ class LogView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this replica is, and who votes (static voters).
+    """Who this replica is, and who votes as long as the log names no voters (`raft/voters.py`).
 
     observer: it is none of the voters.  It follows the log, never votes and is never voted for, and the leader counts
     it for nothing.
     directories: voter -> the directory id of its disk, as far as the configuration names them.
+    dynamic: the first leader writes these voters into the log, so that they can change (`kraft.version` 1).
     """
 
     cluster_id: str
@@ -249,6 +253,7 @@ class Identity:
     bugs: frozenset[str] = frozenset()
     directories: Mapping[int, UUID] = field(default_factory=dict)
     observer: bool = False
+    dynamic: bool = False
 
     def key_of(self, voter: int) -> ReplicaKey:
         """A voter with its directory, as far as that is known."""

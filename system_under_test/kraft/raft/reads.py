@@ -38,6 +38,13 @@ class Reads:
         self._noted: deque[tuple[int, int, int]] = deque()  # (stamp, token, mark), stamps ascending
         self._answered: dict[int, int] = {}  # connection -> clock at the last Fetch answered on it
         self._confirmed: dict[int, int] = dict.fromkeys(others, ABSENT)  # voter -> newest stamp it has confirmed
+        self._counts_itself = True
+
+    def take_voters(self, others: Sequence[int], *, counts_itself: bool) -> None:
+        """Other voters are in force; `counts_itself`: the leader is one of them."""
+        self._others = tuple(others)
+        self._confirmed = {voter: self._confirmed.get(voter, ABSENT) for voter in others}
+        self._counts_itself = counts_itself
 
     def hold(self, token: int) -> None:
         """Keep a read until the leader has committed something of its own epoch."""
@@ -73,7 +80,8 @@ class Reads:
         """The (token, mark) of every read that a majority has proved by now, in order of arrival."""
         if not self._noted:
             return []
-        proved_stamp = held_by_majority([self._clock, *(self._confirmed[voter] for voter in self._others)])
+        own = [self._clock] if self._counts_itself else []
+        proved_stamp = held_by_majority([*own, *(self._confirmed[voter] for voter in self._others)])
         proved = []
         while self._noted and self._noted[0][0] <= proved_stamp:
             _, token, mark = self._noted.popleft()

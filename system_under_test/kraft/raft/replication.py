@@ -28,7 +28,6 @@ from system_under_test.kraft.raft.messages import (
     FetchSnapshotResponse,
 )
 from system_under_test.kraft.raft.states import Follower, FollowerProgress, Leader, Parked, Unattached
-from system_under_test.kraft.raft.validity import is_voter
 from system_under_test.kraft.raft.voter_memory import Voter
 
 WAIT_MAX_S = 5.0
@@ -51,7 +50,7 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
             voter.reply(token, response)
         return
     peer = request.replica.id
-    counts = peer in leader.followers and is_voter(voter.identity, request.replica)
+    counts = peer in leader.followers and voter.voter_set.holds(request.replica)
     if counts:
         heard(voter, now, leader, peer)
         leader.reads.fetched(peer, connection)
@@ -65,8 +64,10 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
         return
     if counts_for_commit(is_voter=counts, bugs=voter.bugs):
         progress = leader.followers.setdefault(peer, FollowerProgress())
-        progress.end_offset = request.fetch_offset
+        progress.fetched(request.fetch_offset, voter.end_offset, now)
         commit(voter, leader)
+    else:
+        leader.observer(request.replica).fetched(request.fetch_offset, voter.end_offset, now)
     leader.parked.append(Parked(token, connection, request, now + min(request.max_wait_ms / 1000, WAIT_MAX_S)))
     answer_parked(voter, now, leader)
 
@@ -76,7 +77,7 @@ def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: Fet
     leader, peer = voter.state, request.replica.id
     error = refusal(voter, request)
     if error == Error.NONE and isinstance(leader, Leader):
-        if peer in leader.followers and is_voter(voter.identity, request.replica):
+        if peer in leader.followers and voter.voter_set.holds(request.replica):
             heard(voter, now, leader, peer)
         voter.reply(token, snapshots.part(voter, request))
     else:
@@ -108,8 +109,9 @@ def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
 
 def look_for_leader(voter: Voter, now: float) -> None:
     """An observer that hears of no leader asks one voter after another: the answer to a Fetch says who leads."""
-    voter.named_leaders[voter.others[voter.asked % len(voter.others)]] = voter.epoch
-    voter.asked += 1
+    if voter.others:
+        voter.named_leaders[voter.others[voter.asked % len(voter.others)]] = voter.epoch
+        voter.asked += 1
     if isinstance(voter.state, Follower):
         voter.state.fetch_deadline = voter.fetch_timeout(now)
     elif isinstance(voter.state, Unattached):

@@ -23,12 +23,16 @@ An illegal transition raises `IllegalTransition`.  It is never handled: the rais
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import ClassVar
 
 from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey, SnapshotId
 from system_under_test.kraft.raft.reads import Reads
+from system_under_test.kraft.raft.voters import VoterSet
+
+OBSERVERS_MAX = 100
 
 
 class Role(StrEnum):
@@ -128,7 +132,25 @@ class FollowerProgress:
 
     end_offset: int = -1  # its log end; -1 until its first Fetch that fits our log
     fetched_at: float = -float("inf")
+    leader_end_offset: int = -1  # the leader's log end at that Fetch
+    caught_up_at: float = -float("inf")  # when its log last reached what the leader's log was at the Fetch before
     begin_due: float = 0.0  # when BeginQuorumEpoch goes out to it next, unless it fetches
+
+    def fetched(self, end_offset: int, leader_end_offset: int, now: float) -> None:
+        """It asks for what follows `end_offset`, so it holds the leader's log below that."""
+        if end_offset >= leader_end_offset:
+            self.caught_up_at = now
+        elif end_offset >= self.leader_end_offset >= 0:
+            self.caught_up_at = self.fetched_at
+        self.end_offset, self.leader_end_offset, self.fetched_at = end_offset, leader_end_offset, now
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A change of the voters whose record stands in the log at `offset` and is not committed yet."""
+
+    token: int
+    offset: int
 
 
 @dataclass(slots=True)
@@ -154,6 +176,24 @@ class Leader:
     heard: set[int] = field(default_factory=set)  # fetched since the quorum deadline was last set
     parked: list[Parked] = field(default_factory=list)
     news_at: float = float("inf")  # when parked fetches are looked at next because the log grew
+    observers: dict[ReplicaKey, FollowerProgress] = field(default_factory=dict)  # who fetches and does not vote
+    changes: list[PendingChange] = field(default_factory=list)
+
+    def take_voters(self, voters: VoterSet, others: Sequence[int], *, counts_itself: bool) -> None:
+        """Other voters are in force.  A new one is known as an observer; a removed one may become one."""
+        for other in others:
+            if other not in self.followers:
+                self.followers[other] = self.observers.pop(voters.key_of(other), FollowerProgress())
+        for gone in [peer for peer in self.followers if peer not in others]:
+            del self.followers[gone]
+        self.heard &= set(others)
+        self.reads.take_voters(others, counts_itself=counts_itself)
+
+    def observer(self, key: ReplicaKey) -> FollowerProgress:
+        """What is known of a replica that does not vote; of the OBSERVERS_MAX that fetched last."""
+        if key not in self.observers and len(self.observers) >= OBSERVERS_MAX:
+            del self.observers[min(self.observers, key=lambda each: self.observers[each].fetched_at)]
+        return self.observers.setdefault(key, FollowerProgress())
 
 
 @dataclass(slots=True)

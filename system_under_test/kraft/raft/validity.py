@@ -3,7 +3,8 @@
 A message may come from another voter, from another program, or from a voter of a broken configuration.  Believing it
 is dangerous: quorum-state would keep a leader from which no voter can fetch, and the node could not even start again.
 
-    Vote, Begin, End    94 INCONSISTENT_VOTER_SET   a replica that is no voter here, or one of another directory
+    Vote, Begin, End    94 INCONSISTENT_VOTER_SET   a replica that is no voter here, or one of another directory,
+                                                    where the voters never change
                         42 INVALID_REQUEST          anything else that no correct voter sends
     Fetch, FetchSnapshot
                         42 INVALID_REQUEST          observers may fetch, so that the replica need not be a voter
@@ -22,6 +23,8 @@ could deceive two voters into two leaders of one epoch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -29,12 +32,12 @@ from system_under_test.kraft.raft.messages import (
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
-    Identity,
     RaftRequest,
     RaftResponse,
     ReplicaKey,
     VoteRequest,
 )
+from system_under_test.kraft.raft.voters import VoterSet
 
 EPOCH_MAX = 2**31 - 2
 """The last epoch in which a voter can be: a candidate needs the next one, and Kafka's epochs are of type int32."""
@@ -64,29 +67,41 @@ class EpochAllowance:
         return True
 
 
-def request_error(identity: Identity, request: RaftRequest) -> Error:
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """Which replicas may be voters.  may_change: any replica may be one, for the own log may lag behind (KIP-853)."""
+
+    me: ReplicaKey
+    voters: VoterSet
+    may_change: bool
+
+    def votes(self, key: ReplicaKey) -> bool:
+        return key.id >= 0 if self.may_change else self.voters.holds(key)
+
+
+def request_error(trusted: Trusted, request: RaftRequest) -> Error:
     """Why this request cannot come from a correct replica of this quorum; NONE if it can."""
     match request:
         case VoteRequest():
-            return Error.INCONSISTENT_VOTER_SET if identity.observer else _vote_error(identity, request)
+            return _vote_error(trusted, request)
         case BeginQuorumEpochRequest(leader_id=leader, epoch=named):
-            return _leader_error(identity, leader, named)
+            return _leader_error(trusted, leader, named)
         case EndQuorumEpochRequest(leader_id=leader, epoch=named, preferred_candidates=preferred):
             if len({key.id for key in preferred}) != len(preferred):
                 return Error.INVALID_REQUEST
-            if not all(is_voter(identity, key) for key in preferred):
+            if not all(trusted.votes(key) for key in preferred):
                 return Error.INCONSISTENT_VOTER_SET
-            return _leader_error(identity, leader, named)
+            return _leader_error(trusted, leader, named)
         case FetchRequest():
-            return _replica_error(identity, request.replica, request.max_wait_ms)
+            return _replica_error(trusted, request.replica, request.max_wait_ms)
         case FetchSnapshotRequest(snapshot=snapshot, position=position):
-            return _replica_error(identity, request.replica, min(snapshot.end_offset - 1, snapshot.epoch, position))
+            return _replica_error(trusted, request.replica, min(snapshot.end_offset - 1, snapshot.epoch, position))
 
 
-def is_sane(identity: Identity, response: RaftResponse) -> bool:
+def is_sane(trusted: Trusted, response: RaftResponse) -> bool:
     """Whether a voter can have answered this."""
     leader = response.leader_id
-    if leader is not None and leader not in identity.voters:
+    if leader is not None and not trusted.votes(ReplicaKey(leader)):
         return False
     if not _is_epoch(response.leader_epoch):
         return False
@@ -98,34 +113,29 @@ def is_sane(identity: Identity, response: RaftResponse) -> bool:
     return True
 
 
-def is_voter(identity: Identity, key: ReplicaKey) -> bool:
-    """Whether this replica is one of the voters.  A voter's directory counts where both sides know it (KIP-853): a disk
-    that was lost and made anew is another replica, because it has forgotten its votes and its log."""
-    known = identity.directories.get(key.id)
-    return key.id in identity.voters and (None in (known, key.directory) or known == key.directory)
-
-
-def _vote_error(identity: Identity, request: VoteRequest) -> Error:
+def _vote_error(trusted: Trusted, request: VoteRequest) -> Error:
     """A candidate for a binding vote has raised its epoch beyond all that its log can hold; no voter asks itself."""
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
-    if request.candidate.id == identity.me.id or not _is_epoch(request.epoch):
+    if not trusted.may_change and not trusted.voters.holds(trusted.me):
+        return Error.INCONSISTENT_VOTER_SET  # an observer
+    if request.candidate.id == trusted.me.id or not _is_epoch(request.epoch):
         return Error.INVALID_REQUEST
-    if not is_voter(identity, request.candidate):
+    if not trusted.votes(request.candidate):
         return Error.INCONSISTENT_VOTER_SET
     if not 0 <= request.last_epoch <= newest_epoch or request.last_offset < 0:
         return Error.INVALID_REQUEST
     return Error.NONE
 
 
-def _leader_error(identity: Identity, leader_id: int, named_epoch: int) -> Error:
-    if leader_id == identity.me.id or not _is_epoch(named_epoch):
+def _leader_error(trusted: Trusted, leader_id: int, named_epoch: int) -> Error:
+    if leader_id == trusted.me.id or not _is_epoch(named_epoch):
         return Error.INVALID_REQUEST
-    return Error.NONE if leader_id in identity.voters else Error.INCONSISTENT_VOTER_SET
+    return Error.NONE if trusted.votes(ReplicaKey(leader_id)) else Error.INCONSISTENT_VOTER_SET
 
 
-def _replica_error(identity: Identity, replica: ReplicaKey, lowest: int) -> Error:
+def _replica_error(trusted: Trusted, replica: ReplicaKey, lowest: int) -> Error:
     """lowest: the least of the numbers that must not be negative."""
-    is_replica = replica.id >= 0 and replica.id != identity.me.id
+    is_replica = replica.id >= 0 and replica.id != trusted.me.id
     return Error.NONE if is_replica and lowest >= 0 else Error.INVALID_REQUEST
 
 

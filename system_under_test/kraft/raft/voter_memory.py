@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import NoReturn
 
-from system_under_test.kraft.raft.decisions import BUGS
+from system_under_test.kraft.raft.decisions import BUGS, voters_in_force
 from system_under_test.kraft.raft.effects import (
     Append,
     Effect,
@@ -26,6 +26,8 @@ from system_under_test.kraft.raft.effects import (
     RoleChanged,
     Send,
     Truncate,
+    VotersChanged,
+    VotersChangeDone,
 )
 from system_under_test.kraft.raft.messages import (
     Batch,
@@ -40,9 +42,11 @@ from system_under_test.kraft.raft.messages import (
     SnapshotId,
 )
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Role, State, Unattached, check_transition
-from system_under_test.kraft.raft.validity import EPOCH_MAX, EpochAllowance
+from system_under_test.kraft.raft.validity import EPOCH_MAX, EpochAllowance, Trusted
+from system_under_test.kraft.raft.voters import StaticVoters, VoterRecords, VoterSet
 
 NOT_LEADER = "not the leader"
+LOST_OFFICE = "ceased to lead before the change was committed"
 
 
 class Halt(Exception):
@@ -55,7 +59,15 @@ class Voter:
     An observer has one too: it is unattached or a follower, and nothing else.
     """
 
-    def __init__(self, identity: Identity, log: LogView, persisted: QuorumState, random: Random, now: float) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        log: LogView,
+        persisted: QuorumState,
+        random: Random,
+        now: float,
+        records: VoterRecords | None = None,
+    ) -> None:
         votes = identity.me.id in identity.voters
         if votes == identity.observer or len(set(identity.voters)) != len(identity.voters):
             what = "an observer must be none" if identity.observer else f"voter {identity.me.id} must be one"
@@ -66,9 +78,6 @@ class Voter:
         self.timing = identity.timing
         self.bugs = identity.bugs
         self.me = identity.me.id
-        self.voters = identity.voters
-        self.others = tuple(voter for voter in identity.voters if voter != self.me)
-        self.observes = identity.observer
         self.asked = 0  # how often an observer has asked who leads
         self.random = random
 
@@ -79,6 +88,11 @@ class Voter:
         self.persisted = persisted
         self.state: State = Unattached(persisted.epoch, math.inf)
         self.high_watermark: int | None = None
+
+        self.records: VoterRecords = records or StaticVoters(identity)
+        self.stale_history = False  # a snapshot was installed: its voters are to be read
+        self.voter_set = VoterSet(())
+        self.load_voters()
         self.shutting_down = False
         self.seeks_office = True
 
@@ -121,6 +135,38 @@ class Voter:
         """
         return now + self.timing.fetch_timeout_s * (1 + 0.1 * self.random.random())
 
+    @property
+    def alone(self) -> bool:
+        """Whether this voter is the only one."""
+        return not self.others and not self.observes
+
+    # Who votes
+
+    @property
+    def trusted(self) -> Trusted:
+        return Trusted(self.identity.me, self.voter_set, self.identity.dynamic or self.history.may_change)
+
+    def load_voters(self) -> None:
+        """Take up what the snapshot and the log name."""
+        self.stale_history = False
+        self.history = self.records.load()
+        self._voters_in_force()
+
+    def _voters_in_force(self) -> None:
+        voters = voters_in_force(self.history, self.high_watermark, self.bugs)
+        if voters is self.voter_set:
+            return
+        self.voter_set = voters
+        self.voters = voters.ids
+        self.others = tuple(voter for voter in voters.ids if voter != self.me)
+        self.observes = not voters.holds(self.identity.me)
+        if isinstance(self.state, Leader):
+            self.state.take_voters(voters, self.others, counts_itself=not self.observes)
+
+    def report_voters(self) -> None:
+        """Report what the log names last."""
+        self.emit(VotersChanged(self.history.latest_offset, self.history.latest))
+
     # What the voter does
 
     def enter(self, state: State, file: QuorumState | None = None, *, voted_now: bool = False) -> None:
@@ -153,6 +199,12 @@ class Voter:
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
         self.emit(Append(tuple(batches)))
+        for batch in batches:
+            named = self.records.read(batch)
+            if named is not None:
+                self.history.append(batch.base_offset, named)
+                self._voters_in_force()
+                self.report_voters()
         self.flush()
 
     def flush(self) -> None:
@@ -178,16 +230,23 @@ class Voter:
         self.end_offset = end_offset
         self.end_epoch = last.epoch if last is not None else start.epoch
         self.emit(Truncate(end_offset))
+        if self.history.latest_offset >= end_offset:
+            self.history.truncate(end_offset)
+            self._voters_in_force()
+            self.report_voters()
 
     def install(self, snapshot: SnapshotId) -> None:
         """All bytes of a fetched snapshot are written: the log begins anew behind it."""
         self.end_offset, self.end_epoch = snapshot
         self.emit(InstallSnapshot(snapshot))
+        self.stale_history = True
 
     def advance(self, high_watermark: int) -> None:
         if self.high_watermark is None or high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
             self.emit(HighWatermark(high_watermark))
+            if self.history.may_change:
+                self._voters_in_force()
 
     def send(self, peer: int, request: RaftRequest) -> None:
         self.in_flight.add((peer, type(request)))
@@ -217,6 +276,8 @@ class Voter:
             self.reply(parked.token, FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch))
         for token in old.reads.unanswered():
             self.emit(Refused(token, NOT_LEADER))
+        for pending in old.changes:
+            self.emit(VotersChangeDone(pending.token, Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
 
 
 def fatal(halt: Halt) -> Fatal:

@@ -37,7 +37,7 @@ from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.replication import reassignments
 from system_under_test.kraft.ports import Network
-from system_under_test.kraft.wire import answers
+from system_under_test.kraft.wire import answers, voters
 from system_under_test.kraft.wire.admin import DECISIONS, acl_filter
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.decision import Cluster
@@ -142,7 +142,7 @@ class Api:
         return await respond(self, call, types, refusal)
 
     def _belongs_elsewhere(self, api_key: int) -> bool:
-        if api_key == DESCRIBE_QUORUM:
+        if api_key == DESCRIBE_QUORUM or api_key in voters.CHANGES:
             return self._quorum.leader_id != self._quorum.node_id
         return api_key in CONTROLLER_APIS and not self._quorum.is_active()
 
@@ -253,6 +253,22 @@ class Api:
     async def _list_offsets(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.list_offsets(types, self._quorum.node_id, self._quorum.committed_image(), call.body.topics)
 
+    async def _change_voters(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        """A leader that lost its office afterwards answers 6, although the change may yet commit."""
+        body, outcome = call.body, refusal
+        if outcome is None and (malformed := voters.why_malformed(self._quorum.cluster_id, body)) is not None:
+            outcome = Refusal(*malformed)
+        if outcome is None:
+            timeout_s = body.timeout.total_seconds() if hasattr(body, "timeout") else self._timeout_s
+            change = voters.CHANGES[call.api_key](body)
+            work = self._quorum.change_voters(change)
+            settled = await self._settle(work, min(self._timeout_s, max(timeout_s, 0.0)))
+            outcome = settled if isinstance(settled, Refusal) else Refusal(ErrorCode(settled[0]), settled[1])
+        leader = self._quorum.leader_id
+        host, port = self._quorum.brokers.get(-1 if leader is None else leader, ("", 0))
+        known = (-1 if leader is None else leader, self._quorum.epoch, host, port)
+        return voters.respond(types, call.api_key, outcome.error, outcome.message or None, known)
+
     async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
 
@@ -263,6 +279,7 @@ _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Enti
     LIST_OFFSETS: Api._list_offsets,
     DESCRIBE_CONFIGS: Api._describe_configs,
     DESCRIBE_QUORUM: Api._describe_quorum,
+    **dict.fromkeys(voters.CHANGES, Api._change_voters),
     DESCRIBE_CLUSTER: Api._describe_cluster,
     LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
     DESCRIBE_ACLS: Api._describe_acls,

@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+from uuid import UUID
 
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.raft.changes import VoterChange
 
 T = TypeVar("T")
 
@@ -47,6 +49,7 @@ class VoterState:
     log_end_offset: int = -1
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    directory: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +132,7 @@ class QuorumService(Protocol):
         ...
 
     def describe(self) -> QuorumInfo: ...
+
+    async def change_voters(self, change: VoterChange) -> tuple[int, str]:
+        """(Kafka's error code, why), 0 once the change is committed.  Raises NotQueued if this node has ended."""
+        ...

@@ -42,6 +42,9 @@ BROKER_HEARTBEAT = 63
 UNREGISTER_BROKER = 64
 ALLOCATE_PRODUCER_IDS = 67
 DESCRIBE_TOPIC_PARTITIONS = 75
+ADD_RAFT_VOTER = 80
+REMOVE_RAFT_VOTER = 81
+UPDATE_RAFT_VOTER = 82
 
 SUPPORTED: dict[int, tuple[int, int]] = {
     FETCH: (18, 18),
@@ -77,6 +80,9 @@ SUPPORTED: dict[int, tuple[int, int]] = {
     UNREGISTER_BROKER: (0, 0),
     ALLOCATE_PRODUCER_IDS: (0, 0),
     DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    ADD_RAFT_VOTER: (0, 1),
+    REMOVE_RAFT_VOTER: (0, 0),
+    UPDATE_RAFT_VOTER: (0, 0),
 }
 """API key -> (lowest, highest) version.  The quorum's own RPCs in one version each: all voters run the same code."""
 

@@ -24,6 +24,7 @@ from system_under_test.kraft.raft.decisions import (
     snapshot_entries,
 )
 from system_under_test.kraft.raft.messages import SnapshotId
+from system_under_test.kraft.raft.voters import VoterSet
 from system_under_test.kraft.records.metadata import encode
 
 
@@ -45,7 +46,8 @@ CLEAN_EVERY_S = 1.0
 
 class Snapshotting:
     """report: called with (end offset, hash of the written state).  guarded: runs a step, and ends the node if it
-    raises.  high_watermark: of the node, None if it is unknown."""
+    raises.  high_watermark: of the node, None if it is unknown.  voters_before: log offset -> the voters that
+    everything below it leaves in force; None if it names none."""
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Snapshotting:
         report: Callable[[int, int], None],
         guarded: Callable[[Callable[[], None]], None],
         high_watermark: Callable[[], int | None],
+        voters_before: Callable[[int], VoterSet | None],
     ) -> None:
         self._log = log
         self._machine = machine
@@ -67,6 +70,7 @@ class Snapshotting:
         self._report = report
         self._guarded = guarded
         self._high_watermark = high_watermark
+        self._voters_before = voters_before
         self._bytes_before = 0  # `applied_bytes` at the last snapshot
         self._began_at = clock.now()
         self._running: tuple[SnapshotId, Writer, Iterator[bytes]] | None = None
@@ -117,7 +121,7 @@ class Snapshotting:
         assert prefix is not None and prefix_hash is not None, "what is applied ends at the end of a batch"
         snapshot = SnapshotId(snapshot_end(end, self._bugs), prefix.epoch)
         header = snapshot_file.Header(version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash)
-        writer = Writer(snapshot, header, _values(image.copy(), self._bugs))
+        writer = Writer(snapshot, header, _values(image.copy(), self._bugs), self._voters_before(end))
         self._bytes_before, self._began_at = machine.applied_bytes, self._clock.now()
         self._running, self._position = (snapshot, writer, iter(writer)), 0
         self._step()

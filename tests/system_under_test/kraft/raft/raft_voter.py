@@ -59,6 +59,7 @@ class Bench:
         voters: tuple[int, ...] = (ME, PEER, THIRD),
         bugs: Sequence[str] = (),
         observer: bool = False,
+        dynamic: bool = False,
     ) -> None:
         self.disk = Disk()
         for number, (epoch, count) in enumerate(log):
@@ -67,7 +68,9 @@ class Bench:
         self.disk.quorum_state = state if state is not None else QuorumState(EPOCH)
         self.now = 100.0
         self.timing = Timing()
-        identity = Identity(CLUSTER, ReplicaKey(ME), voters, self.timing, frozenset(bugs), observer=observer)
+        identity = Identity(
+            CLUSTER, ReplicaKey(ME), voters, self.timing, frozenset(bugs), observer=observer, dynamic=dynamic
+        )
         self.core = Core(identity, self.disk, self.disk.quorum_state, Random(1), self.now)
         self.tokens = 0
         self.effects = self._carry_out(self.core.start(self.now))

@@ -24,6 +24,7 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from system_under_test.kraft.raft.voters import StaticVoters
 
 ROLES = ["unattached", "prospective", "candidate", "leader", "follower", "resigned"]
 STRANGER = 9
@@ -135,8 +136,10 @@ def test_who_is_said_to_lead_what_it_never_led_goes_beyond_that_epoch(role, epoc
 
 def with_directories(role):
     bench = Bench.in_role(role)
-    identity = bench.core._voter.identity
-    bench.core._voter.identity = replace(identity, directories={PEER: UUID(int=1), THIRD: UUID(int=2)})
+    voter = bench.core._voter
+    identity = replace(voter.identity, directories={PEER: UUID(int=1), THIRD: UUID(int=2)})
+    voter.identity, voter.records = identity, StaticVoters(identity)
+    voter.load_voters()
     return bench
 
 

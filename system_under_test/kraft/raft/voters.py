@@ -1,0 +1,165 @@
+"""Who votes: sets of voters, and how they follow from the log (KIP-853).
+
+A set is in force from the moment its record is *appended*, committed or not.  If a set counted only from its commit,
+two sets that differ by more than one voter could be in force on different replicas at once, and their majorities need
+not overlap.  A truncation that removes the record takes the set back.
+
+So at each moment every replica knows the set that its own log names last.  A log that names none leaves the voters of
+the configuration in force (`kraft.version` 0): they never change.
+
+A voter is an id together with the directory id of its disk.  A disk that was lost and made anew is another replica,
+because it has forgotten its votes and its log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from system_under_test.kraft.raft.messages import Batch, Identity, ReplicaKey
+
+
+class Endpoint(NamedTuple):
+    """Where a listener of a voter is reached."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterEntry:
+    """kraft_versions: the lowest and the highest `kraft.version` that it supports."""
+
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_versions: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """Entries in order of their ids, each id once.  It is also the body of the batch that names it in a log."""
+
+    entries: tuple[VoterEntry, ...]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(entry.key.id for entry in self.entries)
+
+    def __iter__(self) -> Iterator[VoterEntry]:
+        return iter(self.entries)
+
+    def entry(self, voter: int) -> VoterEntry | None:
+        return next((entry for entry in self.entries if entry.key.id == voter), None)
+
+    def key_of(self, voter: int) -> ReplicaKey:
+        """A voter with its directory, as far as that is known."""
+        entry = self.entry(voter)
+        return ReplicaKey(voter) if entry is None else entry.key
+
+    def holds(self, key: ReplicaKey) -> bool:
+        """Whether this replica is one of the voters.  Its directory counts where both sides know it."""
+        entry = self.entry(key.id)
+        return entry is not None and (
+            None in (entry.key.directory, key.directory) or entry.key.directory == key.directory
+        )
+
+    def with_entry(self, added: VoterEntry) -> VoterSet:
+        """With one more voter, or with another entry of the same id."""
+        kept = [entry for entry in self.entries if entry.key.id != added.key.id]
+        return voter_set([*kept, added])
+
+    def without(self, voter: int) -> VoterSet:
+        return VoterSet(tuple(entry for entry in self.entries if entry.key.id != voter))
+
+
+def voter_set(entries: Iterable[VoterEntry]) -> VoterSet:
+    """Raises ValueError if an id occurs twice."""
+    ordered = tuple(sorted(entries, key=lambda entry: entry.key.id))
+    if len({entry.key.id for entry in ordered}) != len(ordered):
+        raise ValueError(f"an id occurs twice among the voters {', '.join(str(e.key.id) for e in ordered)}")
+    return VoterSet(ordered)
+
+
+def configured(identity: Identity) -> VoterSet:
+    """The voters of the configuration.  Raises ValueError if an id occurs twice."""
+    return voter_set(VoterEntry(identity.key_of(voter)) for voter in identity.voters)
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVersion:
+    """The control record that raises `kraft.version`: voters can change from 1 on."""
+
+    version: int
+
+
+CONFIGURED = -1
+"""The offset of the voters of the configuration, which stand in no log."""
+
+
+class VoterHistory:
+    """Every set of voters that the log names, by the offset of its record.
+
+    The first entry is the oldest set that is known: the configured one, or that of the snapshot where the log begins.
+    """
+
+    def __init__(self, first: VoterSet, first_offset: int = CONFIGURED) -> None:
+        self._offsets = [first_offset]
+        self._sets = [first]
+
+    @property
+    def latest(self) -> VoterSet:
+        return self._sets[-1]
+
+    @property
+    def latest_offset(self) -> int:
+        return self._offsets[-1]
+
+    @property
+    def may_change(self) -> bool:
+        """Whether `kraft.version` is 1: the log names a set of voters."""
+        return self.latest_offset != CONFIGURED
+
+    def before(self, end_offset: int) -> tuple[int, VoterSet]:
+        """The offset and the set that everything below `end_offset` leaves in force; at least the oldest known one."""
+        found = max(bisect_left(self._offsets, end_offset) - 1, 0)
+        return self._offsets[found], self._sets[found]
+
+    def append(self, offset: int, voters: VoterSet) -> None:
+        """Raises ValueError unless the offset lies behind all others."""
+        if offset <= self.latest_offset:
+            raise ValueError(f"a set of voters at offset {offset} behind one at {self.latest_offset}")
+        self._offsets.append(offset)
+        self._sets.append(voters)
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the sets at `end_offset` and behind; never the oldest known one."""
+        keep = max(bisect_left(self._offsets, end_offset), 1)
+        del self._offsets[keep:], self._sets[keep:]
+
+
+class VoterRecords(Protocol):
+    """Finds sets of voters in what a replica stores."""
+
+    def load(self) -> VoterHistory:
+        """From the snapshot where the log begins, and from the log."""
+        ...
+
+    def read(self, batch: Batch) -> VoterSet | None:
+        """The set that a batch names; None if it names none."""
+        ...
+
+
+class StaticVoters:
+    """`VoterRecords` of a quorum whose voters never change."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._configured = configured(identity)
+
+    def load(self) -> VoterHistory:
+        return VoterHistory(self._configured)
+
+    def read(self, batch: Batch) -> VoterSet | None:
+        return batch.body if isinstance(batch.body, VoterSet) else None

@@ -1,0 +1,242 @@
+"""Voters that come and go (KIP-853): when a set counts, and which changes are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from raft_voter import EPOCH, ME, PEER, THIRD, Bench, vote
+
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
+from system_under_test.kraft.raft.effects import HighWatermark, RoleChanged, VotersChanged, VotersChangeDone
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    EndQuorumEpochRequest,
+    EpochEnd,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    QuorumState,
+    ReplicaKey,
+)
+from system_under_test.kraft.raft.voters import Endpoint, VoterEntry, VoterHistory, VoterSet, voter_set
+
+NEWCOMER = 4
+START = 4  # where the epoch of the leader begins
+
+
+def voters(*ids: int) -> VoterSet:
+    return voter_set(VoterEntry(ReplicaKey(voter)) for voter in ids)
+
+
+def leader(*, committed: bool = True, **kwargs) -> Bench:
+    """Of epoch 5, whose log is 4 old records, its LeaderChange, kraft.version and the voters 1, 2, 3."""
+    bench = Bench.in_role("leader", dynamic=True, **kwargs)
+    assert bench.disk.end_offset == START + 3
+    if committed:
+        fetch(bench, PEER)
+        fetch(bench, THIRD)
+    return bench
+
+
+def fetch(bench: Bench, replica: int, offset: int | None = None) -> None:
+    """A replica reports that it holds the leader's log below an offset, by default all of it."""
+    at = bench.disk.end_offset if offset is None else offset
+    bench.ask(bench.fetch(replica, offset=at, last_epoch=EPOCH, max_wait_ms=0), connection=replica)
+
+
+def change(bench: Bench, wanted, token: int = 900) -> VotersChangeDone | None:
+    """The answer, None while it waits for the commit."""
+    bench.do(bench.core.change_voters(bench.now, token, wanted))
+    return done(bench, token)
+
+
+def done(bench: Bench, token: int = 900) -> VotersChangeDone | None:
+    return next((each for each in bench.all(VotersChangeDone) if each.token == token), None)
+
+
+def add(voter: int) -> AddVoter:
+    return AddVoter(VoterEntry(ReplicaKey(voter)))
+
+
+def remove(voter: int) -> RemoveVoter:
+    return RemoveVoter(ReplicaKey(voter))
+
+
+def test_the_first_leader_writes_the_configured_voters_into_the_log():
+    bench = leader()
+    named = [batch.body for batch in bench.disk.read(0, 1 << 20) if isinstance(batch.body, VoterSet)]
+    assert named == [voters(1, 2, 3)]
+
+
+def test_a_new_set_counts_from_its_append_on():
+    bench = leader()
+    fetch(bench, NEWCOMER)
+    assert change(bench, add(NEWCOMER)) is None
+    assert bench.core.voters == (1, 2, 3, 4)
+    fetch(bench, PEER)  # with the leader two of four: no majority of the new set
+    assert done(bench) is None and not bench.all(HighWatermark)
+    fetch(bench, NEWCOMER)
+    assert done(bench).error == Error.NONE
+    assert bench.core.high_watermark == bench.disk.end_offset
+
+
+def test_a_leader_that_removes_itself_leads_until_that_is_committed_and_does_not_count_itself():
+    bench = leader()
+    assert change(bench, remove(ME)) is None
+    fetch(bench, PEER)  # one of the two that are left
+    assert bench.core.role == "leader" and done(bench) is None
+    fetch(bench, THIRD)
+    assert done(bench).error == Error.NONE
+    assert [each.role for each in bench.all(RoleChanged)] == ["resigned"]
+    assert {request.leader_id for request in bench.sent(EndQuorumEpochRequest)} == {ME}
+
+
+def test_a_leader_that_removes_itself_and_counts_itself_commits_with_a_minority():
+    bench = leader(bugs=["removed-leader-counts-itself"])
+    change(bench, remove(ME))
+    fetch(bench, PEER)
+    assert done(bench).error == Error.NONE
+
+
+def test_nothing_changes_before_a_record_of_this_epoch_has_committed():
+    bench = leader(committed=False)
+    assert change(bench, remove(THIRD)).error == Error.REQUEST_TIMED_OUT
+    assert bench.core.voters == (1, 2, 3)
+
+
+def test_one_change_at_a_time():
+    bench = leader()
+    assert change(bench, remove(THIRD), 900) is None
+    assert change(bench, remove(PEER), 901) is None or done(bench, 901).error == Error.REQUEST_TIMED_OUT
+    assert bench.core.voters == (1, 2)
+    fetch(bench, PEER)
+    assert done(bench, 900).error == Error.NONE
+    assert change(bench, remove(PEER), 902) is None or done(bench, 902).error == Error.NONE
+    assert bench.core.voters == (1,)
+
+
+def test_two_changes_at_once_are_made_with_the_planted_bug():
+    bench = leader(bugs=["two-voter-changes-at-once"])
+    assert change(bench, remove(THIRD), 900) is None
+    change(bench, remove(PEER), 901)
+    assert bench.core.voters == (1,)
+
+
+def test_with_the_planted_bug_a_set_counts_from_its_commit_on():
+    bench = leader(bugs=["voters-at-commit"])
+    fetch(bench, NEWCOMER)
+    change(bench, add(NEWCOMER))
+    assert bench.core.voters == (1, 2, 3)
+    fetch(bench, PEER)
+    assert bench.core.voters == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (add(PEER), Error.DUPLICATE_VOTER),
+        (add(NEWCOMER), Error.REQUEST_TIMED_OUT),  # it never fetched
+        (remove(NEWCOMER), Error.VOTER_NOT_FOUND),
+        (UpdateVoter(VoterEntry(ReplicaKey(NEWCOMER))), Error.VOTER_NOT_FOUND),
+    ],
+)
+def test_changes_that_fit_no_voter_are_refused(wanted, error):
+    assert change(leader(), wanted).error == error
+
+
+def test_the_last_voter_cannot_be_removed():
+    bench = Bench(QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
+    assert bench.core.role == "leader" and bench.core.voters == (ME,)
+    assert change(bench, remove(ME)).error == Error.INVALID_REQUEST
+
+
+def test_a_cluster_grows_from_one():
+    bench = Bench(QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
+    epoch = bench.core.epoch
+    bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=epoch, max_wait_ms=0))
+    assert change(bench, add(PEER)) is None
+    assert bench.core.deadline() < float("inf"), "it resigns if the new majority is silent"
+    bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=epoch, max_wait_ms=0))
+    assert done(bench).error == Error.NONE
+
+
+def test_a_replica_that_lags_may_not_join():
+    bench = leader()
+    bench.ask(bench.fetch(NEWCOMER, offset=2, last_epoch=2, max_wait_ms=0), connection=NEWCOMER)
+    assert change(bench, add(NEWCOMER)).error == Error.REQUEST_TIMED_OUT
+    late = leader(bugs=["joins-without-catching-up"])
+    assert change(late, add(NEWCOMER)) is None
+
+
+def test_static_voters_do_not_change():
+    bench = Bench.in_role("leader")
+    fetch(bench, PEER)
+    assert change(bench, remove(THIRD)).error == Error.UNSUPPORTED_VERSION
+
+
+def test_a_follower_refuses():
+    bench = Bench.in_role("follower", dynamic=True)
+    assert change(bench, remove(THIRD)).error == Error.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_update_keeps_the_set_and_changes_where_a_voter_is_reached():
+    bench = leader()
+    entry = VoterEntry(ReplicaKey(PEER), (Endpoint("CONTROLLER", "10.0.0.9", 9093),))
+    change(bench, UpdateVoter(entry))
+    assert bench.core.voters == (1, 2, 3)
+    assert bench.all(VotersChanged)[-1].voters.entry(PEER) == entry
+
+
+def follower() -> Bench:
+    """Of leader 2, whose log ends with the voters 1, 2, 3."""
+    bench = Bench.in_role("follower", dynamic=True)
+    receive(bench, [Batch(4, EPOCH, 1, voters(1, 2, 3))])
+    return bench
+
+
+def receive(bench: Bench, batches: list[Batch], **fields) -> None:
+    request = bench.fetch(ME, offset=bench.disk.end_offset, last_epoch=bench.disk.last_epoch)
+    request = replace(request, current_leader_epoch=EPOCH)
+    assert isinstance(request, FetchRequest)
+    bench.respond(PEER, request, FetchResponse(Error.NONE, PEER, EPOCH, batches=tuple(batches), **fields))
+
+
+def test_a_follower_takes_a_set_at_its_append_and_takes_it_back_with_a_truncation():
+    bench = follower()
+    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))])
+    assert bench.core.voters == (2, 3)
+    receive(bench, [], diverging=EpochEnd(EPOCH, 5))
+    assert bench.core.voters == (1, 2, 3)
+    assert bench.all(VotersChanged)[-1] == VotersChanged(4, voters(1, 2, 3))
+
+
+def test_a_removed_voter_seeks_no_office_and_may_still_vote():
+    bench = follower()
+    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))])
+    for _ in range(5):
+        bench.expire()
+        assert bench.core.role in ("follower", "unattached")
+    answer = bench.ask(vote(EPOCH + 1, candidate=THIRD, last=(EPOCH, 6)))
+    assert answer.error == Error.NONE and answer.granted
+
+
+def test_a_voter_of_another_directory_is_an_observer():
+    entries = [VoterEntry(ReplicaKey(voter, directory)) for voter, directory in ((1, None), (2, None))]
+    assert voter_set(entries).holds(ReplicaKey(1)) and not voter_set(entries).holds(ReplicaKey(3))
+
+
+def test_the_history_of_sets_follows_the_log():
+    history = VoterHistory(voters(1))
+    assert not history.may_change
+    history.append(3, voters(1, 2))
+    history.append(7, voters(1, 2, 3))
+    assert history.before(3) == (-1, voters(1))
+    assert history.before(4) == (3, voters(1, 2))
+    assert history.before(100) == (7, voters(1, 2, 3))
+    history.truncate(7)
+    assert (history.latest_offset, history.latest) == (3, voters(1, 2))
+    history.truncate(0)
+    assert history.latest == voters(1)
+    with pytest.raises(ValueError, match="twice"):
+        voters(1, 1)
