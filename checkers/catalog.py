@@ -20,6 +20,7 @@ from checkers.raft.commits.held_before_mark import HELD_BEFORE_MARK
 from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
 from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
 from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
+from checkers.raft.commits.quorum_intersection import QUORUM_INTERSECTION
 from checkers.raft.elections.election_safety import ELECTION_SAFETY, VOTE_ONCE
 from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
 from checkers.raft.logs.log_matching import LOG_MATCHING
@@ -48,6 +49,7 @@ _IN_ORDER = (
     HELD_BY_MAJORITY,
     HELD_BEFORE_MARK,
     COMMITS_OWN_EPOCH,
+    QUORUM_INTERSECTION,
     LEADER_COMPLETENESS,
     LOG_MATCHING,
     ELECTION_SAFETY,

@@ -173,6 +173,38 @@ _BUGS = (
         "counts_for_commit",
         in_containers=False,
     ),
+    _bug(
+        decisions.TWO_CHANGES_AT_ONCE,
+        "quorum-intersection",
+        ("voters changed before the last change was committed",),
+        "may_change_again",
+        shown_by=("membership",),
+        in_containers=False,
+    ),
+    _bug(
+        decisions.CHANGE_BEFORE_EPOCH_COMMITS,
+        "quorum-intersection",
+        ("voters changed before the epoch had committed",),
+        "may_change_voters",
+        shown_by=("membership",),
+        in_containers=False,
+    ),
+    _bug(
+        decisions.VOTERS_AT_COMMIT,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "voters_in_force",
+        shown_by=("membership",),
+        in_containers=False,
+    ),
+    _bug(
+        decisions.REMOVED_LEADER_COUNTS_ITSELF,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "leader_counts_itself",
+        shown_by=("membership",),
+        in_containers=False,
+    ),
     _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
 )
 

@@ -47,7 +47,6 @@ TWO_CHANGES_AT_ONCE = "two-voter-changes-at-once"
 CHANGE_BEFORE_EPOCH_COMMITS = "change-before-epoch-commits"
 VOTERS_AT_COMMIT = "voters-at-commit"
 REMOVED_LEADER_COUNTS_ITSELF = "removed-leader-counts-itself"
-JOINS_WITHOUT_CATCHING_UP = "joins-without-catching-up"
 
 T = TypeVar("T")
 
@@ -75,7 +74,6 @@ BUGS: dict[str, str] = {
     CHANGE_BEFORE_EPOCH_COMMITS: "a leader may change the voters before a record of its epoch has committed",
     VOTERS_AT_COMMIT: "voters count from the commit of their record, not from its append",
     REMOVED_LEADER_COUNTS_ITSELF: "a leader that is removed counts its own log until the removal has committed",
-    JOINS_WITHOUT_CATCHING_UP: "a replica becomes a voter however far its log lags behind",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -152,13 +150,6 @@ def may_change_again(last_change_offset: int, mark: int | None, bugs: Collection
 
     Else two changes would be on their way, and majorities of the sets before and after them need not overlap."""
     return (mark is not None and last_change_offset < mark) or TWO_CHANGES_AT_ONCE in bugs
-
-
-def may_join(caught_up_at: float, now: float, within_s: float, bugs: Collection[str] = ()) -> bool:
-    """Whether a replica may become a voter: only if its log has recently reached the leader's.
-
-    Else nothing commits until it has fetched the rest of the log, if its vote is needed for a majority."""
-    return now - caught_up_at <= within_s or JOINS_WITHOUT_CATCHING_UP in bugs
 
 
 def snapshot_instead(log: LogView, request: FetchRequest) -> SnapshotId | None:

@@ -7,7 +7,6 @@ campaign that is lost waits for its deadline; deadlines are random, there is no 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 from system_under_test.kraft.raft.commitment import commit
@@ -105,10 +104,10 @@ def become_leader(voter: Voter, now: float) -> None:
         reads=Reads(voter.others),
     )
     voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
-    bodies: list[Hashable] = [LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))]
+    change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))
+    voter.append([Batch(start, epoch, 1, change)])
     if voter.identity.dynamic and not voter.history.may_change:
-        bodies += [KRaftVersion(1), voter.voter_set]
-    voter.append([Batch(offset, epoch, 1, body) for offset, body in enumerate(bodies, start)])
+        voter.append([Batch(start + 1, epoch, 1, KRaftVersion(1)), Batch(start + 2, epoch, 1, voter.voter_set)])
     commit(voter, leader)  # at once, if there is no other voter
 
 

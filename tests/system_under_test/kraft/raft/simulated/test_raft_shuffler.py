@@ -139,8 +139,12 @@ OUTSIDE_THE_CORE = {
     "cleans-past-snapshot",
     "applies-delta-after-snapshot",
     "observer-counts",
+    "two-voter-changes-at-once",
+    "change-before-epoch-commits",
+    "voters-at-commit",
+    "removed-leader-counts-itself",
 }
-"""Their decisions are taken by the node, or for observers, which this world has not got."""
+"""Their decisions are taken by the node, or for observers and voters that change, which this world has not got."""
 
 
 def test_every_planted_bug_of_the_core_is_hunted():
