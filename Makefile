@@ -2,7 +2,7 @@
 #
 #   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
 #                       SUBJECT=kraft BACKEND=auto INVENTORY=… BUG=… SCHEDULE=… OP_TIMEOUT=2 RECOVERY_LIMIT=60 HOLDS=… WAIVE=… SET=…
-#                       STOP_ON_VIOLATION=1
+#                       STOP_ON_VIOLATION=1 KEEP=on-violation
 #
 # make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
 
@@ -27,7 +27,7 @@ OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurren
 	$(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(RECOVERY_LIMIT),--recovery-limit $(RECOVERY_LIMIT)) \
 	$(if $(HOLDS),--holds $(HOLDS)) $(if $(WAIVE),--waive $(WAIVE)) $(if $(SET),--set $(SET)) \
-	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
+	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation) $(if $(KEEP),--keep $(KEEP))
 
 # Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
 # nodes of live tests are not short of processor time, and the others use what is left.
@@ -42,13 +42,14 @@ DEMO_SEED ?= 3
 
 # A variable that the goal does not take, or an empty one, is a slip: `BUGS=stale-read` would run a clean system.
 TAKES_TEST := NODES TIME_LIMIT RATE CONCURRENCY KEYS SEED WORKLOAD INVENTORY BUG SCHEDULE OP_TIMEOUT RECOVERY_LIMIT \
-	HOLDS WAIVE SET STOP_ON_VIOLATION
+	HOLDS WAIVE SET STOP_ON_VIOLATION KEEP
 TAKES_demo := DEMO_BUG DEMO_SEED
-TAKES_nightly := SEEDS STOP_ON_VIOLATION
+TAKES_nightly := SEEDS STOP_ON_VIOLATION TIME_LIMIT NIGHT
 TAKES_hunt-bugs := SEEDS TIME_LIMIT BUG
 TAKES_swarm := SEEDS BUG SEED MINUTES
 TAKES_explore := BUG MINUTES EXPLORE
 TAKES_hunt := MINUTES REPLAYS SEED BUG HUNT
+TAKES_release := RUN
 TAKES_findings := TIMES
 TAKES_bench := FULL
 takes = PYTHON VENV BACKEND SUBJECT $(TAKES_$1) $(if $(filter test-%,$1),$(TAKES_TEST)) $(if $(filter find-%,$1),SEED)
@@ -60,7 +61,7 @@ $(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDG
 $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly swarm explore hunt hunt-bugs bench docs findings list clean-up setup
+.PHONY: help demo test lint nightly swarm explore hunt hunt-bugs bench docs findings list release serve clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -99,7 +100,8 @@ bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=
 	@$(PY) -m bench.everything $(if $(FULL),--full)
 
 nightly: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## every test and every planted bug over SEEDS seeds, and a summary page
-	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
+	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
+		$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation) $(NIGHT)
 	@$(PY) -m pytest -m "(nightly or hypothesis) and not docker and not spark" --hypothesis-profile=night \
 		--numprocesses logical --maxprocesses 4 --dist worksteal
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
@@ -133,6 +135,12 @@ list: $(VENV)/installed ## every workload, nemesis, backend, subject and planted
 	@$(PY) -m harness list
 
 setup: $(VENV)/prepared $(IMAGE) ## only prepare this machine
+
+release: $(VENV)/installed ## end a cluster that KEEP=always or KEEP=on-violation left up (RUN=… or all of them)
+	@$(PY) -m harness release $(or $(RUN),--all)
+
+serve: $(VENV)/installed ## show all runs on a local page: filter, compare, watch
+	@$(PY) -m harness serve
 
 clean-up: $(VENV)/installed ## remove what runs that died left behind
 	@$(PY) -m harness clean-up

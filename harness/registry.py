@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """summary: one line for `list`.  target: module:attribute, imported when it is needed.  inventory: module:function
-    that refuses an inventory, for a backend that needs one.  virtual_time: its runs need a loop on virtual time."""
+    that refuses an inventory, for a backend that needs one.  virtual_time: its runs need a loop on virtual time.
+    not_kept: why the nodes of a backend cannot outlive their run; "" if they can."""
 
     summary: str
     target: str
     inventory: str = ""
     virtual_time: bool = False
+    not_kept: str = ""
 
     def load(self) -> object:
         return _load(self.target)
@@ -96,8 +98,13 @@ BACKENDS: Mapping[str, Entry] = {
         "machines, links, disks and clocks on virtual time: a minute in seconds, and one seed decides everything",
         "harness.backends.simulator.backend:SimulatorBackend",
         virtual_time=True,
+        not_kept="nodes on virtual time exist only while their run goes on (`krucible step` replays a run)",
     ),
-    "in-process": Entry("no nodes at all (the canary)", "harness.backends.in_process:InProcessBackend"),
+    "in-process": Entry(
+        "no nodes at all (the canary)",
+        "harness.backends.in_process:InProcessBackend",
+        not_kept="a system in the harness' own process has no nodes to enter",
+    ),
 }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from checkers.base.clocks import NodesClock
+from harness.backends.entrance import Entrance
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Members, Needs, Node
@@ -127,6 +128,12 @@ class Backend(Cluster, Protocol):
 
     def clocks(self) -> Mapping[str, ClockOffset]:
         """Node -> its monotonic clock, as measured so far.  Empty where all nodes share the harness' clock."""
+        ...
+
+    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
+        """How a user enters each node, the servers first.  Empty where a user cannot.
+
+        clients: module, peers and config of the clients, JSON-ready; left on client nodes for a shell."""
         ...
 
     async def destroy(self) -> None:

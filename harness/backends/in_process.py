@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from checkers.base.clocks import NodesClock
 from harness.backends.backend import ClockOffset, ClusterSpec, Exit, HostHealth
+from harness.backends.entrance import Entrance
 from nemesis.cluster import Beacons, CannotInject, Link, Marks, ProcessNow
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 from system_under_test.subject import Node, ProcessState
@@ -50,6 +51,9 @@ class InProcessBackend:
 
     async def create(self, progress: Callable[[str], None]) -> None:
         return None
+
+    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
+        return ()
 
     async def destroy(self) -> None:
         return None

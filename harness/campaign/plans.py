@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.campaign.loop import Plan
 from harness.campaign.random_tests import Choices, draw
+from harness.plain_words import listed
 from harness.real_systems.clean_runs import CLEAN_RUNS, spec_of
 from harness.real_systems.known_findings import FINDINGS
 from harness.registry import load_subject, offered_workloads
@@ -25,14 +26,28 @@ OTHER_RATE_HZ = 50.0
 FAILURES_MAX = 3
 
 
-def night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> Plan:
+def night(
+    seeds: Sequence[int], parts: Sequence[str], base: Spec, kinds: Sequence[str] = (), bugs: Sequence[str] = ()
+) -> Plan:
     """Every test and every planted bug over several seeds.  parts: of PARTS.  base: what all tests have in common.
+
+    kinds: only tests with these kinds of fault alone, for a short night.  bugs: only these planted bugs of kraft.
+    Both empty: all.  The canary runs in any case that `parts` holds it: it shows that the harness can fail.
 
     A clean run must be valid, and every falsified row of it must be noticed (`checkers.judging.mutation`).  A planted
     bug counts as found only by its own checker, with a witness of the planted mechanism.
     """
     words = "Every test and every planted bug.  A clean system must be valid, and a planted bug must be found."
-    return Plan("nightly", words, list(_tests_of_night(seeds, parts, base)), falsifies=True, goes_on=False)
+    if kinds or bugs:
+        words = f"A short night: only {listed([*kinds, *bugs])}.  " + words.partition(".  ")[2]
+    tests = [spec for spec in _tests_of_night(seeds, parts, base) if _in_short_night(spec, kinds, bugs)]
+    return Plan("nightly", words, tests, falsifies=True, goes_on=False)
+
+
+def _in_short_night(spec: Spec, kinds: Sequence[str], bugs: Sequence[str]) -> bool:
+    if spec.subject == "canary":
+        return True
+    return (spec.bug in bugs or not bugs) if spec.bug else (spec.nemesis in kinds or not kinds)
 
 
 def _tests_of_night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> Iterator[Spec]:

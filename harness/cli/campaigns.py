@@ -144,6 +144,16 @@ def _end(code: int) -> NoReturn:
     type=click.Choice(_PARTS),
     help="Only these parts (may be repeated).  [default: all]",
 )
+@click.option(
+    "--nemesis",
+    "kinds",
+    type=Name(nemeses),
+    multiple=True,
+    help="A short night: only this kind of fault, where no bug is planted (may be repeated).",
+)
+@click.option(
+    "--bug", "chosen", multiple=True, help="A short night: of the planted bugs only this one (may be repeated)."
+)
 @backend_of_nodes
 @_time_limit()
 @_stop
@@ -152,6 +162,8 @@ def nightly(
     seeds: int,
     first_seed: int | None,
     parts: tuple[str, ...],
+    kinds: tuple[str, ...],
+    chosen: tuple[str, ...],
     backend: str,
     time_limit: float,
     stop_on_violation: bool,
@@ -167,12 +179,18 @@ def nightly(
       3  a run could not be made or judged
     """
     from harness.campaign.plans import PARTS, night
-    from harness.registry import check_names
+    from harness.registry import check_names, load_subject
 
     base = Spec(backend=backend, time_limit_s=time_limit, stop_on_violation=stop_on_violation)
     check_names(base)
+    known = load_subject(base.subject).bugs
+    for name in chosen:
+        if name not in known or not known[name].in_containers:
+            raise WrongSpec(unknown_name("planted bug that a run on nodes can show", name, known))
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
-    plan, console = night(range(first, first + seeds), parts or PARTS, base), _console()
+    plan, console = night(range(first, first + seeds), parts or PARTS, base, kinds, chosen), _console()
+    if not list(plan.tests):
+        raise WrongSpec("no test is left of this night: its parts, kinds of fault and bugs share none")
     console.print(f"{len(list(plan.tests))} runs of about {time_limit + 30:.0f} s each")
     _end(_night(plan, results, console))
 

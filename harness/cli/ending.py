@@ -24,15 +24,20 @@ _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "harnes
 
 def end(console: Console, results: Mapping[str, Any], as_json: bool) -> NoReturn:
     """Print them, and end the command with the run's exit code.  as_json: one line of JSON on stdout as well."""
+    print_end(console, results, as_json)
+    raise click.exceptions.Exit(results["exit_code"])
+
+
+def print_end(console: Console, results: Mapping[str, Any], as_json: bool) -> None:
+    """As `end`, and the command goes on."""
     _print(console, results)
     if as_json:
         click.echo(json.dumps(in_short(results)))
-    raise click.exceptions.Exit(results["exit_code"])
 
 
 def in_short(results: Mapping[str, Any]) -> dict[str, Any]:
     """What a program wants to know of a run; all the rest stands in results.json."""
-    wanted = ("verdict", "exit_code", "summary", "reason", "planted", "signer", "report", "rerun")
+    wanted = ("verdict", "exit_code", "summary", "reason", "planted", "signer", "report", "rerun", "kept")
     checkers = {name: entry["verdict"] for name, entry in results["checkers"].items()}
     return {name: results[name] for name in wanted if name in results} | {"checkers": checkers}
 
@@ -62,6 +67,10 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
     console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
     if "stored" in results:
         console.print(f"stored: {results['stored']}", highlight=False, markup=False)
+    if "kept" in results:
+        from harness.terminal.kept import lines_to_enter
+
+        console.print("\n".join(["", *lines_to_enter(results["kept"])]), highlight=False, markup=False)
 
 
 def _count_errors(console: Console, results: Mapping[str, Any], width: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,7 @@ def runs(
     **wanted: Any,
 ) -> None:
     """List the runs of the lake, the newest first: when, verdict, what was run, signature, folder."""
+    from harness.backends.remains.kept import kept_clusters
     from harness.lake import listing
 
     lake = lake_at(folder, results, store)
@@ -94,6 +96,10 @@ def runs(
         click.echo(f"no run in {lake.folder} is like this; `krucible runs --rebuild` reads the run folders anew")
         return
     click.echo("\n".join(listing.lines(found)))
+    for kept in kept_clusters():
+        from harness.terminal.kept import line_of
+
+        click.echo(line_of(asdict(kept), kept.why_stale))
 
 
 @click.command(short_help="Compare two runs: specs, figures, timelines, first difference.")

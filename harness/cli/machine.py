@@ -41,21 +41,74 @@ def setup(backend: str, subject: str, everything: bool) -> None:
 @click.command(name="clean-up")
 @click.option("--inventory", type=click.Path(), default=None, help="Clean up the hosts of this file instead.")
 def clean_up(inventory: str | None) -> None:
-    """Remove what runs left behind when they died; runs that are alive are not touched.
+    """Remove what runs left behind when they died; runs that are alive, and kept clusters, are not touched.
 
-    Every run does so when it begins.  This command does it now.
+    Every run does so when it begins.  This command does it now.  `release` ends kept clusters.
     """
-    from harness.backends.docker.cleanup import sweep_dead
-    from harness.backends.docker.engine import connect, why_unavailable
-    from harness.backends.namespaces.backend import sweep_folders
+    from dataclasses import asdict
+
+    from harness.backends.remains.kept import forget, kept_clusters
+    from harness.terminal.kept import line_of
 
     if inventory is not None:
         click.echo("\n".join(_clean_up_hosts(Path(inventory))) or "nothing was left behind")
         return
+    words = _swept()
+    for kept in kept_clusters():
+        if kept.alive:
+            words.append(line_of(asdict(kept), ""))
+        else:
+            forget(kept.run_id)
+            words.append(f"forgot the kept cluster of {kept.folder}: {kept.why_stale}")
+    click.echo("\n".join(words) or "nothing was left behind")
+
+
+def _swept() -> list[str]:
+    """Remove what dead runs left on this machine: one line for each thing that was removed, or could not be."""
+    from harness.backends.docker.cleanup import sweep_dead
+    from harness.backends.docker.engine import connect, why_unavailable
+    from harness.backends.namespaces.backend import sweep_folders
+
     swept = [sweep_folders()] + ([sweep_dead(connect(), 30.0)] if why_unavailable() is None else [])
     words = [f"removed what {name} had left" for one in swept for name in one.removed]
-    words += [left for one in swept for left in one.left]
-    click.echo("\n".join(words) or "nothing was left behind")
+    return words + [left for one in swept for left in one.left]
+
+
+@click.command(short_help="End a cluster that `run --keep` left up, and remove all of it.")
+@click.argument("run_folder", metavar="[RUN]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every kept cluster.")
+def release(run_folder: str | None, everything: bool) -> None:
+    """End the cluster of RUN, which `run --keep` left up, and remove everything that it made on this machine.
+
+    RUN is the folder of the run, or how its name begins.  The folder itself stays.  Without RUN this lists the kept
+    clusters, or releases the only one.
+    """
+    from dataclasses import asdict
+
+    from harness.backends.remains.kept import kept_clusters
+    from harness.backends.remains.kept import release as let_go
+    from harness.terminal.kept import line_of
+
+    kept = kept_clusters()
+    if run_folder is not None:
+        whole = str(Path(run_folder).resolve())
+        kept = [one for one in kept if one.folder == whole or Path(one.folder).name.startswith(run_folder)]
+        if not kept:
+            raise WrongSpec(f"no cluster of {run_folder} is kept; `krucible release` lists those that are")
+    if len(kept) > 1 and not everything:
+        click.echo("\n".join(line_of(asdict(one), one.why_stale) for one in kept))
+        raise WrongSpec("more than one cluster is kept: name its run, or give --all")
+    if not kept:
+        click.echo("no cluster is kept")
+    failed = False
+    for one in kept:
+        stale = one.why_stale
+        left = [*let_go(one), *(_swept() if stale else [])]
+        failed |= bool(left) and not stale
+        click.echo(f"{'forgot' if stale else 'released'} the cluster of {one.folder}" + (f": {stale}" if stale else ""))
+        click.echo("".join(f"  {words}\n" for words in left), nl=False)
+    if failed:
+        raise click.exceptions.Exit(3)
 
 
 def _clean_up_hosts(inventory: Path) -> list[str]:

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "step": "harness.cli.step:step",
     "list": "harness.cli.names:list_names",
     "setup": "harness.cli.machine:setup",
+    "release": "harness.cli.machine:release",
     "clean-up": "harness.cli.machine:clean_up",
     "bisect": "harness.cli.campaigns:bisect",
     "nightly": "harness.cli.campaigns:nightly",

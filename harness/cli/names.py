@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -37,6 +38,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
 
     Raises WrongSpec if that is no system."""
     from checkers.run_quality.criteria.criterion import WAIVABLE
+    from harness.backends.remains.kept import kept_clusters
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
@@ -45,7 +47,9 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     subjects = [load_subject(name) for name in SUBJECTS]
     on_one_process = on_processes(load_subject(own).processes) if own else {}
     kinds = [*KINDS.values(), *map(kind_named, on_one_process)]
+    kept = {Path(one.folder).name: one.why_stale or f"up since {one.since}: {one.title}" for one in kept_clusters()}
     return {
+        **({"kept clusters": kept} if kept else {}),
         "workloads": {
             **{name: kind.summary for name, kind in _kinds(own).items() if name not in WORKLOADS},
             **{name: entry.summary for name, entry in WORKLOADS.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from harness.cli.parameters import (
 from harness.registry import check_names, load_subject, names_for_bug
 from harness.spec import Spec, WrongSpec
 from system_under_test.subject import FAILOVER_S
+
+if TYPE_CHECKING:
+    from harness.run.keeping import Policy
 
 _DEFAULT = Spec()
 
@@ -137,6 +140,13 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
     help="Serve metrics for Prometheus while the run goes on, such as :9100 (loopback); see docs/metrics.md.",
 )
 @store
+@click.option(
+    "--keep",
+    type=click.Choice(("never", "on-violation", "always")),
+    default="never",
+    show_default=True,
+    help="Leave the cluster up after the run, print how to enter it, and remove it with `release`.",
+)
 @spark_master
 @as_json
 def run(
@@ -149,6 +159,7 @@ def run(
     note_folder: Path | None,
     metrics: str,
     store: str,
+    keep: Policy,
     spark_master: str | None,
     as_json: bool,
     **options: Any,
@@ -159,6 +170,14 @@ def run(
     report.html is written beside it.  --bug changes one switch in the subject and nothing else: the same seed deals the
     same opening of faults and invokes the same operations.
     """
+    keeper = None
+    if keep != "never":
+        from harness.run.keeping import apart
+
+        child = apart(keep)
+        if isinstance(child, int):
+            raise click.exceptions.Exit(child)
+        keeper = child
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
     fitting = names_for_bug(options["subject"], options["bug"])
@@ -175,11 +194,17 @@ def run(
 
     from rich.console import Console
 
-    from harness.cli.ending import end
+    from harness.cli.ending import end, print_end
     from harness.run.session import Aside, run_and_judge
 
     console = Console(soft_wrap=True, stderr=as_json)
-    end(console, run_and_judge(spec, results, spark_master, console, note_folder, Aside(metrics, store)), as_json)
+    aside = Aside(metrics, store, keeper)
+    found = run_and_judge(spec, results, spark_master, console, note_folder, aside)
+    if keeper is not None:
+        print_end(console, found, as_json)
+        keeper.stay(found["exit_code"])
+        raise click.exceptions.Exit(found["exit_code"])
+    end(console, found, as_json)
 
 
 def titled_by_schedule(spec: Spec) -> Spec:

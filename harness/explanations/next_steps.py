@@ -18,6 +18,7 @@ from typing import Any
 from checkers.base.json_file import mapping, number, sequence
 from harness.explanations.violations_by_cause import findings, title_of
 from harness.plain_words import amount, sentence, shorten
+from harness.registry import BACKENDS
 from harness.spec import LIMITS, Spec, WrongSpec
 
 _LENGTH_MOST = 600
@@ -54,6 +55,10 @@ def next_steps(results: Mapping[str, Any], test: Mapping[str, Any], folder: str,
             "Play the same faults on the same roles (the leader of that moment, a follower), five times. This says how "
             "often the violation comes back.", f"{with_run.format('replay')} --times 5"))  # fmt: skip
         out.append(NextStep("Look for the smallest schedule of faults that still fails.", with_run.format("shrink")))
+        if enter := _and_keep(rerun, str(mapping(test.get("spec")).get("backend", ""))):
+            out.append(NextStep(
+                "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards with "
+                f"{_program(rerun)} release.", enter))  # fmt: skip
         if logs:
             out.append(NextStep("Compare the logs that the nodes left, without any client.",
                                 with_run.format("check-logs")))  # fmt: skip
@@ -63,6 +68,14 @@ def next_steps(results: Mapping[str, Any], test: Mapping[str, Any], folder: str,
             out.append(NextStep("Run the next seed: other operations and other faults.", other))
     out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze")))
     return out
+
+
+def _and_keep(rerun: str, backend: str) -> str:
+    """The command that leaves the cluster up if the run fails, "" where nothing can be left up."""
+    finds = any(word == "find" or word.startswith("find-") for word in rerun.split())
+    if not rerun or finds or backend not in BACKENDS or BACKENDS[backend].not_kept:
+        return ""
+    return f"{rerun} {'KEEP=' if rerun.startswith('make ') else '--keep '}on-violation"
 
 
 def shortfalls(results: Mapping[str, Any], test: Mapping[str, Any], folder: str) -> list[Shortfall]:

@@ -2,7 +2,8 @@
 
     set-up -> main (clients and nemesis at once) -> recovery -> final reads -> collection
 
-Nothing is judged here.  Even if a phase fails, the later duties remain: faults are healed, what the nodes hold is
+Nothing is judged here.  Where the nodes are to outlive the run (`krucible run --keep`), the last duty is left to the
+caller.  Even if a phase fails, the later duties remain: faults are healed, what the nodes hold is
 collected, the history is closed and the backend is destroyed.  A subject that cannot even be set up is not an error of
 the harness until judging says so: its nodes may have died of the very bug that is looked for.
 """
@@ -21,6 +22,7 @@ from checkers.base.history import Type
 from checkers.online.online_finding import OnlineFinding
 from checkers.sealing.manifest import write_manifest
 from checkers.warm_up import load_online_kernels
+from harness.backends.entrance import Entrance
 from harness.live import RunStatus, Watcher
 from harness.run.background_duties import beside
 from harness.run.clock import Clock
@@ -30,11 +32,12 @@ from harness.run.phases.collection import collect, copy_logs
 from harness.run.phases.final_reads import final_reads
 from harness.run.phases.operations_and_faults import operations_and_faults
 from harness.run.phases.recovery import recover
-from harness.run.phases.set_up import SetUpFailed, set_up
+from harness.run.phases.set_up import SetUpFailed, clients_of, set_up
 from harness.run.programs import build_programs
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
+from system_under_test.subject import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,13 @@ class Conductor:
         progress: Progress,
         clock: Clock,
         watchers: Sequence[Watcher] = (),
+        *,
+        leaves_nodes: bool = False,
     ) -> None:
+        """leaves_nodes: `run` leaves the nodes up if it ends by itself; then the caller calls `destroy`."""
         self._run = prepare(spec, backend_name, folder, progress, clock, watchers)
         self._watchers = watchers
+        self._leaves_nodes = leaves_nodes
         if self._run.online is not None:
             self._run.online.found = self._violated
 
@@ -73,7 +80,7 @@ class Conductor:
         run, watch = self._run, self._run.watch
         try:
             async with AsyncExitStack() as stack:
-                stack.push_async_callback(self._destroy)
+                stack.push_async_callback(self.destroy)
                 await self._create()
                 duties = [watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()]
                 duties += [watch.mind_the_machine(run.backend.health)]
@@ -81,6 +88,8 @@ class Conductor:
                 await beside(self._phases(), duties)
                 run.outcome.health = await run.backend.health()
                 run.note_clocks()
+                if self._leaves_nodes:
+                    stack.pop_all()
         except asyncio.CancelledError:
             run.outcome.interrupted = True
             raise
@@ -193,7 +202,36 @@ class Conductor:
         for watcher in self._watchers:
             watcher.show(status)
 
-    async def _destroy(self) -> None:
+    async def start_servers(self) -> list[str]:
+        """Start the servers that do not run, because collecting what they hold has ended them.
+
+        Returns one sentence for each that does not start."""
+        return [words for words in await asyncio.gather(*map(self._start_server, self._run.nodes)) if words]
+
+    async def _start_server(self, node: Node) -> str:
+        try:
+            if await node.state() == "dead":
+                await self._run.backend.restart(node.name)
+        except OSError as problem:
+            return f"{node.name} does not start: {problem.strerror or problem}"
+        return ""
+
+    async def entrances(self) -> Sequence[Entrance]:
+        """How a user enters each node that is up, the servers first."""
+        module, peers, config = clients_of(self._run)
+        keys = list(self._run.workload.keys())
+        return await self._run.backend.entrances({"module": module, "peers": peers, "config": config, "keys": keys})
+
+    @property
+    def run_id(self) -> str:
+        """The id that everything carries which the backend made."""
+        return str(self._run.test["run_id"])
+
+    @property
+    def leftovers(self) -> Sequence[str]:
+        return self._run.backend.leftovers
+
+    async def destroy(self) -> None:
         """Remove the nodes.  What is left behind is reported, and fails neither the run nor its verdict."""
         self._run.progress.phase("clean-up")
         reported = len(self._run.backend.leftovers)

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from harness.run.clock import MACHINE, clock_of
 from harness.run.conductor import Conductor
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
+from harness.run.keeping import Keeper
 from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedule_to_play import capabilities_of
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
@@ -134,10 +135,12 @@ class Aside:
     """What goes on beside a run, and what becomes of it afterwards.
 
     metrics: ADDRESS:PORT at which to serve them.  store: the object store that gets the run when it has ended.
+    keeper: leaves the nodes up afterwards; its owner calls `stay`.
     """
 
     metrics: str = ""
     store: str = ""
+    keeper: Keeper | None = None
 
 
 def run_and_judge(
@@ -155,9 +158,11 @@ def run_and_judge(
     """
     progress = Progress(console)
     spark = SparkJudge(spark_master)
-    spark_end, watched = Once(spark.stop), ExitStack()
+    spark_end, watched, keeper = Once(spark.stop), ExitStack(), aside.keeper
     try:
         backend = choose_backend(spec, progress)
+        if keeper is not None and (why := BACKENDS[backend].not_kept):
+            raise WrongSpec(f"--keep: {why}")
         spark.start_in_background()
         threading.Thread(target=_prewarm_report, name="report", daemon=True).start()
         run = RunFolder.create(results.resolve(), spec)
@@ -167,11 +172,11 @@ def run_and_judge(
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
         watchers = watched.enter_context(_watchers(spec, results.resolve(), run, aside, progress.say))
         try:
-            _conduct(spec, backend, run, progress, spark_end.start, watchers)
+            _conduct(spec, backend, run, progress, spark_end.start, watchers, keeper)
             progress.phase("judging")
             for watcher in watchers:
                 watcher.show(RunStatus(what, str(run.root), "judging", pid=os.getpid()))
-            with sigterm_as_ctrl_c():
+            with keeper.agents_are_heard() if keeper else contextlib.nullcontext(), sigterm_as_ctrl_c():
                 found = dict(judge(run.root, spark, progress.detail, trust=True))  # it was made just now, here
         except (KeyboardInterrupt, asyncio.CancelledError):
             spark_end.start()
@@ -182,9 +187,13 @@ def run_and_judge(
         _note_in_lake(lake_of(results), run.root, progress.say)
         if aside.store:
             found |= _uploaded(run.root, aside.store, found, progress)
+        if keeper is not None and (kept := keeper.decide(run.root, what, backend, found, progress.say)) is not None:
+            found["kept"] = asdict(kept)
         return _for_terminal(run.root, found, spec)
     finally:
         watched.close()
+        if keeper is not None:
+            keeper.end()
         progress.stop()
         spark_end.start()
         spark_end.wait()
@@ -218,8 +227,13 @@ def _conduct(
     progress: Progress,
     interrupted: Callable[[], None],
     watchers: Sequence[Watcher],
+    keeper: Keeper | None = None,
 ) -> None:
     """Run the test to its end, on the time of its backend.  Raises as `interruptible`."""
+    if keeper is not None:
+        conductor = Conductor(spec, backend, run, progress, MACHINE, watchers, leaves_nodes=True)
+        keeper.conduct(conductor, interruptible(conductor, interrupted))
+        return
     if not BACKENDS[backend].virtual_time:
         asyncio.run(interruptible(Conductor(spec, backend, run, progress, MACHINE, watchers), interrupted))
         return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -108,6 +109,9 @@ class DockerBackend(AgentCluster):
                 raise CannotInject(self._no_switch or "there are no nodes yet")
             return
         await self._switch.impair(links, seed)
+
+    def command_on(self, name: str, words: Sequence[str]) -> str:
+        return shlex.join(["docker", "exec", "-it", f"krucible-{self.spec.run_id}-{name}", *words])
 
     async def destroy(self) -> None:
         self._stop.set()

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -130,6 +131,17 @@ class NamespacesBackend(AgentCluster):
             raise ValueError(answer["refused"])
         if "forwarded" not in answer:
             raise NodeGone("the switch is dead; all links are cut")
+
+    def command_on(self, name: str, words: Sequence[str]) -> str:
+        """As root, or as the user of this process, by way of the agent that lives in all namespaces of the node."""
+        assert self._folder is not None and self._process is not None
+        folder = self._folder / name
+        agent = next((pid for pid in _descendants(self._process.pid) if _works_in(pid, folder)), None)
+        if agent is None:
+            raise NodeGone(f"{name}: its agent is not among the processes of this machine")
+        path = _environment(self.spec.run_id, self._wheels)["PYTHONPATH"]
+        enter = ["nsenter", "--target", str(agent), "--all", "--preserve-credentials", f"--wd={folder}"]
+        return shlex.join([*enter, *(["env", f"PYTHONPATH={path}"] if words != ["bash"] else []), *words])
 
     async def destroy(self) -> None:
         await self.close_links()
@@ -277,6 +289,21 @@ def sweep_folders() -> Swept:
 def _remove_folder(folder: str) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     return f"the folder {folder} of a dead run cannot be removed: remove it by hand" if Path(folder).exists() else ""
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Those who descend from a process, parents first.  Processes that end meanwhile are left out."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cwd").readlink() == folder
+    return False
 
 
 def _last_line(path: Path) -> str:

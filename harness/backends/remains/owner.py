@@ -31,6 +31,12 @@ def is_dead(owner: str) -> bool:
     return _start(int(pid)) != start
 
 
+def of_an_earlier_boot(owner: str) -> bool:
+    """Whether the process ran on this host before it was started anew."""
+    parts = owner.split(":", 4)
+    return len(parts) == 5 and parts[4] == socket.gethostname() and parts[2] != _boot()
+
+
 def _start(pid: int) -> str | None:
     """Field 22 of /proc/<pid>/stat, in clock ticks since boot; None if there is no such process, or only its corpse."""
     try:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from checkers.base.clocks import NodesClock
 from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec, Exit, HostHealth
+from harness.backends.entrance import Entrance
 from harness.backends.simulator.beacons import CountedBeacons
 from harness.backends.simulator.damage import Damaged, damage
 from harness.backends.simulator.nodes import SimulatedClientHost, SimulatedNode, chance
@@ -99,6 +100,9 @@ class SimulatorBackend:
         interval_s = CALM_INTERVAL_MS / 1e3
         self._beacons = CountedBeacons(everyone, chance(self._seed, "beacons"), interval_s, loop.time())
         self._ends.enter_context(stderr_of_each_process())
+
+    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
+        return ()
 
     async def destroy(self) -> None:
         for machine in self._machines.values():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import shlex
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -38,6 +39,7 @@ from system_under_test.subject import NodeGone
 BEAT_S = 3.0
 """How often every agent hears from the harness, and its clock is read."""
 _HELLO_S = 60.0
+_SSH_PORT = 22
 _FIRST_READINGS = 8
 
 
@@ -107,6 +109,15 @@ class SshBackend(AgentCluster):
         for failure in done:
             if isinstance(failure, BaseException):
                 raise failure
+
+    def command_on(self, name: str, words: Sequence[str]) -> str:
+        host = self._visits[name].host
+        options = ["-i", host.key] if host.key else []
+        options += ["-o", f"UserKnownHostsFile={host.known_hosts}"] if host.known_hosts else []
+        options += ["-p", str(host.port)] if host.port != _SSH_PORT else []
+        folder = f"{host.folder}/{self.spec.run_id}"
+        within = [*self._visits[name].facts.prefix, "env", f"PYTHONPATH={folder}/code:{folder}/site", *words]
+        return shlex.join(["ssh", "-t", *options, f"{host.user}@{host.address}", shlex.join(within)])
 
     def lacks(self, capability: str) -> str:
         """See Cluster.lacks."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import json
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from harness.backends.backend import BackendUnavailable, ClientHost, ClockOffset, ClusterSpec, Exit, HostHealth
+from harness.backends.entrance import Entrance
 from harness.backends.with_agents.clocks import AgentClocks
 from harness.backends.with_agents.disks import AgentDisks
 from harness.backends.with_agents.link import AgentClientHost, AgentLink, AgentNode
@@ -274,6 +276,24 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets, AgentPro
     def clocks(self) -> Mapping[str, ClockOffset]:
         """See Backend.clocks.  A backend whose nodes are other machines overrides this."""
         return {}
+
+    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
+        """See Backend.entrances."""
+        found = []
+        for node in (self._nodes[name] for name in (*self.servers, *self.clients) if name in self._nodes):
+            enter, shell = self.command_on(node.name, ["bash"]), ""
+            if node.name in self.clients:
+                file = f"{node.log_dir}/clients.json"
+                await node.write(file, json.dumps({**clients, "node": node.name}).encode())
+                shell = self.command_on(node.name, [*node.python, "-m", "harness.agent.clients.shell", file])
+            found.append(Entrance(node.name, enter, node.address, node.data_dir, node.log_dir, shell))
+        return found
+
+    def command_on(self, name: str, words: Sequence[str]) -> str:
+        """The command with which a user of this machine runs a program on a node, at a terminal.
+
+        A backend overrides this."""
+        raise NotImplementedError(f"backend {self.name} enters no nodes")
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from checkers.base import clocks
 from harness.run.clock import Clock
@@ -77,7 +78,8 @@ async def until_led(watch: Watch, node_count: int, clock: Clock) -> None:
     raise SetUpFailed(f"no leader within {READY_LIMIT_S:g} s; heard of: {heard or 'no node at all'}")
 
 
-async def _open_clients(run: RunContext) -> None:
+def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """The module of the clients, the address of each server, and what the clients are told; see `ClientFactory`."""
     subject, spec = run.subject, run.spec
     peers = {node.name: f"{node.address}:{subject.port}" for node in run.nodes}
     config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(run.workload.functions)}
@@ -85,9 +87,14 @@ async def _open_clients(run: RunContext) -> None:
         config["own_functions"] = {name: asdict(stated) for name, stated in run.workload.own_functions.items()}
     if run.workload.each_server:
         config["each_server"] = True
+    return subject.client_module, peers, config
+
+
+async def _open_clients(run: RunContext) -> None:
+    module, peers, config = clients_of(run)
 
     def on(client_node: str) -> list[Placement]:
-        return [placement for placement in spec.placements() if placement.client_node == client_node]
+        return [placement for placement in run.spec.placements() if placement.client_node == client_node]
 
-    opening = (host.open(subject.client_module, on(name), peers, config) for name, host in run.hosts.items())
+    opening = (host.open(module, on(name), peers, config) for name, host in run.hosts.items())
     await asyncio.gather(*opening)

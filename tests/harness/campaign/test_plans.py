@@ -59,6 +59,15 @@ def test_the_canary_runs_clean_and_with_each_of_its_bugs_and_is_short() -> None:
     assert set(PARTS) == {"canary", "clean", "peer", "bugs"}
 
 
+def test_a_short_night_runs_the_canary_and_only_the_kinds_and_bugs_that_were_chosen() -> None:
+    specs = list(night([4], PARTS, BASE, ("kill", "pause"), ("no-fsync",)).tests)
+    others = [spec for spec in specs if spec.subject != "canary"]
+    assert len(specs) > len(others)
+    assert {spec.nemesis for spec in others if not spec.bug} == {"kill", "pause"}
+    assert {spec.bug for spec in others if spec.bug} == {"no-fsync"}
+    assert {spec.subject for spec in others} == {"kraft", "etcd"}
+
+
 def test_a_hunt_for_bugs_goes_seed_by_seed_so_that_a_part_of_it_has_seen_every_bug() -> None:
     specs = list(hunt_for_bugs((), [1, 2], BASE).tests)
     assert [spec.seed for spec in specs] == sorted(spec.seed for spec in specs)

@@ -47,6 +47,30 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
     assert not any("check-logs" in command for command in commands)
 
 
+@pytest.mark.parametrize(
+    ("rerun", "backend", "command"),
+    [
+        ("make test-kill SEED=7", "docker", "make test-kill SEED=7 KEEP=on-violation"),
+        (
+            "krucible run --nemesis kill --seed 7",
+            "namespaces",
+            "krucible run --nemesis kill --seed 7 --keep on-violation",
+        ),
+        ("krucible run --nemesis kill --seed 7", "simulator", None),
+        ("python -m harness find redis --seed 7", "docker", None),
+        ("krucible run --nemesis kill --seed 7", "elsewhere", None),
+    ],
+)
+def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
+    rerun: str, backend: str, command: str | None
+) -> None:
+    results = {"verdict": "invalid", "checkers": {"registers": {"verdict": "invalid", "witness": [{"kind": "stale"}]}}}
+    made = test_of(rerun)
+    made["spec"] = {**made["spec"], "backend": backend}
+    kept = [step.command for step in next_steps(results, made, RUN, logs=True) if "on-violation" in step.command]
+    assert kept == ([command] if command else [])
+
+
 def test_a_valid_run_leads_to_the_next_seed() -> None:
     commands = [
         s.command for s in next_steps({"verdict": "valid"}, test_of("make test-partition SEED=7"), RUN, logs=True)

@@ -1,0 +1,187 @@
+"""Leaves the nodes of a run up after it was judged: `krucible run --keep`.
+
+    krucible run ── fork ──► runs the test, judges it, prints the verdict
+         │                         │ keeps: it leaves the terminal, and holds the streams to the agents
+         │ ◄──── exit code ────────┘
+         ▼                         until `krucible release`, or a SIGTERM: then it removes the nodes and ends
+     the shell
+
+A cluster ends with the streams to its agents, and the process that ran the test holds them.  So this process stays, and
+its parent ends with the exit code.  It remains the owner of everything that the run made.  What removes the things of a
+dead harness (the reaper, the warden, the guard of a host) therefore works for a kept cluster, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from checkers.base.verdict import HARNESS_FAILED, Validity
+from harness.backends.remains.kept import KeptCluster, forget, note
+from harness.backends.remains.owner import current_owner
+from harness.run.conductor import Conductor
+
+Policy = Literal["never", "on-violation", "always"]
+_PR_SET_PDEATHSIG = 1
+
+
+class Keeper:
+    """Keeps the nodes of one run.  A process of `apart` has one.
+
+    exit_code_to: the pipe to the parent.
+    """
+
+    def __init__(self, policy: Policy, exit_code_to: int) -> None:
+        self._policy = policy
+        self._exit_code_to = exit_code_to
+        self._runner = asyncio.Runner()
+        self._conductor: Conductor | None = None
+        self._kept: KeptCluster | None = None
+        self._released: asyncio.Event | None = None
+        self._destroyed = False
+
+    def conduct(self, conductor: Conductor, main: Coroutine[Any, Any, None]) -> None:
+        """Run `main`, which runs the conductor, on the loop that goes on afterwards.  Raises what `main` raises."""
+        self._runner.run(main)
+        self._conductor = conductor
+
+    @contextlib.contextmanager
+    def agents_are_heard(self) -> Iterator[None]:
+        """Inside, the loop goes on in a thread: a host that hears nothing for a minute removes everything."""
+        if self._conductor is None:
+            yield
+            return
+        loop = self._runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever, name="agents", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def decide(
+        self, root: Path, title: str, backend: str, results: Mapping[str, Any], say: Callable[[str], None]
+    ) -> KeptCluster | None:
+        """Start the servers again if the run is one to keep; else return None.  say: takes what went wrong.
+
+        Raises OSError if the nodes cannot be noted as kept."""
+        wanted = self._policy == "always" or results["verdict"] == Validity.INVALID
+        if self._conductor is None or not wanted:
+            return None
+        for words in self._runner.run(self._conductor.start_servers()):
+            say(words)
+        kept = KeptCluster(
+            run_id=self._conductor.run_id,
+            folder=str(root.resolve()),
+            title=title,
+            backend=backend,
+            verdict=str(results["verdict"]),
+            owner=current_owner(),
+            since=datetime.now(UTC).isoformat(timespec="seconds"),
+            entrances=tuple(self._runner.run(self._conductor.entrances())),
+        )
+        self._released = self._runner.run(_sigterm())  # before anybody can know whom to send it to
+        note(kept)
+        self._kept = kept
+        return kept
+
+    def end(self) -> None:
+        """Remove the nodes, unless they are kept.  Safe to call twice."""
+        if self._kept is None:
+            self._destroy()
+
+    def stay(self, exit_code: int) -> None:
+        """If the nodes are kept: tell the parent the exit code, leave the terminal, and return once they are removed.
+
+        Else return at once."""
+        if self._kept is None:
+            return
+        _leave_terminal()
+        os.write(self._exit_code_to, str(exit_code).encode())
+        os.close(self._exit_code_to)
+        assert self._released is not None and self._conductor is not None
+        self._runner.run(_wait(self._released))
+        self._destroy()
+        if left := tuple(self._conductor.leftovers):
+            note(replace(self._kept, left=left))
+        else:
+            forget(self._kept.run_id)
+
+    def _destroy(self) -> None:
+        if self._conductor is not None and not self._destroyed:
+            self._destroyed = True
+            self._runner.run(self._conductor.destroy())
+        self._runner.close()
+
+
+def apart(policy: Policy) -> Keeper | int:
+    """Go on in a child of this process, which gets a keeper.  This process waits, and gets the child's exit code as
+    soon as the child has one, even if the child stays.
+
+    Call it before there are threads.  Ctrl-C reaches both; SIGTERM and SIGHUP are passed on.  If this process is
+    killed, the child ends as by SIGTERM."""
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return _exit_code_of(child, reading)
+    os.close(reading)
+    _end_with_parent(signal.SIGTERM)
+    if os.getppid() != parent:
+        return HARNESS_FAILED
+    return Keeper(policy, writing)
+
+
+def _exit_code_of(child: int, reading: int) -> int:
+    def pass_on(number: int, _: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    signal.signal(signal.SIGINT, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    if code := os.read(reading, 16):
+        return int(code)
+    _, status = os.waitpid(child, 0)
+    code_of_child = os.waitstatus_to_exitcode(status)
+    return code_of_child if code_of_child >= 0 else HARNESS_FAILED
+
+
+def _end_with_parent(number: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def _leave_terminal() -> None:
+    """No signal of the terminal comes any more, and who reads our output sees its end."""
+    _end_with_parent(0)
+    os.setsid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+async def _sigterm() -> asyncio.Event:
+    """An event that SIGTERM sets from now on."""
+    came = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, came.set)
+    return came
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()

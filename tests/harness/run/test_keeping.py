@@ -1,0 +1,180 @@
+"""`run --keep`: the cluster outlives its run, can be entered, stands beside other clusters, and is released whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker_things import left_of, needs_docker
+from waiting import until
+
+from harness.backends.backend import ClusterSpec
+from harness.backends.docker.backend import DockerBackend
+from harness.backends.namespaces.backend import NamespacesBackend
+from harness.backends.namespaces.probe import why_unavailable
+from harness.backends.remains.kept import KeptCluster, kept_in, release
+
+needs_namespaces = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable())),
+]
+LIMIT_S = 1000
+KRUCIBLE = [sys.executable, "-m", "harness"]
+
+
+def krucible(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*KRUCIBLE, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("docker", marks=needs_docker),
+        pytest.param("namespaces", marks=needs_namespaces),
+    ],
+    scope="module",
+)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A short run that was kept; what `--json` printed of it."""
+    results = tmp_path_factory.mktemp("results")
+    words = ["run", "--backend", request.param, "--nemesis", "none", "--nodes", "1", "--time-limit", "2"]
+    done = krucible(*words, "--rate", "50", "--keep", "always", "--json", "--results", str(results))
+    assert done.stdout, done.stderr
+    yield {**json.loads(done.stdout), "words": done.stderr, "backend": request.param, "code": done.returncode}
+    if (kept := kept_in((results / "latest").resolve())) is not None:
+        release(kept)
+
+
+def on_node(command: str, text: str = "") -> str:
+    """What a command prints that a user is to type; there is no terminal here."""
+    words = [word for word in shlex.split(command) if word != "-it"]
+    if words[:2] == ["docker", "exec"]:
+        words.insert(2, "-i")
+    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_ends_with_the_exit_code_and_prints_how_to_enter(run: dict[str, Any]) -> None:
+    assert run["code"] == run["exit_code"]
+    for node in run["kept"]["entrances"]:
+        assert node["command"] in run["words"]
+    assert "release: krucible release " in run["words"]
+
+
+def test_servers_and_client_nodes_can_be_entered_and_asked(run: dict[str, Any]) -> None:
+    nodes = {node["node"]: node for node in run["kept"]["entrances"]}
+    assert nodes.keys() == {"n1", "c1", "c2"}
+    server = nodes["n1"]
+    assert "kraft.log" in on_node(server["command"], f"ls {server['logs']}")
+    assert on_node(server["command"], f"ls {server['data']}").split()
+    asked = lambda: on_node(nodes["c1"]["client"], "write r0 4711\nread r0\n")  # noqa: E731
+    until(lambda: "ok 4711" in asked())
+
+
+def test_clean_up_and_lists_know_it_and_do_it_no_harm(run: dict[str, Any]) -> None:
+    folder = run["kept"]["folder"]
+    for command in (["clean-up"], ["runs", "--results", str(Path(folder).parents[1])]):
+        assert f"kept: {folder}" in krucible(*command).stdout
+    assert Path(folder).name in krucible("list").stdout
+    assert "kraft.log" in on_node(run["kept"]["entrances"][0]["command"], f"ls {run['kept']['entrances'][0]['logs']}")
+
+
+def test_another_cluster_stands_beside_it(run: dict[str, Any]) -> None:
+    async def beside() -> None:
+        spec = ClusterSpec(f"beside-{os.getpid()}-{time.monotonic_ns() % 10**9}", ("n1",), ("c1",), 1)
+        other = (DockerBackend if run["backend"] == "docker" else NamespacesBackend)(spec)
+        try:
+            await other.create(lambda _: None)
+            if run["backend"] == "docker":
+                assert other.node("n1").address != run["kept"]["entrances"][0]["address"]
+            assert not other.leftovers
+        finally:
+            await other.destroy()
+
+    asyncio.run(beside())
+    assert "ok 4711" in on_node(run["kept"]["entrances"][1]["client"], "write r0 4711\nread r0\n")
+
+
+def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> None:
+    kept = run["kept"]
+    done = krucible("release", kept["folder"])
+    assert (done.returncode, done.stdout) == (0, f"released the cluster of {kept['folder']}\n")
+    assert kept_in(Path(kept["folder"])) is None
+    assert not KeptCluster(**{**kept, "entrances": (), "left": ()}).alive
+    if run["backend"] == "docker":
+        assert not left_of(kept["run_id"])
+    assert not Path(kept["entrances"][0]["data"]).exists() or run["backend"] == "docker"
+    assert (Path(kept["folder"]) / "results.json").exists()
+    again = krucible("release", kept["folder"])
+    assert again.returncode == 3 and "no cluster of" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--subject", "canary", "--nemesis", "none"], "a system in the harness' own process has no nodes to enter"),
+        (["--backend", "simulator"], "nodes on virtual time exist only while their run goes on"),
+    ],
+)
+def test_a_backend_without_lasting_nodes_refuses_in_one_sentence(words: list[str], reason: str, tmp_path: Path) -> None:
+    done = krucible("run", *words, "--keep", "always", "--results", str(tmp_path))
+    assert done.returncode == 3 and f"--keep: {reason}" in done.stderr
+    assert not list(tmp_path.glob("test-*")), "nothing was begun"
+
+
+APART = """
+import os, sys, time
+from harness.run.keeping import apart
+child = apart("always")
+if isinstance(child, int):
+    sys.exit(child)
+{}
+print(os.getpid(), flush=True)
+time.sleep(1000)
+"""
+
+
+def started(child: str) -> tuple[subprocess.Popen[str], int]:
+    """A process that goes on apart, and the number of its child."""
+    words = [sys.executable, "-c", APART.format(child)]
+    parent = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    return parent, int(parent.stdout.readline())
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 2), (signal.SIGKILL, 3)])
+def test_the_parent_ends_as_its_child(number: int, code: int) -> None:
+    parent, child = started("import signal; signal.signal(2, lambda *_: os._exit(2))")
+    os.kill(child, number)
+    assert parent.wait(LIMIT_S) == code
+
+
+def test_a_signal_for_the_parent_reaches_the_child() -> None:
+    parent, _ = started("import signal; signal.signal(15, lambda *_: os._exit(7))")
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(LIMIT_S) == 7
+
+
+def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
+    parent, child = started("")
+    parent.kill()
+    parent.wait(LIMIT_S)
+    until(lambda: gone(child))
