@@ -6,8 +6,9 @@
     > read r0
     ok 17  n2
 
-FILE is JSON: {"module", "peers", "config", "node", "keys"}, as the clients of the run were opened.  A line is a function and
-then a key and at most two whole numbers, or JSON (a list or an object).  What is invoked here stands in no history.
+FILE is JSON: {"module", "peers", "config", "node", "keys"}, as the clients of the run were opened.  A line is a
+function, then a key and at most two whole numbers, or JSON (a list or an object).  What is invoked here stands in no
+history.
 """
 
 from __future__ import annotations
