@@ -37,6 +37,7 @@ SEEDS ?= 2
 TIMES ?= 3
 MINUTES ?= 60
 REPLAYS ?= 5
+ROOM ?= checkers/run_quality
 DEMO_BUG ?= stale-read
 DEMO_SEED ?= 3
 
@@ -52,6 +53,7 @@ TAKES_hunt := MINUTES REPLAYS SEED BUG HUNT
 TAKES_release := RUN
 TAKES_findings := TIMES
 TAKES_bench := FULL
+TAKES_mutation := ROOM SAMPLE SEED
 takes = PYTHON VENV BACKEND SUBJECT $(TAKES_$1) $(if $(filter test-%,$1),$(TAKES_TEST)) $(if $(filter find-%,$1),SEED)
 TAKEN := $(sort $(foreach goal,$(or $(MAKECMDGOALS),help),$(call takes,$(goal))))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
@@ -61,7 +63,7 @@ $(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDG
 $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly swarm explore hunt hunt-bugs bench docs findings list release serve clean-up setup
+.PHONY: help demo test lint nightly swarm explore hunt hunt-bugs bench mutation docs findings list release serve clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -98,6 +100,10 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 
 bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour)
 	@$(PY) -m bench.everything $(if $(FULL),--full)
+
+mutation: $(VENV)/prepared-all $(VENV)/testing ## what the tests of a room are worth (ROOM=checkers/raft, SAMPLE=200 of its mutants)
+	@$(INSTALL) --editable '.[mutation]'
+	@$(PY) -m bench.mutation $(ROOM) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 nightly: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## every test and every planted bug over SEEDS seeds, and a summary page
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \

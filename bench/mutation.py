@@ -1,0 +1,162 @@
+"""What the tests of a room are worth: `make mutation ROOM=checkers/run_quality`.
+
+    python -m bench.mutation checkers/run_quality/vacuity.py [--tests FOLDER …] [--sample 200] [--seed 1]
+
+mutmut changes one operator, number, condition or argument of a function at a time and runs the tests that call this
+function.  A change that no test notices SURVIVES: either the tests lack a case, or the change makes no difference
+(equivalent).  Changes of words alone are left out: a report may be worded in many ways.
+
+What mutmut cannot change, and this figure therefore says nothing of: decorated functions (kernels that numba compiles
+are among them; brute force covers those), and constants of modules and classes.
+
+Everything happens in a copy of the tree.  --sample draws mutants with a fixed seed, for a room of thousands.  The exit
+code is 1 if a mutant survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+from mutmut.mutation.file_mutation import mutate_file_contents
+from mutmut.stats import status_by_exit_code
+
+ROOT = Path(__file__).parents[1]
+TESTED = ("checkers", "harness", "nemesis", "workloads", "system_under_test", "simulation", "krucible")
+ALSO = ("examples", "bench", "tests", "docs", "results", "pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("room", nargs="+", help="folders or files below checkers/, harness/ …")
+    parser.add_argument("--tests", nargs="+", help="by default, the folders of tests/ that mirror the rooms")
+    parser.add_argument("--sample", type=int, help="try so many mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    chosen = parser.parse_args()
+    files = [file for room in chosen.room for file in files_of(room)]
+    tests = chosen.tests or sorted({tests_of(room) for room in chosen.room})
+    with tempfile.TemporaryDirectory(prefix="krucible-mutation-") as folder, chdir(folder):
+        copy_tree(Path(folder))
+        configure(files, tests)
+        changes = {name: change for file in files for name, change in changes_of(file)}
+        names = sorted(changes)
+        if chosen.sample and chosen.sample < len(names):
+            names = sorted(random.Random(chosen.seed).sample(names, chosen.sample))
+        print(f"{len(names)} of {len(changes)} mutants of {len(files)} files, tested by {' '.join(tests)}", flush=True)
+        outcomes = outcomes_of(names, files)
+    found = Counter(outcomes.values())
+    for name, outcome in sorted(outcomes.items()):
+        if outcome not in ("killed", "timeout"):
+            print(f"\n{outcome}: {name}\n{changes[name]}")
+    killed = found["killed"] + found["timeout"]
+    print(f"\n{' '.join(chosen.room)}: {killed} of {len(names)} mutants killed, " + str(dict(found)))
+    return 0 if killed == len(names) else 1
+
+
+def files_of(room: str) -> list[Path]:
+    path = ROOT / room
+    found = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    return [file.relative_to(ROOT) for file in found]
+
+
+def tests_of(room: str) -> str:
+    """Return the folder of tests that mirrors a room, or the folder of a file."""
+    path = Path("tests") / room
+    while not (ROOT / path).is_dir():
+        path = path.parent
+    return str(path)
+
+
+def changes_of(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield each mutant of a file that changes more than words: its name for mutmut, and the lines that differ."""
+    mutated = mutate_file_contents(str(file), file.read_text())
+    functions = {
+        node.name: node
+        for node in ast.walk(ast.parse(mutated.code))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    module = ".".join(file.with_suffix("").parts)
+    for name in mutated.mutant_names:
+        short = name.rpartition(".")[2]
+        original = functions[short.rpartition("__mutmut_")[0] + "__mutmut_orig"]
+        before, after = lines_of(original), lines_of(functions[short])
+        if without_words(original) != without_words(functions[short]):
+            difference = difflib.unified_diff(before, after, lineterm="", n=1)
+            yield f"{module}.{name}", "\n".join(line for line in difference if line[:3] not in ("---", "+++"))
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    return ast.unparse(function).splitlines()[1:]
+
+
+def without_words(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the lines of a function in which every text is the same one."""
+
+    class Blank(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+            return ast.Constant("") if isinstance(node.value, str) else node
+
+        def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:
+            return ast.Constant("")
+
+    return ast.unparse(Blank().visit(ast.parse(ast.unparse(function)))).splitlines()[1:]
+
+
+def copy_tree(folder: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def configure(files: list[Path], tests: list[str]) -> None:
+    """Write what mutmut reads from the folder it is called in."""
+    settings = {
+        "source_paths": TESTED,
+        "only_mutate": files,
+        "also_copy": [name for name in ALSO if Path(name).exists()],
+        "pytest_add_cli_args": ["-m", "not nightly and not spark", "-p", "no:cacheprovider"],
+        "pytest_add_cli_args_test_selection": tests,
+        "timeout_multiplier": [5],
+    }
+    lines = ["[mutmut]"]
+    for key, values in settings.items():
+        lines += [f"{key}=", *(f"    {value}" for value in values)] if len(values) > 1 else [f"{key}={values[0]}"]
+    Path("setup.cfg").write_text("\n".join(lines) + "\n")
+
+
+def outcomes_of(names: list[str], files: list[Path]) -> dict[str, str]:
+    """Let mutmut try the mutants, and return what became of each."""
+    mutmut = Path(sys.executable).parent / "mutmut"
+    done = subprocess.run(
+        [mutmut, "run", "--max-children", "1", *names], check=False, stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        print(done.stdout[-4000:])
+        raise SystemExit(3)
+    codes: dict[str, int | None] = {}
+    for file in files:
+        meta = Path(f"mutants/{file}.meta")
+        codes |= json.loads(meta.read_text())["exit_code_by_key"] if meta.exists() else {}
+    return {name: status_by_exit_code[codes[name]] for name in names}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
