@@ -43,6 +43,10 @@ STRICT_SERIALIZABLE, STRONG_SESSION_SERIALIZABLE = "strict-serializable", "stron
 The second one is for histories that record sessions, and no real time."""
 
 
+ALL, COUNT = -1, -2
+GROUPS_TO_JUDGE = "groups to judge"
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """How every file is judged.
@@ -53,6 +57,8 @@ class Ask:
     order: whether a valid verdict keeps the order of all transactions in its details.
     levels: whether transactions are judged at every level, too.
     allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
+    group: the group of independent transactions that is judged (`checkers.transactions.independent`).  If ALL, every
+        group is, one after another.  If COUNT, the same if there is one; else the verdict only counts them.
     """
 
     model: str
@@ -63,6 +69,7 @@ class Ask:
     allow: tuple[str, ...] | None = None
     order: bool = False
     levels: bool = False
+    group: int = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,11 @@ class FileVerdict:
     verdict: Verdict
     error: str = ""
     model: str = ""
+
+    @property
+    def groups_to_judge(self) -> int:
+        """If above 0: the file was not judged yet, and has so many groups of independent transactions."""
+        return int(self.verdict.details.get(GROUPS_TO_JUDGE, 0))
 
 
 def names() -> tuple[str, ...]:
@@ -198,18 +210,32 @@ def _judge_transactions(
 
 def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdict:
     from checkers.transactions.anomalies import MODELS
-    from checkers.transactions.judge import judge_transcript
+    from checkers.transactions.independent import group_count, groups_of, judge_by_groups, judge_group
 
     consistency = ask.consistency or (STRICT_SERIALIZABLE if transcript.timed else STRONG_SESSION_SERIALIZABLE)
-    verdict = judge_transcript(transcript, budget, consistency=consistency, keep_order=ask.order)
+    if ask.group != ALL and not ask.levels:
+        groups = groups_of(transcript, consistency)
+        count, group = group_count(groups), max(0, ask.group)
+        if ask.group == COUNT and count > 1:
+            return Verdict(Validity.UNKNOWN, reason="it was not judged yet", details={GROUPS_TO_JUDGE: count})
+        return judge_group(transcript, groups, group, budget, consistency=consistency, keep_order=ask.order)
+    verdict = judge_by_groups(transcript, budget, consistency=consistency, keep_order=ask.order)
     if not ask.levels:
         return verdict
     rows = []
     for level in MODELS:
-        each = judge_transcript(transcript, budget, consistency=level)
+        each = judge_by_groups(transcript, budget, consistency=level)
         words = each.witnesses[0].summary if each.witnesses else each.reason or each.details["decided"]
         rows.append({"level": level, "verdict": str(each.validity), "why": words})
     return replace(verdict, details={**verdict.details, "levels": rows})
+
+
+def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
+    """The verdict on a file whose groups of transactions were judged one by one."""
+    from checkers.transactions.independent import joined
+
+    error = next((each.error for each in of_groups if each.error), "")
+    return replace(of_groups[0], verdict=joined([each.verdict for each in of_groups]), error=error)
 
 
 def verdict_of(judged: Judged) -> FileVerdict:

@@ -1,9 +1,8 @@
 """The checkers of runs whose clients use transactions.
 
-One part holds the whole history.  A cycle may go through any key and any process, and real time orders all
-transactions, so nothing can be judged separately.  The order of versions could be found key by key, but that takes less
-time than moving the result.  The budget of a part is meant for one of dozens that are judged in parallel, so this
-single part gets several budgets.
+Parts are groups of transactions that have nothing in common (`independent.py`).  Most histories have one: a cycle may
+go through any key.  Each part reads the whole file, and picks its group.  The budget of a part is meant for one of
+dozens that are judged in parallel, so these few parts get several budgets each.
 """
 
 from __future__ import annotations
@@ -11,34 +10,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow.parquet as pq
+
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.transactions.anomalies import STRICT_SERIALIZABLE
-from checkers.transactions.judge import judge_transcript
-from checkers.transactions.read import Model
+from checkers.transactions.independent import TRANSACTIONS_MIN, group_count, groups_of, joined, judge_group
+from checkers.transactions.read import Model, Transcript
 from checkers.transactions.table import COLUMNS, read_file
 
 SHARES = 4
-"""The number of parts' budgets that the whole history gets."""
+"""The number of parts' budgets that each group gets."""
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
-    """Judge one history.  params: model; consistency, the required consistency model."""
-    whole = replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
-    if (reason := over_budget(part, whole, COLUMNS)) is not None:
-        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
+    """Judge one group of a history.  params: model; consistency, the required consistency model; group, its number."""
+    whole = _shares_of(budget)
     try:
-        transcript = read_file(part.paths[0], part.params["model"], whole.size_bytes)
+        transcript = _read(part, whole)
     except BeyondBudget as problem:
         return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, str(problem))
-    return judge_transcript(transcript, whole, consistency=part.params["consistency"])
+    consistency = part.params["consistency"]
+    groups = groups_of(transcript, consistency)
+    return judge_group(transcript, groups, part.params["group"], whole, consistency=consistency)
+
+
+def _shares_of(budget: Budget) -> Budget:
+    return replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
+
+
+def _read(part: Part, budget: Budget) -> Transcript:
+    """Raises BeyondBudget."""
+    if (reason := over_budget(part, budget, COLUMNS)) is not None:
+        raise BeyondBudget(reason)
+    return read_file(part.paths[0], part.params["model"], budget.size_bytes)
+
+
+def _parts(whole: Part) -> list[Part]:
+    """Return a part for each group of the history, or one for all if it is small or beyond the budget."""
+    only = [replace(whole, params={**whole.params, "group": 0})]
+    if pq.read_metadata(whole.paths[0]).num_rows < TRANSACTIONS_MIN:
+        return only
+    try:
+        transcript = _read(whole, _shares_of(Budget()))
+    except BeyondBudget:  # the judge says so
+        return only
+    count = group_count(groups_of(transcript, whole.params["consistency"]))
+    return [replace(whole, params={**whole.params, "group": group}) for group in range(count)]
 
 
 def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
-    """Return the verdict of the only part."""
-    return findings[0]
+    """Join the verdicts on the groups."""
+    return joined(findings)
 
 
 def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE, name: str = "") -> Checker:
@@ -50,7 +75,7 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE,
     params = {"model": model, "consistency": consistency}
 
     def split(run: StoredRun) -> list[Part]:
-        return [Part((str(run.history),), params)]
+        return _parts(Part((str(run.history),), params))
 
     return Checker(name or model, title, question, split, judge, combine, frozenset({"history", "model"}))
 

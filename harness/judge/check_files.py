@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkers.base.checker import Budget
 from checkers.base.verdict import Verdict
-from checkers.by_hand.judge_file import Ask, names, task_of, verdict_of
+from checkers.by_hand.judge_file import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
 from checkers.formats.session_hints import cobra_logs
-from checkers.judging.tasks import CannotJudge, Judged, judge_task
+from checkers.judging.tasks import CannotJudge, Task, judge_task
 from harness.report.judged_file import JudgedFile
+
+if TYPE_CHECKING:
+    from checkers.spark.session import SparkJudge
 
 FILES_PER_JOB = 32
 """Files that Spark judges in one job.  The lines of a job are printed together, so that they come in order."""
@@ -56,7 +60,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
 
 def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
     """Judge one file after another.  Never raises for what is in them."""
-    return (_judged(path, judge_task(task_of(path, ask, budget)), ask) for path in files)
+    return (_judged(path, verdict_of(judge_task(task_of(path, ask, budget))), ask) for path in files)
 
 
 def judge_on_spark(
@@ -75,10 +79,10 @@ def judge_on_spark(
         spark.start_in_background()
         for first in range(0, len(files), FILES_PER_JOB):
             some = files[first : first + FILES_PER_JOB]
-            tasks = [task_of(path.resolve(), ask, budget) for path in some]
+            tasks = [task_of(path.resolve(), replace(ask, group=COUNT), budget) for path in some]
             answers = spark.judge(tasks, lambda n, _: progress(done + n))  # noqa: B023 - called within this round
-            for path, answer in zip(some, answers, strict=True):
-                yield _judged(path, answer, ask)
+            for path, found in zip(some, _by_groups(spark, tasks, [verdict_of(a) for a in answers]), strict=True):
+                yield _judged(path, found, ask)
                 done += 1
     except CannotJudge as problem:
         print(f"krucible: judging in process: {problem}", file=sys.stderr)
@@ -87,6 +91,20 @@ def judge_on_spark(
         spark.stop()
 
 
-def _judged(path: Path, answer: Judged, ask: Ask) -> JudgedFile:
-    found = verdict_of(answer)
+def _by_groups(spark: SparkJudge, tasks: Sequence[Task], found: Sequence[FileVerdict]) -> list[FileVerdict]:
+    """Judge the groups of files that were only counted, all in one job, each group as a task."""
+    counts = [each.groups_to_judge for each in found]
+    of_groups = [
+        replace(task, part=replace(task.part, params={**task.part.params, "group": group}))
+        for task, count in zip(tasks, counts, strict=True)
+        for group in range(count)
+    ]
+    answers = iter(spark.judge(of_groups, lambda _done, _all: None) if of_groups else ())
+    return [
+        joined_verdict([verdict_of(next(answers)) for _ in range(count)]) if count else each
+        for each, count in zip(found, counts, strict=True)
+    ]
+
+
+def _judged(path: Path, found: FileVerdict, ask: Ask) -> JudgedFile:
     return JudgedFile(str(path), found.verdict, found.error, ask.model or found.model)
