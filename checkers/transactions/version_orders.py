@@ -28,7 +28,11 @@ _NOTHING = Groups(
     np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int32)
 )
 
-_RULES = {"read-uncommitted": WRITES_AFTER_WRITES, "read-committed": WRITES_AFTER_ALL}
+_RULES = {
+    "read-uncommitted": WRITES_AFTER_WRITES,
+    "read-committed": WRITES_AFTER_ALL,
+    "read-atomic": WRITES_AFTER_ALL,  # a session may read a version, and then an earlier one
+}
 
 
 def orders_under(consistency: str, txns: Transactions, base: Int64, written: Written, orders: Groups) -> Groups | None:

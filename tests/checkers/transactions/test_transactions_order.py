@@ -57,6 +57,16 @@ def test_the_proof_tries_every_order_of_the_versions() -> None:
     assert all("cycle" in sentence for sentence in why), why
 
 
+def test_a_session_that_reads_an_earlier_version_is_no_proof_under_read_atomic() -> None:
+    """Two sessions read x in opposite orders, which is allowed; a third one misses its own write of y."""
+    tape = Tape().run(0, "wx1").run(1, "wx2").run(2, "=x2").run(2, "=x1").run(3, "=x1").run(3, "=x2")
+    level = "strong-session-read-atomic"
+    assert judge_transactions(tape.events, "rw-register", consistency=level).validity is Validity.VALID
+    broken = tape.run(4, "wy1").run(4, "=y").events
+    [witness] = judge_transactions(broken, "rw-register", consistency=level).witnesses
+    assert {e["process"] for e in witness.events} == {4}
+
+
 def test_a_proof_drops_transactions_that_it_does_not_need() -> None:
     clean = simulate(Random(1), "rw-register", "snapshot-isolation", transactions=60, processes=4)
     base = max(e.process for e in clean) + 1
