@@ -1,0 +1,126 @@
+"""A bucket that does not fit into memory is judged in pieces; counts, budgets and reasons are those of its keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from histories import Script, by_construction, write_stream
+
+from checkers.base.checker import Budget, Part
+from checkers.base.history import Event
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity
+from checkers.registers import checker
+from checkers.registers.checker import BucketFinding, combine, judge, split
+from checkers.sealing import deal_keys_to_buckets
+from checkers.sealing.key_buckets import SIZE_BYTES_PER_OPERATION, open_bucket
+from checkers.sealing.seal import seal
+
+
+@pytest.fixture(autouse=True)
+def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deal_keys_to_buckets, "BUCKETS_MIN", 1)
+
+
+def stored(folder: Path, events: list[Event]) -> StoredRun:
+    seal(write_stream(folder, events))
+    return StoredRun(folder)
+
+
+def part_of(folder: Path, events: list[Event]) -> Part:
+    """The only bucket of a sealed run."""
+    [part] = split(stored(folder, events))
+    return part
+
+
+def keys_one_after_another(*operations: int) -> list[Event]:
+    """Key number n has so many writes of unique values; a read ends each key."""
+    events: list[Event] = []
+    for number, count in enumerate(operations):
+        script = Script(f"k{number}")
+        for value in range(count - 1):
+            script.invoke(0, "write", value + 1).ok(0)
+        script.invoke(0, "read").ok(0, count - 1)
+        events += [replace(e, index=len(events) + at, time_ns=0) for at, e in enumerate(script.events)]
+    return events
+
+
+def test_pieces_of_a_bucket_add_up_to_the_whole(tmp_path: Path) -> None:
+    part = part_of(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
+    whole = judge(part, Budget())
+    assert (whole.keys, whole.operations, whole.answered) == (4, 22, 22)
+    pieces = judge(part, Budget(size_bytes=8 * SIZE_BYTES_PER_OPERATION))
+    assert replace(pieces, steps=0) == replace(whole, steps=0)
+    assert pieces.steps == whole.steps
+
+
+def test_a_key_beyond_the_budget_is_unknown_and_those_after_it_are_judged(tmp_path: Path) -> None:
+    size_bytes = 6 * SIZE_BYTES_PER_OPERATION
+    run = stored(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
+    [part] = split(run)
+    finding = judge(part, Budget(size_bytes=size_bytes))
+    assert finding.keys == 3
+    needed = 7 * SIZE_BYTES_PER_OPERATION
+    words = f"key k1: its operations need {needed} bytes and the budget is {size_bytes}"
+    assert finding.unknown == (("k1", words),)
+    verdict = combine(run, [finding])
+    assert (verdict.validity, verdict.reason) == (Validity.UNKNOWN, words)
+
+
+def repeated(rng: Random) -> list[Event]:
+    """Two keys whose values repeat, so that the search judges them."""
+    events = list(by_construction(rng, 60, 4, keys=2, cas=0))
+    return [e if e.value is None else replace(e, value=e.value % 3) for e in events]
+
+
+def shares_of(part: Part, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> list[Budget]:
+    """The budgets of the searches of all pieces."""
+    seen: list[Budget] = []
+    search = checker._search
+
+    def noting(*arguments: object) -> object:
+        seen.append(arguments[2])  # type: ignore[arg-type]
+        return search(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checker, "_search", noting)
+    judge(part, budget)
+    return seen
+
+
+def test_each_piece_gets_its_share_of_the_steps_and_the_memory_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = part_of(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
+    size_bytes = 8 * SIZE_BYTES_PER_OPERATION
+    given = shares_of(part, Budget(steps=2_200, size_bytes=size_bytes), monkeypatch)
+    assert given == [Budget(steps=100 * n, size_bytes=size_bytes - n * SIZE_BYTES_PER_OPERATION) for n in (5, 7, 6, 4)]
+
+
+def test_a_search_that_ends_says_which_budget_ended_it(tmp_path: Path) -> None:
+    part = part_of(tmp_path / "run", repeated(Random(3)))
+    bucket = open_bucket(*map(Path, part.paths), True)
+    few_steps = judge(part, Budget(steps=130))
+    assert {reason.split(": ")[1] for _, reason in few_steps.unknown} == {"the budget of 130 steps ran out"}
+    size_bytes = int(bucket.operations.sum()) * SIZE_BYTES_PER_OPERATION + 1
+    few_bytes = judge(part, Budget(size_bytes=size_bytes))
+    assert {reason.split(": ")[1] for _, reason in few_bytes.unknown} == {f"the budget of {size_bytes} bytes ran out"}
+
+
+def test_findings_of_buckets_add_up() -> None:
+    """The counts of a verdict are sums, and its reason is that of the first key by name."""
+    first = BucketFinding(2, 20, 0, 7, (), 0, (("b", "key b: x"),), ())
+    second = BucketFinding(3, 30, 4, 5, (), 0, (("a", "key a: y"),), ())
+    verdict = combine(None, [first, second])  # type: ignore[arg-type]
+    assert verdict.reason == "key a: y (and 1 keys more)"
+    assert verdict.looked_at == {"keys": 5, "operations": 50, "steps": 12, "unknown_keys": 2}
+    nothing = combine(None, [replace(first, unknown=()), replace(second, unknown=(), answered=0)])  # type: ignore[arg-type]
+    assert (nothing.validity, nothing.reason) == (Validity.UNKNOWN, checker.NOTHING_ANSWERED)
+    assert combine(None, [replace(second, unknown=())]).validity is Validity.VALID  # type: ignore[arg-type]
+    unseen = combine(
+        None, [replace(second, unknown=(), unseen=(("k", 2),)), replace(second, unknown=(), unseen=(("j", 3),))]
+    )  # type: ignore[arg-type]
+    assert unseen.looked_at["unseen_keys"] == 2
+    assert "of j, k" in unseen.reason and "5 acknowledged operations" in unseen.reason
