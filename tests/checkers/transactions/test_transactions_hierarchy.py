@@ -12,6 +12,7 @@ import pytest
 from test_transactions_every_level import tiny_history, with_another_answer
 from test_transactions_repeated_values import serial_history
 from toy_transactions import ISOLATIONS, simulate
+from weak_databases import KEEPS, simulate_weak
 
 from bench.simulated import isolation_histories
 from bench.simulated.transaction_anomalies import LISTS, REGISTERS, history
@@ -35,6 +36,10 @@ def histories(model: Model, rng: Random, cases: int) -> Iterator[list[Event]]:
         events = simulate(rng, model, rng.choice(ISOLATIONS), transactions=rng.choice([10, 30, 60]))
         yield events
         yield with_another_answer(rng, events, model)
+        if model == "rw-register":
+            weak = simulate_weak(rng, isolation := rng.choice(list(KEEPS)), transactions=rng.choice([10, 30]))
+            yield weak.events
+            yield weak.with_defect(rng, isolation) or with_another_answer(rng, weak.events, model)
 
 
 def demand_hierarchy(model: Model, rng: Random, cases: int) -> Counter[str]:
