@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from harness.spec import WrongSpec, unknown_name
@@ -9,12 +11,18 @@ from harness.spec import WrongSpec, unknown_name
 
 @click.command(short_help="Every order of messages, timeouts, crashes and cuts of three voters, breadth first.")
 @click.option(
-    "--minutes", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, help="CPU time."
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="CPU time of a worker.",
 )
+@click.option("--workers", type=click.IntRange(1), default=None, help="Processes.  [default: one a core]")
 @click.option("--voters", type=click.IntRange(1, 5), default=3, show_default=True)
 @click.option("--epochs", type=click.IntRange(1), default=2, show_default=True, help="The last one that is entered.")
 @click.option("--timeouts", type=click.IntRange(0), default=2, show_default=True, help="Of a voter that does not lead.")
 @click.option("--crashes", type=click.IntRange(0), default=0, show_default=True, help="Power losses.")
+@click.option("--insides", type=click.IntRange(0), default=0, show_default=True, help="Power losses between effects.")
 @click.option("--losses", type=click.IntRange(0), default=0, show_default=True, help="Requests that are given up.")
 @click.option("--cuts", type=click.IntRange(0), default=0, show_default=True, help="Times that a voter is cut off.")
 @click.option("--splits", type=click.IntRange(0), default=0, show_default=True, help="Answers that come late.")
@@ -22,15 +30,17 @@ from harness.spec import WrongSpec, unknown_name
 @click.option("--reads", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--resigns", type=click.IntRange(0), default=0, show_default=True, help="Leaders that hear no majority.")
 @click.option(
-    "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="So many at most (3 KB each)."
+    "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="So many at most (1 KB each)."
 )
 @click.option("--bug", default="", help="Plant this bug, to see in how many steps it shows.")
 def explore(
     minutes: float,
+    workers: int | None,
     voters: int,
     epochs: int,
     timeouts: int,
     crashes: int,
+    insides: int,
     losses: int,
     cuts: int,
     splits: int,
@@ -60,33 +70,27 @@ def explore(
     """
     from rich.console import Console
 
-    from harness.exploring.explore import Budgets, Explorer
+    from harness.exploring.explore import Explorer
+    from harness.exploring.steps import Budgets
     from system_under_test.kraft.raft.decisions import BUGS
 
     if bug and bug not in BUGS:
         raise WrongSpec(unknown_name("planted bug", bug, BUGS))
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns)
+    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides)
     console.print(f"{voters} voters, {budgets.words()}{f', with {bug}' if bug else ''}")
-    found = Explorer(voters, budgets, bug).search(minutes * 60, states, console.print)
-    rate = found.states / max(found.cpu_s, 1e-9)
-    counted = (
-        f"{found.states:,} states, {found.transitions:,} transitions, {found.cpu_s:.1f} CPU s ({rate:,.0f} states/s)"
-    )
+    crew = workers or os.cpu_count() or 1
+    explorer = Explorer(voters, budgets, bug)
+    found = explorer.search(minutes * 60 * crew, states, console.print, crew)
+    rate = f"{found.states / max(found.cpu_s, 1e-9):,.0f} states a CPU s"
+    counted = f"{found.states:,} states, {found.transitions:,} transitions, {found.cpu_s:.1f} CPU s ({rate})"
     if found.broken:
         console.print(f"broken after {len(found.trace)} steps: {found.broken}; {counted}")
-        for number, (name, what) in enumerate(found.trace, 1):
-            console.print(f"  {number:>2}  {_step(name, what)}")
+        for number, step in enumerate(found.trace, 1):
+            console.print(f"  {number:>2}  {explorer.steps.words(step)}")
     elif found.exhausted:
         console.print(f"exhausted: no order of these steps breaks a rule; {counted}")
     else:
         console.print(f"not exhausted: nothing broke within {max(0, len(found.levels) - 1)} steps; {counted}")
     unfound = bool(bug) or not found.exhausted
     raise click.exceptions.Exit(1 if found.broken else 2 if unfound else 0)
-
-
-def _step(name: str, what: object) -> str:
-    if isinstance(what, tuple):
-        client, server, kind = what
-        return f"{name:<8} n{client} > n{server}  {kind}"
-    return f"{name:<8} n{what}" if name not in ("heal", "late") else name

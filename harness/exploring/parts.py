@@ -1,0 +1,252 @@
+"""What a state of the explored world is made of, and the key of a state.
+
+A state is a tuple of numbers.  Each names a part: a voter, a message on its way, what was promised, what is left to
+happen.  A part is never changed, and its number is a hash of its content: so every process gives it the same number.
+
+Two states that differ only by the names of the voters have the same future.  The key of a state is the least of one sum
+for each way to name them (symmetry reduction: Ip and Dill, 1996).  Each part adds a hash of 64 bits to each sum, so a
+step subtracts what it takes away and adds what it brings.  All sums of a state lie side by side in one long integer.
+
+Among a million states two share a key with a chance of 3 in 10^8, and one of them would be left out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from harness.exploring.voter import CONNECTIONS, Node, frozen
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderChange,
+    RaftRequest,
+    RaftResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State
+
+Naming = Mapping[int | None, int | None]
+Lane = tuple[int, int, str]
+"""(who asks, who answers, the kind of request): one request of a kind is on its way at a time."""
+
+
+def namings(voters: int) -> list[Naming]:
+    """Every way to name the voters 1 .. n; the first one keeps their names."""
+    ids = range(1, voters + 1)
+    return [{None: None, **dict(zip(ids, names, strict=True))} for names in permutations(ids)]
+
+
+class Call(NamedTuple):
+    """A request on its way, or its answer.  late: its sender has given up."""
+
+    lane: Lane
+    request: RaftRequest
+    connection: int
+    reply: RaftResponse | None = None
+    late: bool = False
+
+
+class Promises(NamedTuple):
+    """What was ever promised, in ascending order.  committed: the batches of the largest mark.
+
+    leaders: (epoch, leader).  votes: (voter, epoch, for whom).  reads: (token, the mark that the answer owes)."""
+
+    leaders: tuple[tuple[int, int], ...] = ()
+    votes: tuple[tuple[int, int, int], ...] = ()
+    committed: tuple[Batch, ...] = ()
+    reads: tuple[tuple[int, int], ...] = ()
+
+
+class Rest(NamedTuple):
+    """left: of each kind of step that has a budget.  cut: the voter that is alone; 0: none."""
+
+    left: tuple[int, ...]
+    cut: int = 0
+
+
+Part = Node | Call | Promises | Rest
+
+
+class Parts:
+    """Every part that was met, by its number."""
+
+    def __init__(self, names: Sequence[Naming]) -> None:
+        self.values: dict[int, Part] = {}
+        self.sums: dict[int, int] = {}
+        self.fresh: list[int] = []
+        """The numbers of the parts that came since it was last emptied."""
+        self._names = names
+        self._numbers: dict[Part, int] = {}
+        self._frozen: dict[int, Any] = {}
+        self._sums_of = struct.Struct("<" + "Q4x" * len(names))
+
+    def number(self, part: Part) -> int:
+        """The number of a part.  Raises AssertionError if the hash of a part leaves out something that differs."""
+        if not isinstance(part, Node) and (known := self._numbers.get(part)) is not None:
+            return known
+        hashes = [_hash(_named(part, name)) for name in self._names]
+        number = hashes[0]
+        content = frozen(part) if isinstance(part, Node) else part
+        if number not in self.values:
+            self._take(number, part, sum(hash << 96 * at for at, hash in enumerate(hashes)))
+            self.fresh.append(number)
+            self._frozen[number] = content
+        known_as = self._frozen.setdefault(number, content)
+        assert known_as == content, f"the key of a state leaves out a difference: {known_as} and {content}"
+        return number
+
+    def _take(self, number: int, part: Part, sums: int) -> None:
+        self.values[number] = part
+        self.sums[number] = sums
+        if not isinstance(part, Node):
+            self._numbers[part] = number
+
+    def taken_out(self) -> list[tuple[int, Part, int]]:
+        """The parts that came since the last call, for another process."""
+        found = [(number, self.values[number], self.sums[number]) for number in self.fresh]
+        self.fresh = []
+        return found
+
+    def take_in(self, parts: Sequence[tuple[int, Part, int]]) -> None:
+        for number, part, sums in parts:
+            if number not in self.values:
+                self._take(number, part, sums)
+
+    def key(self, total: int) -> tuple[int, int]:
+        """(the key of a state, the number of the naming that gives it), of the sums of its parts."""
+        sums = self._sums_of.unpack(total.to_bytes(self._sums_of.size, "little"))
+        least = min(sums)
+        return least, sums.index(least)
+
+    # What is read often
+
+    def node(self, number: int) -> Node:
+        part = self.values[number]
+        assert type(part) is Node
+        return part
+
+    def call(self, number: int) -> Call:
+        part = self.values[number]
+        assert type(part) is Call
+        return part
+
+    def promises(self, number: int) -> Promises:
+        part = self.values[number]
+        assert type(part) is Promises
+        return part
+
+    def rest(self, number: int) -> Rest:
+        part = self.values[number]
+        assert type(part) is Rest
+        return part
+
+
+def _hash(named: tuple[Any, ...]) -> int:
+    return int.from_bytes(blake2b(repr(named).encode(), digest_size=8).digest(), "little")
+
+
+# Parts under other names
+
+
+def _named(part: Part, name: Naming) -> tuple[Any, ...]:
+    match part:
+        case Node():
+            return ("voter", name[part.id], *_node(part, name))
+        case Call(lane=(client, server, kind)):
+            messages = (_message(part.request, name), _message(part.reply, name))
+            way = (name[client], name[server], kind, part.connection // CONNECTIONS)
+            return ("call", *way, *messages, part.late)
+        case Promises():
+            leaders = tuple(sorted((epoch, name[leader]) for epoch, leader in part.leaders))
+            votes = tuple(sorted((name[voter], epoch, name[chosen]) for voter, epoch, chosen in part.votes))
+            return ("promises", leaders, votes, _batches(part.committed, name), part.reads)
+        case Rest():
+            return ("rest", part.left, name[part.cut or None])
+
+
+def _node(node: Node, name: Naming) -> tuple[Any, ...]:
+    file = node.file
+    stored = (file.epoch, name[file.leader_id], name[file.voted.id if file.voted is not None else None])
+    log = (_batches(node.log.batches, name), node.log.durable)
+    if node.core is None:
+        return ("down", stored, log, node.connections)
+    voter = node.core._voter
+    held = voter.persisted
+    believed = (held.epoch, name[held.leader_id], name[held.voted.id if held.voted is not None else None])
+    named = tuple(sorted((name[leader], epoch) for leader, epoch in voter.named_leaders.items()))
+    asked = tuple(sorted((name[peer] or 0, kind.__name__) for peer, kind in voter.in_flight))
+    marks = (voter.high_watermark, node.mark, voter.end_offset, voter.end_epoch)
+    return (_state(voter.state, name), stored, believed, log, *marks, named, asked, node.connections, node.core.halted)
+
+
+def _state(state: State, name: Naming) -> tuple[Any, ...]:
+    who = (state.role.value, state.epoch)
+    match state:
+        case Follower():
+            return (*who, name[state.leader_id], state.has_fetched)
+        case Prospective():
+            return (*who, _set(state.votes.granted, name), _set(state.votes.refused, name), name[state.leader_id])
+        case Candidate():
+            return (*who, _set(state.votes.granted, name), _set(state.votes.refused, name))
+        case Resigned():
+            return (*who, _set(state.untold, name), tuple(name[each.id] for each in state.preferred))
+        case Leader():
+            reads = state.reads
+            followers = sorted((name[p], f.end_offset, f.begin_due <= 0) for p, f in state.followers.items())
+            confirmed = sorted((name[peer], stamp) for peer, stamp in reads._confirmed.items())
+            answered = sorted(
+                (connection // CONNECTIONS, name[connection // 10 % 10], name[connection % 10], stamp)
+                for connection, stamp in reads._answered.items()
+            )
+            waiting = (tuple(reads._noted), tuple(reads._early), reads._clock)
+            return (*who, state.epoch_start_offset, tuple(followers), tuple(confirmed), tuple(answered), waiting)
+    return who
+
+
+def _set(ids: set[int], name: Naming) -> tuple[Any, ...]:
+    return tuple(sorted(name[each] or 0 for each in ids))
+
+
+def _batches(batches: Sequence[Batch], name: Naming) -> tuple[Any, ...]:
+    return tuple((batch.base_offset, batch.epoch, batch.count, _body(batch.body, name)) for batch in batches)
+
+
+def _body(body: Any, name: Naming) -> Any:
+    if not isinstance(body, LeaderChange):
+        return body
+    voters, granting = (tuple(sorted(name[each] or 0 for each in ids)) for ids in (body.voters, body.granting_voters))
+    return (name[body.leader_id], voters, granting)
+
+
+def _message(message: RaftRequest | RaftResponse | None, name: Naming) -> tuple[Any, ...]:
+    match message:
+        case VoteRequest():
+            last = (message.last_epoch, message.last_offset)
+            return (message.epoch, *last, message.pre_vote, name[message.candidate.id])
+        case BeginQuorumEpochRequest():
+            return (name[message.leader_id], message.epoch)
+        case EndQuorumEpochRequest():
+            preferred = tuple(name[each.id] for each in message.preferred_candidates)
+            return (name[message.leader_id], message.epoch, preferred)
+        case FetchRequest():
+            where = (message.fetch_offset, message.last_fetched_epoch, message.high_watermark)
+            return (name[message.replica.id], message.current_leader_epoch, *where)
+        case VoteResponse():
+            known = (name[message.leader_id], message.leader_epoch)
+            return (int(message.error), *known, message.granted, message.pre_vote)
+        case EpochResponse():
+            return (int(message.error), name[message.leader_id], message.leader_epoch)
+        case FetchResponse():
+            diverging = message.diverging and (message.diverging.epoch, message.diverging.end_offset)
+            parts = (message.high_watermark, diverging, _batches(message.batches, name))
+            return (int(message.error), name[message.leader_id], message.leader_epoch, *parts)
+    return ()

@@ -1,0 +1,70 @@
+"""What must hold after every act of a voter, and what each act promises for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.exploring.parts import Parts, Promises
+from harness.exploring.voter import Act, Cut, Leads, Marked, Read, Voted, Wrong
+from system_under_test.kraft.raft.messages import Batch
+from system_under_test.kraft.raft.quorum import majority
+
+
+class Broken(Exception):
+    """A rule does not hold; the message says which, and how."""
+
+
+def promised_after(act: Act, id: int, promises: Promises, voters: Sequence[int], parts: Parts) -> Promises:
+    """voters: the numbers of all voters, as they were before the step.  Raises Broken."""
+    match act:
+        case Voted(epoch, voted):
+            return _vote(promises, id, epoch, voted)
+        case Leads(epoch, log):
+            other = dict(promises.leaders).get(epoch, id)
+            if other != id:
+                raise Broken(f"two leaders in one epoch: voters {other} and {id} lead epoch {epoch}")
+            if log[: len(promises.committed)] != promises.committed:
+                raise Broken(f"committed entry lost: voter {id} leads epoch {epoch} without it")
+            return promises._replace(leaders=tuple(sorted({*promises.leaders, (epoch, id)})))
+        case Marked():
+            return _mark(act, id, promises, voters, parts)
+        case Cut(kept, log):
+            committed = promises.committed
+            if committed[len(kept) :] and log[: len(committed)] == committed:
+                raise Broken(f"committed entry lost: voter {id} cuts its log to {end(kept)}")
+        case Read(token, mark):
+            owed = dict(promises.reads).get(token)
+            if mark is not None and owed is not None and mark < owed:
+                raise Broken(f"stale read: voter {id} answers from below {mark}, and {owed} was committed before")
+            return promises._replace(reads=tuple(read for read in promises.reads if read[0] != token))
+        case Wrong(rule):
+            raise Broken(rule)
+    return promises
+
+
+def _vote(promises: Promises, id: int, epoch: int, voted: int | None) -> Promises:
+    known = next((chosen for voter, at, chosen in promises.votes if (voter, at) == (id, epoch)), None)
+    if known == voted:
+        return promises
+    if voted is None:
+        raise Broken(f"vote not kept: voter {id} forgets its vote of epoch {epoch}")
+    if known is not None:
+        raise Broken(f"voted twice in one epoch: voter {id} in epoch {epoch}")
+    return promises._replace(votes=tuple(sorted((*promises.votes, (id, epoch, voted)))))
+
+
+def _mark(mark: Marked, id: int, promises: Promises, voters: Sequence[int], parts: Parts) -> Promises:
+    prefix, committed = mark.prefix, promises.committed
+    shorter, longer = sorted((prefix, committed), key=len)
+    if longer[: len(shorter)] != shorter:
+        raise Broken(f"committed prefixes differ: voter {id} commits up to {end(prefix)}")
+    if mark.leads:
+        others = (parts.node(number).log.batches for at, number in enumerate(voters, 1) if at != id)
+        if 1 + sum(log[: len(prefix)] == prefix for log in others) < majority(len(voters)):
+            raise Broken(f"a mark without a majority: voter {id} commits up to {end(prefix)}")
+    return promises._replace(committed=prefix) if len(prefix) > len(committed) else promises
+
+
+def end(batches: Sequence[Batch]) -> int:
+    """The offset behind the last batch."""
+    return batches[-1].end_offset if batches else 0

@@ -1,0 +1,434 @@
+"""One voter of the explored cluster, and what one event makes of it.
+
+A voter in one state, and one event that it meets, have one outcome.  The core computes it once; the same pair is looked
+up ever after.  So a voter that was met is never changed: an event works on a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from itertools import combinations
+from random import Random
+from typing import Any, NamedTuple
+
+from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft.core import Core
+from system_under_test.kraft.raft.decisions import durable_state, must_fsync
+from system_under_test.kraft.raft.messages import (
+    BEGINNING,
+    Batch,
+    EpochEnd,
+    Identity,
+    QuorumState,
+    RaftRequest,
+    RaftResponse,
+    SnapshotId,
+)
+from system_under_test.kraft.raft.reads import Reads
+from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State, Votes
+from system_under_test.kraft.raft.validity import EpochAllowance
+
+FOREVER_S = 9.0
+CONNECTIONS = 100
+"""A connection's number is CONNECTIONS * how often its client has connected anew + 10 * client + server."""
+
+
+class ShortLog:
+    """A log of a few batches; a `LogView`.  durable: how many batches a power loss leaves.  Copied before a change.
+
+    It is never cut, and has no snapshots."""
+
+    __slots__ = ("batches", "durable")
+    start = BEGINNING
+
+    def __init__(self, batches: tuple[Batch, ...] = (), durable: int = 0) -> None:
+        self.batches = batches
+        self.durable = durable
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].end_offset if self.batches else 0
+
+    @property
+    def last_epoch(self) -> int:
+        return self.batches[-1].epoch if self.batches else 0
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        for batch in reversed(self.batches):
+            if batch.epoch <= epoch:
+                return EpochEnd(batch.epoch, batch.end_offset)
+        return EpochEnd(0, 0)
+
+    def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
+        first = bisect_right(self.batches, offset, key=lambda batch: batch.end_offset)
+        return self.batches[first:] if max_size_bytes > 1 else self.batches[first : first + 1]
+
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        return None
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+        return None
+
+    def upto(self, end_offset: int) -> tuple[Batch, ...] | None:
+        """The batches below an offset; None if no batch ends there."""
+        if end_offset == 0:
+            return ()
+        for number, batch in enumerate(self.batches, 1):
+            if batch.end_offset == end_offset:
+                return self.batches[:number]
+        return None
+
+
+class Node:
+    """core: None while it is down.  mark: the largest it has published in this life.
+
+    connections: how often it has connected anew, as a client of the others."""
+
+    __slots__ = ("connections", "core", "file", "id", "log", "mark")
+
+    def __init__(
+        self, id: int, log: ShortLog, file: QuorumState, core: Core | None, mark: int = 0, connections: int = 0
+    ) -> None:
+        self.id = id
+        self.log = log
+        self.file = file
+        self.core = core
+        self.mark = mark
+        self.connections = connections
+
+    def copy(self) -> Node:
+        """What an event may change is copied, all else is shared."""
+        log = ShortLog(self.log.batches, self.log.durable)
+        core = None if self.core is None else _copied(self.core, log)
+        return Node(self.id, log, self.file, core, self.mark, self.connections)
+
+    def connection_to(self, server: int) -> int:
+        return self.connections * CONNECTIONS + self.id * 10 + server
+
+
+def _copied(core: Core, log: ShortLog) -> Core:
+    twin = copy.copy(core)
+    voter = twin._voter = copy.copy(core._voter)
+    voter.log = log
+    voter.state = _copied_state(voter.state)
+    voter.named_leaders = dict(voter.named_leaders)
+    voter.in_flight = set(voter.in_flight)
+    voter.retry_at = {}
+    voter.epochs_by_request = EpochAllowance(0.0)
+    voter.effects = []
+    return twin
+
+
+def _copied_state(state: State) -> State:
+    twin = copy.copy(state)
+    if isinstance(twin, (Prospective, Candidate)):
+        twin.votes = Votes(set(twin.votes.granted), set(twin.votes.refused))
+    elif isinstance(twin, Resigned):
+        twin.untold = set(twin.untold)
+    elif isinstance(twin, Leader):
+        twin.followers = {peer: copy.copy(progress) for peer, progress in twin.followers.items()}
+        twin.heard, twin.parked = set(twin.heard), list(twin.parked)
+        reads = twin.reads = copy.copy(twin.reads)
+        reads._early, reads._noted = list(reads._early), copy.copy(reads._noted)
+        reads._answered, reads._confirmed = dict(reads._answered), dict(reads._confirmed)
+    return twin
+
+
+NO_PART = frozenset({"log", "identity", "timing", "bugs", "random", "effects", "retry_at", "epochs_by_request"})
+NEVER_CHANGE = frozenset({"records", "history", "voter_set", "voters", "others"})
+"""Of a core: what is the same in every state of one exploration, or kept beside it.  Voters are static here."""
+
+
+def frozen(node: Node) -> Any:
+    """All that decides what this voter will ever do, field by field.  It needs no knowledge of the core."""
+    core = None if node.core is None else (_frozen(node.core._voter), node.core.halted)
+    return (node.id, node.log.batches, node.log.durable, node.file, node.mark, node.connections, core)
+
+
+def _frozen(value: Any) -> Any:
+    match value:
+        case Enum() | type() | str() | None:
+            return value
+        case dict():
+            return frozenset((_frozen(name), _frozen(each)) for name, each in value.items())
+        case set() | frozenset():
+            return frozenset(map(_frozen, value))
+        case list() | tuple() | deque():
+            return tuple(map(_frozen, value))
+        case Reads():
+            return _fields_of(vars(value))
+        case _ if is_dataclass(value):
+            return (type(value), *(_frozen(getattr(value, each.name)) for each in fields(value)))
+        case _ if hasattr(value, "__dict__"):
+            return _fields_of(vars(value))
+    return value
+
+
+def _fields_of(values: dict[str, Any]) -> Any:
+    return tuple((name, _frozen(each)) for name, each in sorted(values.items()) if name not in NO_PART | NEVER_CHANGE)
+
+
+# What an event makes of a voter
+
+
+class Sent(NamedTuple):
+    peer: int
+    request: RaftRequest
+    connection: int
+
+
+class Replied(NamedTuple):
+    response: RaftResponse
+
+
+class Voted(NamedTuple):
+    epoch: int
+    voted: int | None
+
+
+class Leads(NamedTuple):
+    epoch: int
+    log: tuple[Batch, ...]
+
+
+class Marked(NamedTuple):
+    """A high watermark, with the batches below it.  leads: whether a leader has computed it."""
+
+    prefix: tuple[Batch, ...]
+    leads: bool
+
+
+class Cut(NamedTuple):
+    """A log was cut."""
+
+    kept: tuple[Batch, ...]
+    before: tuple[Batch, ...]
+
+
+class Read(NamedTuple):
+    """A read was answered from below a mark; None: it was refused, or will never be answered."""
+
+    token: int
+    mark: int | None
+
+
+class Wrong(NamedTuple):
+    """A rule is broken that one voter can break alone."""
+
+    rule: str
+
+
+Act = Sent | Replied | Voted | Leads | Marked | Cut | Read | Wrong
+"""What others see of an event, and what the rules look at."""
+
+
+class Death(NamedTuple):
+    """A power loss inside of an event: what was carried out before, and the voter that is down now."""
+
+    acts: tuple[Act, ...]
+    down: Node
+
+
+class Outcome(NamedTuple):
+    """deaths: one for each pair of effects between which a power loss makes a difference."""
+
+    node: Node
+    acts: tuple[Act, ...]
+    deaths: tuple[Death, ...]
+    writes_log: bool
+
+
+class _Middle(Random):
+    """Chance that is none: the same in every order."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def __reduce__(self) -> Any:
+        return _Middle, ()
+
+
+CHANCE = _Middle()
+
+
+class Event(NamedTuple):
+    """kind: boot, crash, timeout, resign, write, read, ask, answer, or lost.
+
+    token: of a client's write or read.  connection, request: of an ask.  peer, request, response: of an answer; without
+    a response none will come, and after `lost` the voter connects anew."""
+
+    kind: str
+    token: int = 0
+    connection: int = 0
+    peer: int = 0
+    request: RaftRequest | None = None
+    response: RaftResponse | None = None
+
+
+def happen(before: Node, event: Event, identity: Identity) -> Outcome:
+    """What an event makes of a voter; the voter itself stays as it was."""
+    node = before.copy()
+    held = _waiting_reads(before)
+    if event.kind == "crash":
+        return Outcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
+    effects = _effects(node, event, identity)
+    carried = _Carried(node, identity.bugs, (*held, event.token) if event.kind == "read" else held)
+    for number, effect in enumerate(effects, 1):
+        carried.out(effect, last=number == len(effects))
+    if node.core is not None:
+        stop_time(node.core)
+    return Outcome(node, tuple(carried.acts), tuple(carried.deaths), carried.writes_log)
+
+
+def down(node: Node) -> Node:
+    """After a power loss: what was not flushed is gone."""
+    kept = node.log.batches[: node.log.durable]
+    return Node(node.id, ShortLog(kept, len(kept)), node.file, None, 0, node.connections + 1)
+
+
+def _waiting_reads(node: Node) -> tuple[int, ...]:
+    if node.core is None or not isinstance(node.core._voter.state, Leader):
+        return ()
+    return tuple(node.core._voter.state.reads.unanswered())
+
+
+def _effects(node: Node, event: Event, identity: Identity) -> list[fx.Effect]:
+    if event.kind == "boot":
+        node.core = Core(identity, node.log, node.file, CHANCE, 0.0)
+        node.mark = 0
+        return node.core.start(0.0)
+    core = node.core
+    assert core is not None
+    match event:
+        case Event("write", token=token):
+            return core.propose(0.0, token, [(f"w{token}", 1)])
+        case Event("read", token=token):
+            return core.read(0.0, token)
+        case Event("ask", connection=connection, request=request) if request is not None:
+            return core.on_request(0.0, 1, connection, request)
+        case Event("answer" | "lost", peer=peer, request=request, response=response) if request is not None:
+            node.connections += event.kind == "lost"
+            return core.on_response(0.0, peer, request, response)
+    return _wait_no_longer(core)
+
+
+def _wait_no_longer(core: Core) -> list[fx.Effect]:
+    """Its timer rings."""
+    state = core._voter.state
+    if isinstance(state, Leader):
+        state.quorum_deadline, state.heard = 0.0, set()
+    elif isinstance(state, Follower):
+        state.fetch_deadline = 0.0
+    else:
+        state.election_deadline = 0.0
+    return core.tick(0.0)
+
+
+class _Carried:
+    """Effects, carried out one after another on one voter."""
+
+    def __init__(self, node: Node, bugs: frozenset[str], reads: Sequence[int]) -> None:
+        self.acts: list[Act] = []
+        self.deaths: list[Death] = []
+        self.writes_log = False
+        self._node = node
+        self._bugs = bugs
+        self._reads = reads
+        self._run_of_sends: list[Act] = []
+
+    def out(self, effect: fx.Effect, *, last: bool) -> None:
+        before = (len(self.acts), self._node.file, self._node.log.batches, self._node.log.durable)
+        self._carry(effect)
+        after = (len(self.acts), self._node.file, self._node.log.batches, self._node.log.durable)
+        if before == after:
+            return
+        if not isinstance(effect, fx.Send):
+            self._run_of_sends = []
+            self._dies(self.acts, last)
+            return
+        # In which order the requests of one call leave is decided by the names of the voters alone: all orders count.
+        sent, first = self.acts[-1], len(self.acts) - 1 - len(self._run_of_sends)
+        for others in _subsets(self._run_of_sends):
+            self._dies([*self.acts[:first], *others, sent], last and len(others) == len(self._run_of_sends))
+        self._run_of_sends.append(sent)
+
+    def _dies(self, acts: Sequence[Act], last: bool) -> None:
+        if not last:
+            answered = {act.token for act in acts if isinstance(act, Read)}
+            lost = (Read(token, None) for token in self._reads if token not in answered)
+            self.deaths.append(Death((*acts, *lost), down(self._node)))
+
+    def _carry(self, effect: fx.Effect) -> None:
+        node, log = self._node, self._node.log
+        match effect:
+            case fx.Persist(state=state):
+                self.acts.append(Voted(state.epoch, None if state.voted is None else state.voted.id))
+                node.file = durable_state(state, self._bugs)
+            case fx.Append(batches=batches):
+                log.batches = (*log.batches, *batches)
+                self.writes_log = True
+            case fx.Flush():
+                if must_fsync(self._bugs):
+                    log.durable = len(log.batches)
+            case fx.Truncate(end_offset=end):
+                kept = log.upto(end) or ()
+                self.acts.append(Cut(kept, log.batches))
+                log.batches, log.durable = kept, min(log.durable, len(kept))
+                self.writes_log = True
+            case fx.Send(peer=peer, request=request):
+                self.acts.append(Sent(peer, request, node.connection_to(peer)))
+            case fx.Reply(response=response):
+                self.acts.append(Replied(response))
+            case fx.RoleChanged(role="leader", epoch=epoch):
+                self.acts.append(Leads(epoch, log.batches))
+            case fx.HighWatermark(offset=offset):
+                self._mark(offset)
+            case fx.ReadReady(token=token, high_watermark=mark):
+                self.acts.append(Read(token, mark))
+            case fx.Refused(token=token):
+                self.acts.append(Read(token, None))
+            case fx.Fatal(reason=reason):
+                self.acts.append(Wrong(f"a voter stops: voter {node.id}: {reason}"))
+            case fx.Accepted() | fx.RoleChanged():
+                pass
+            case _:
+                raise NotImplementedError(f"no exploration knows the effect {effect}")
+
+    def _mark(self, offset: int) -> None:
+        node = self._node
+        prefix = node.log.upto(offset)
+        if prefix is None:
+            self.acts.append(Wrong(f"a mark where no entry ends: voter {node.id} at {offset}"))
+        elif offset < node.mark:
+            self.acts.append(Wrong(f"a mark goes back: voter {node.id} from {node.mark} to {offset}"))
+        else:
+            node.mark = offset
+            self.acts.append(Marked(prefix, node.core is not None and node.core.role == "leader"))
+
+
+def _subsets(acts: Sequence[Act]) -> list[tuple[Act, ...]]:
+    return [chosen for size in range(len(acts) + 1) for chosen in combinations(acts, size)]
+
+
+def stop_time(core: Core) -> None:
+    """No time has passed: what was due in the future is still there, and nothing is to be waited for."""
+    voter = core._voter
+    voter.retry_at.clear()
+    core._deadline = FOREVER_S
+    state = voter.state
+    if isinstance(state, Leader):
+        state.quorum_deadline, state.news_at = FOREVER_S, FOREVER_S
+        state.heard = set()
+        for progress in state.followers.values():
+            progress.begin_due, progress.fetched_at = (FOREVER_S if progress.begin_due > 0 else 0.0), 0.0
+            progress.leader_end_offset, progress.caught_up_at = -1, 0.0  # of voters that are to be added; none is
+    elif isinstance(state, Follower):
+        state.fetch_deadline = FOREVER_S
+    else:
+        state.election_deadline = FOREVER_S
