@@ -137,6 +137,13 @@ def clean_runs() -> str:
     return table(("command", "system", "workload", "faults", "valid"), clean_rows(read_ledger()))
 
 
+def hunts() -> str:
+    from harness.campaign.hunts_ledger import read_ledger, rows
+
+    head = ("system", "what it promises", "minutes", "tests", "workloads", "faults in force", "found", "seeds")
+    return table(head, rows(read_ledger()))
+
+
 def kinds() -> str:
     from nemesis.catalog import KINDS
 
@@ -230,6 +237,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "bugs": bugs,
     "findings": findings,
     "clean-runs": clean_runs,
+    "hunts": hunts,
     "kinds": kinds,
     "capabilities": capabilities,
     "rooms": rooms,

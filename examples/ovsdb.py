@@ -1,6 +1,8 @@
 """OVSDB 3.1 of Open vSwitch as Debian packages it: a database on a Raft of its own, and sets kept as rows.
 
 A server answers a plain select from its own copy, which may be old.  So a reader writes too, in one transaction.
+
+Promised in ovsdb(7): "atomic, consistent, isolated, durable transactions", while a majority of the servers works.
 """
 
 import json
