@@ -87,15 +87,15 @@ class Resolver:
         while True:
             states = await read_states(self._cluster, self._cluster.servers)
             running = self._within_reach(kind, states)
-            leader = await self._leader(running) if against_leader else None
+            leader = await self._leader(running)
             running = self._within_reach(kind, states)  # another card may have struck while the answers came
             if leader is not None and leader.node not in running:
                 continue
             if leader is not None or not against_leader:
                 rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
-                fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
+                fault = kind.resolve(card.name, self._scene(kind, running, leader if against_leader else None, rng))
                 if fault is not None:
-                    return fault, leader or await self._leader(running), ""
+                    return fault, leader, ""  # nothing was awaited since the other faults were looked at
                 if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
                     return None, None, self._too_few(kind, states)
                 await asyncio.sleep(POLL_S)
