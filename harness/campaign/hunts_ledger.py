@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from checkers.base.json_file import mapping, read_object, real, sequence
 from harness.campaign.log import LOG
@@ -75,9 +76,8 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 def read_ledger(path: Path = LEDGER) -> list[Hunt]:
     """Raises BrokenFile where the file is no ledger."""
-    listed = ("workloads", "kinds", "found")
-    rows = read_object(path)["hunts"] if path.exists() else []
-    return [Hunt(**{name: tuple(it) if name in listed else it for name, it in row.items()}) for row in rows]
+    found: list[dict[str, Any]] = read_object(path)["hunts"] if path.exists() else []
+    return [Hunt(**{name: tuple(it) if isinstance(it, list) else it for name, it in row.items()}) for row in found]
 
 
 def take_over(folder: Path, path: Path = LEDGER) -> list[Hunt]:
@@ -92,7 +92,7 @@ def take_over(folder: Path, path: Path = LEDGER) -> list[Hunt]:
 
 def rows(hunts: Sequence[Hunt]) -> list[tuple[str, ...]]:
     """The table of the ledger, one row a system."""
-    table = []
+    table: list[tuple[str, ...]] = []
     for subject in dict.fromkeys(hunt.subject for hunt in hunts):
         mine = [hunt for hunt in hunts if hunt.subject == subject]
         tests = sum((Counter(hunt.tests) for hunt in mine), Counter[str]())
