@@ -26,6 +26,7 @@ from nemesis.catalog import KINDS
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "hunts-ledger.json"
 PROMISED = "Promised"
 VERDICTS = ("valid", "unknown", "invalid")
+_LISTED = ("workloads", "kinds", "found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
 def read_ledger(path: Path = LEDGER) -> list[Hunt]:
     """Raises BrokenFile where the file is no ledger."""
     found: list[dict[str, Any]] = read_object(path)["hunts"] if path.exists() else []
-    return [Hunt(**{name: tuple(it) if isinstance(it, list) else it for name, it in row.items()}) for row in found]
+    return [Hunt(**{**row, **{name: tuple(row[name]) for name in _LISTED}}) for row in found]
 
 
 def take_over(folder: Path, path: Path = LEDGER) -> list[Hunt]:
