@@ -16,7 +16,7 @@ from harness.campaign.swarm.voter import (
     PORT,
     REFUSED,
     UNKNOWN,
-    Position,
+    Change,
     Value,
     Voter,
     WatchedTrace,
@@ -242,9 +242,9 @@ class CoreVoter(Voter):
     def prefix(self, offset: int) -> int | None:
         return self._log.prefix(offset)
 
-    def changes(self, end_offset: int) -> Iterator[tuple[Position, str, int | str | None]]:
+    def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
         for batch, end in zip(self._log.batches, self._log.ends, strict=True):
-            if end <= end_offset and isinstance(batch.body, tuple):
+            if offset < end <= end_offset and isinstance(batch.body, tuple):
                 key, value, _ = batch.body
                 yield (batch.base_offset, 0), key, value
 

@@ -14,13 +14,13 @@ and the register kernel of the checkers searches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from checkers.base.history import Type
 from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.voter import Position, Value, Voter, elements
+from harness.campaign.swarm.voter import Change, Position, Value, Voter, elements
 from harness.campaign.swarm.watch import Watch
 
 Places: TypeAlias = dict[tuple[str, Value], Position]
@@ -29,8 +29,11 @@ BEFORE_ALL: Position = (-1, -1)
 STEPS_MAX, SIZE_MAX_BYTES = 2_000_000, 1 << 28
 
 
-def judge(scenario: Scenario, history: History, voters: Sequence[Voter], watch: Watch) -> None:
-    """Report to the watch what does not hold."""
+def judge(
+    scenario: Scenario, history: History, voters: Sequence[Voter], watch: Watch, archive: Sequence[Change]
+) -> None:
+    """Report to the watch what does not hold.  archive: every change at the time when it was first published as
+    committed; it stands for the log of a system that takes snapshots."""
     best = max(voters, key=lambda voter: voter.mark)
     if best.prefix(best.mark) is None:
         return  # the watch has found that already
@@ -38,7 +41,8 @@ def judge(scenario: Scenario, history: History, voters: Sequence[Voter], watch: 
     if scenario.workload == "repeated":
         _judge_repeated(client_operations, watch)
         return
-    changes, states = _places(scenario, best, watch)
+    log = archive if scenario.snapshot_bytes else best.changes(0, best.mark)
+    changes, states = _places(scenario, log, watch)
     placed: list[tuple[Position, Asked]] = []
     for asked in client_operations:
         if asked.function == "read":
@@ -59,12 +63,12 @@ def judge(scenario: Scenario, history: History, voters: Sequence[Voter], watch: 
     _judge_order(placed, watch)
 
 
-def _places(scenario: Scenario, best: Voter, watch: Watch) -> tuple[Places, Places]:
+def _places(scenario: Scenario, log: Iterable[Change], watch: Watch) -> tuple[Places, Places]:
     """The place of each element that was written, and of each state that an object was in."""
     changes: Places = {}
     states: Places = {}
     lists: dict[str, tuple[int, ...]] = {}
-    for at, key, written in best.changes(best.mark):
+    for at, key, written in log:
         if scenario.workload == "register":
             value = None if written is None else int(written)
             added: Sequence[int | None] = (value,)

@@ -11,15 +11,15 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from harness.campaign.swarm.scenario import Scenario
+from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
 from harness.campaign.swarm.voter import (
     OK,
     PORT,
     REFUSED,
     UNKNOWN,
+    Change,
     Clock,
     Operation,
-    Position,
     Value,
     Voter,
     WatchedTrace,
@@ -44,6 +44,7 @@ from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties, derived_uuid, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble_quorum
 from system_under_test.kraft.node.config import Config, Peer
+from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.decisions import BUGS
@@ -52,6 +53,8 @@ from system_under_test.kraft.simulated import LoopNetwork
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 CANNOT_START = 1
+COMES_AND_GOES = "flush.messages"
+"""A config that writes set and delete in turn; nobody reads it."""
 
 
 class NodeVoter(Voter):
@@ -107,19 +110,28 @@ class NodeVoter(Voter):
     def end(self) -> tuple[int, int]:  # type: ignore[override]
         return (self.quorum.log.last_epoch, self.quorum.log.end_offset) if self.quorum is not None else (0, 0)
 
+    @property
+    def log_start(self) -> int:
+        return self.quorum.log.start_offset if self.quorum is not None else 0
+
+    @property
+    def snapshot_end(self) -> int:
+        snapshot = self.quorum.log.snapshot if self.quorum is not None else None
+        return snapshot.end_offset if snapshot is not None else 0
+
     def prefix(self, offset: int) -> int | None:
         return self.quorum.log.prefix_hash_at(offset) if self.quorum is not None else (0 if offset == 0 else None)
 
-    def changes(self, end_offset: int) -> Iterator[tuple[Position, str, int | str | None]]:
+    def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
         assert self.quorum is not None
-        for batch in self.quorum.log.batches(0, end_offset):
+        for batch in self.quorum.log.batches(offset, end_offset):
             raw = batch.body
             assert isinstance(raw, bytes)
             if codec.is_control(raw):
                 continue
             for at, value in enumerate(codec.values(raw)):
                 record = decode(value)
-                if isinstance(record, ConfigRecord):
+                if isinstance(record, ConfigRecord) and record.name in (REGISTER, LIST):
                     yield (batch.base_offset, at), record.resource_name, record.value
 
     def flip(self, at: int) -> bool:
@@ -160,12 +172,7 @@ class NodeVoter(Voter):
                 await quorum.write(lambda image: create_topics(image, [NewTopic(key)], of_ids([1]), self._new_id))
                 reply((OK, None))
             else:
-                alteration = (
-                    Alteration(REGISTER, ConfigOperation.SET, str(value))
-                    if function == "write"
-                    else Alteration(LIST, ConfigOperation.APPEND, f"{value}:0")
-                )
-                wanted = [Resource(TOPIC_RESOURCE, key, (alteration,))]
+                wanted = [Resource(TOPIC_RESOURCE, key, self._alterations(function, value or 0))]
                 made: list[int] = []
 
                 def decide(image: Image) -> tuple[list[bytes], list[ResourceResult]]:
@@ -181,6 +188,16 @@ class NodeVoter(Voter):
             reply((REFUSED, None))
         except LostLeadership:
             reply((UNKNOWN, None))
+
+    def _alterations(self, function: str, value: int) -> tuple[Alteration, ...]:
+        if function == "append":
+            return (Alteration(LIST, ConfigOperation.APPEND, f"{value}:0"),)
+        write = Alteration(REGISTER, ConfigOperation.SET, str(value))
+        if not self._scenario.snapshot_bytes:
+            return (write,)
+        # A state that only grows hides a snapshot that was loaded on top of an older state.
+        comes_and_goes = ConfigOperation.SET if value % 2 else ConfigOperation.DELETE
+        return write, Alteration(COMES_AND_GOES, comes_and_goes, "1" if value % 2 else None)
 
     _ids = itertools.count(1)
 
@@ -214,6 +231,18 @@ def _config(scenario: Scenario, number: int) -> Config:
         directories={n: derived_uuid("directory", scenario.seed, peer.name) for n, peer in peers.items()},
         segment_bytes=scenario.segment_bytes,
         cached_bytes=scenario.cached_bytes,
+        snapshots=_snapshots(scenario),
+    )
+
+
+def _snapshots(scenario: Scenario) -> SnapshotLimits:
+    """A log is cut once it holds two segments, so that a server that was away for seconds needs a snapshot."""
+    if not scenario.snapshot_bytes:
+        return KAFKA_LIMITS
+    return SnapshotLimits(
+        max_record_bytes_between_snapshots=scenario.snapshot_bytes,
+        max_snapshot_interval_ms=round(SNAPSHOT_INTERVAL_S * 1000),
+        retention_bytes=2 * scenario.segment_bytes,
     )
 
 

@@ -35,6 +35,7 @@ MOMENTS: Mapping[str, str] = {
     "followed": "a voter has come to follow a leader",
     "appended": "a log has grown",
     "truncated": "a log was cut",
+    "snapshot": "a snapshot was made, fetched or loaded",
     "fsync": "a server is about to fsync",
     "resigned": "a leader has resigned",
     "started": "a server has started",
@@ -42,6 +43,7 @@ MOMENTS: Mapping[str, str] = {
 """What a card can be aimed at, with what it means."""
 
 WORKLOADS = ("register", "list", "repeated")
+SNAPSHOT_INTERVAL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Card:
 class Scenario:
     """seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
 
+    snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
     """
 
@@ -85,6 +88,7 @@ class Scenario:
     spread_s: float = 8e-4
     segment_bytes: int = 1 << 15
     cached_bytes: int = 1 << 12
+    snapshot_bytes: int = 0
     rates: tuple[float, ...] = ()
     classes: tuple[str, ...] = ()
     cards: tuple[Card, ...] = field(default=())
@@ -155,7 +159,7 @@ FAULTS: Mapping[str, str] = {
 }
 """What a card can do, with what it means."""
 
-CLASSES = (*FAULTS, "clock-rates", "aimed", "quick")
+CLASSES = (*FAULTS, "clock-rates", "aimed", "quick", "snapshots")
 RARE = {"flip": 0.15}
 CLIENTS = ("c1", "c2")
 
@@ -179,6 +183,7 @@ def draw(
     tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
     small = random.random() < 0.5
     slow_links = random.random() < 0.15
+    snapshots = layer == "node" and "snapshots" in on
     scenario = Scenario(
         seed,
         layer,
@@ -190,8 +195,9 @@ def draw(
         op_timeout_s=random.choice((0.7, 2.0, 4.0)),
         base_delay_s=0.01 if slow_links else 2e-4,
         spread_s=0.02 if slow_links else 8e-4,
-        segment_bytes=1 << 12 if small else 1 << 15,
+        segment_bytes=1 << 11 if snapshots else 1 << 12 if small else 1 << 15,
         cached_bytes=1 << 10 if small else 1 << 13,
+        snapshot_bytes=random.choice((1 << 11, 1 << 13)) if snapshots else 0,
         rates=tuple(round(random.uniform(0.9, 1.1), 3) for _ in range(count)) if "clock-rates" in on else (),
         classes=tuple(on),
     )

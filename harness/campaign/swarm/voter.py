@@ -31,6 +31,8 @@ Operation = tuple[str, str, int | None]
 Value = int | None | tuple[int, ...]
 Position = tuple[int, int]
 """(offset of a batch, number of the record in it): the place of a change in the committed log."""
+Change = tuple[Position, str, int | str | None]
+"""(place, key, what was written)."""
 
 
 class Voter:
@@ -71,12 +73,22 @@ class Voter:
     flushed: int
     end: tuple[int, int]
 
+    @property
+    def log_start(self) -> int:
+        """Where its log begins."""
+        return 0
+
+    @property
+    def snapshot_end(self) -> int:
+        """Where its newest snapshot ends."""
+        return 0
+
     def prefix(self, offset: int) -> int | None:
         raise NotImplementedError
 
-    def changes(self, end_offset: int) -> Iterator[tuple[Position, str, int | str | None]]:
-        """(place, key, what was written) of every change below the offset, as the log of this voter holds it.  Of a
-        list, what was written is the whole list, as text in a node and as the element in a core."""
+    def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
+        """Every change from an offset to another, as the log of this voter holds it.  Of a list, what was written is
+        the whole list, as text in a node and as the element in a core."""
         raise NotImplementedError
 
     def power_lost(self, kind: str, random: Random) -> None:

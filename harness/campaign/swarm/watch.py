@@ -12,6 +12,7 @@ before any message that depends on it leaves.  So no rule needs a clock, and non
     marks                 a mark never goes back within one life
     reads                 a read is answered from at least what was published anywhere when it arrived
     truncation            nothing below the own mark is cut
+    snapshots             a snapshot is the state of a committed prefix, and a log begins at or below the newest one
     nobody stops          unless its disk failed
 """
 
@@ -40,8 +41,18 @@ class Watched(Protocol):
         """(epoch, offset) of the end of its log."""
         ...
 
+    @property
+    def log_start(self) -> int:
+        """Where its log begins: all below it is in a snapshot."""
+        ...
+
+    @property
+    def snapshot_end(self) -> int:
+        """Where its newest snapshot ends; 0: it has none."""
+        ...
+
     def prefix(self, offset: int) -> int | None:
-        """Identifies all entries below this offset; None if it is not the end of one."""
+        """Identifies all entries below this offset; None if it is not the end of one, or the log begins behind it."""
         ...
 
 
@@ -57,7 +68,8 @@ class Found:
 
 class Watch:
     """count: of voters.  voters: set once they are made.  now: the time.  met: called at each moment that a card may be
-    aimed at, with its name and the voter.  note: takes every row as text."""
+    aimed at, with its name and the voter.  note: takes every row as text.  archive: called with a voter, and the
+    largest mark before and after the voter has published one that is larger."""
 
     def __init__(
         self,
@@ -65,6 +77,7 @@ class Watch:
         now: Callable[[], float],
         met: Callable[[str, Watched], None],
         note: Callable[[str], None],
+        archive: Callable[[Watched, int, int], None] = lambda voter, before, after: None,
     ) -> None:
         self.found: list[Found] = []
         self.transitions: Counter[tuple[str, str]] = Counter()
@@ -76,6 +89,7 @@ class Watch:
         self._now = now
         self._met = met
         self._note = note
+        self._archive = archive
         self._leaders: dict[int, tuple[str, int]] = {}
         self._votes: dict[tuple[str, int], str] = {}
         self._marks: dict[str, int] = {}
@@ -121,6 +135,11 @@ class Watch:
         prefix = voter.prefix(offset)
         if self._written.setdefault((offset, epoch), prefix) != prefix:
             self._violated("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
+        if voter.log_start > voter.snapshot_end:
+            what = (
+                f"{voter.name}: its log begins at {voter.log_start}, its newest snapshot ends at {voter.snapshot_end}"
+            )
+            self._violated("a log begins behind its snapshot", voter, what)
         self._met("appended", voter)
 
     def _truncated(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
@@ -143,18 +162,30 @@ class Watch:
             if offset <= led[1]:
                 what = f"{name} commits up to {offset}, its epoch {epoch} begins at {led[1]}"
                 self._violated("an earlier epoch is committed by count", voter, what)
-            holders = [v for v in self.voters if v.flushed >= offset and v.prefix(offset) == hash_]
+            holders = [
+                v for v in self.voters if v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
+            ]
             if len(holders) < self._majority:
                 what = f"{name} commits up to {offset} of epoch {epoch}, held by {len(holders)} of {len(self.voters)}"
                 self._violated("a mark without a majority", voter, what)
             if epoch not in self._published:
                 self._met("first-commit", voter)
             self._published[epoch] = offset
-        self.committed = max(self.committed, offset)
+        if offset > self.committed:
+            self._archive(voter, self.committed, offset)
+            self.committed = offset
 
     def _apply(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
         if self._applied.setdefault(offset, hash_) != hash_:
             self._violated("applied states differ", voter, f"{voter.name} at {offset}")
+
+    def _snapshot(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
+        if offset > self.committed:
+            what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
+            self._violated("a snapshot of what is not committed", voter, what)
+        elif self._applied.get(offset, hash_) != hash_:
+            self._violated("a snapshot differs from its prefix", voter, f"{voter.name} up to {offset}")
+        self._met("snapshot", voter)
 
     def _vote(self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, *_: object) -> None:
         earlier = self._votes.get((voter.name, epoch))
@@ -184,7 +215,7 @@ class Watch:
                 self._violated("two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}")
             self._led_from[name] = (epoch, offset)
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
-            if needed and voter.prefix(needed) != self._at_mark.get(needed):
+            if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):
                 what = f"{name} leads epoch {epoch} without what is committed up to {needed}"
                 self._violated("committed entry lost", voter, what)
         if moment := _MOMENT_OF.get(role):
@@ -227,6 +258,7 @@ _RULES: dict[str, Callable[..., None]] = {
     "truncate": Watch._truncated,
     "high-watermark": Watch._high_watermark,
     "applied": Watch._apply,
+    "snapshot": Watch._snapshot,
     "vote": Watch._vote,
     "quorum-state": Watch._file,
     "role": Watch._role,

@@ -30,7 +30,7 @@ from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.scenario import CLIENTS, Card, Scenario
-from harness.campaign.swarm.voter import Operation, Voter
+from harness.campaign.swarm.voter import Change, Operation, Voter
 from harness.campaign.swarm.watch import Found, Watch, Watched
 from simulation.loop import OWNER, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
@@ -80,7 +80,7 @@ def play(scenario: Scenario) -> Played:
         world.loop.run(world.main())
         for problem in world.problems:  # the clients are ours: a mistake of them is no answer of the system
             raise problem.get("exception") or RuntimeError(problem["message"])
-        judge(scenario, world.history, world.voters, world.watch)
+        judge(scenario, world.history, world.voters, world.watch, world.archive)
     for asked in world.history.asked:
         world.note(repr(asked.row()))
     first_s = world.watch.found[0].time_s if world.watch.found else float("inf")
@@ -133,7 +133,8 @@ class World:
         random = Random(f"{scenario.seed}/network")
         self.network = Network(self.loop, random, scenario.base_delay_s, scenario.spread_s)
         self.digest = hashlib.blake2b(digest_size=12)
-        self.watch = Watch(scenario.nodes, self.loop.time, self._met, self.note)
+        self.watch = Watch(scenario.nodes, self.loop.time, self._met, self.note, self._committed)
+        self.archive: list[Change] = []
         self.voters: list[Voter] = []
         kind = CoreVoter if scenario.layer == "core" else NodeVoter
         names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
@@ -310,6 +311,17 @@ class World:
         owner = OWNER.get()
         if owner is not None and owner is not it.machine.process and owner.host == voter.name:
             raise Killed  # a card has struck the very process that came to this moment: it gets no further
+
+    def _committed(self, voter: Watched, before: int, after: int) -> None:
+        """More is published as committed than ever before: keep it, since the logs are cut later on."""
+        if not self.scenario.snapshot_bytes:
+            return
+        if voter.log_start > before:
+            self.watch.violated(
+                "a mark beyond a gap", f"{voter.name}: its log begins at {voter.log_start}, not {before}"
+            )
+        it = next(each for each in self.voters if each is voter)
+        self.archive.extend(it.changes(before, after))
 
     def _strike(self, card: Card, it: Voter | None = None) -> None:
         if not self._storm:

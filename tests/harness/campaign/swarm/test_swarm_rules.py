@@ -25,10 +25,13 @@ class Log:
         self.mark = max(self.hashes)
         self.written: list[tuple[tuple[int, int], str, int | str | None]] = []
 
+    log_start = 0
+    snapshot_end = 0
+
     def prefix(self, offset: int) -> int | None:
         return self.hashes.get(offset)
 
-    def changes(self, end_offset: int) -> Iterator[tuple[tuple[int, int], str, int | str | None]]:
+    def changes(self, offset: int, end_offset: int) -> Iterator[tuple[tuple[int, int], str, int | str | None]]:
         return iter(self.written)
 
 
@@ -124,6 +127,34 @@ def test_a_voter_stops_unless_its_disk_failed() -> None:
     assert rows((A, "fatal", 1, {"detail": "two leaders"}), (sick, "fatal", 1, {"detail": "EIO"})) == ["a voter stops"]
 
 
+def test_a_snapshot_is_the_state_of_a_committed_prefix() -> None:
+    """Another state, or an end that nothing committed reaches, is wrong; a state that nobody applied says nothing."""
+    mark = (A, "high-watermark", 1, {"offset": 5, "hash": 55})
+    applied = (A, "applied", 1, {"offset": 5, "hash": 9})
+    taken = (A, "snapshot", 1, {"offset": 5, "hash": 9})
+    assert rows(mark, applied, taken, (B, "snapshot", 1, {"offset": 5, "hash": 9, "peer": "a"})) == []
+    assert rows(mark, taken) == []
+    assert rows(mark, applied, (A, "snapshot", 1, {"offset": 5, "hash": 8})) == ["a snapshot differs from its prefix"]
+    ahead = (A, "snapshot", 1, {"offset": 6, "hash": 9})
+    assert rows(mark, applied, ahead) == ["a snapshot of what is not committed"]
+
+
+@pytest.mark.parametrize(("log_start", "broken"), [(5, []), (6, ["a log begins behind its snapshot"])])
+def test_a_log_begins_at_or_below_the_newest_snapshot(log_start: int, broken: list[str]) -> None:
+    log = Log("a", 9, {9: 99})
+    log.snapshot_end, log.log_start = 5, log_start
+    assert rows((log, "append", 1, {"offset": 9})) == broken
+
+
+def test_a_voter_whose_snapshot_covers_a_mark_holds_what_is_below_it() -> None:
+    leader, other, third = Log("a", 5, {5: 55}), Log("b", 9, {9: 99}), Log("c")
+    leads = (leader, "role", 1, {"role": "leader", "offset": 1})
+    commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
+    assert rows(leads, commits, voters=(leader, other, third)) == ["a mark without a majority"]
+    other.log_start = 7
+    assert rows(leads, commits, voters=(leader, other, third)) == []
+
+
 # The end
 
 
@@ -133,7 +164,7 @@ def judged(workload: str, log: list[tuple[int, str, int | str | None]], *asked: 
     history = History()
     history.asked = list(asked)
     watch = Watch(1, lambda: 0.0, lambda moment, voter: None, lambda line: None)
-    judge(Scenario(1, workload=workload), history, [best], watch)  # type: ignore[list-item]
+    judge(Scenario(1, workload=workload), history, [best], watch, [])  # type: ignore[list-item]
     return [found.rule for found in watch.found]
 
 

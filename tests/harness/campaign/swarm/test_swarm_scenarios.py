@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,37 @@ PLANTED = [
 @pytest.mark.parametrize(("layer", "bug"), PLANTED)
 def test_a_planted_bug_breaks_a_rule_within_thirty_seeds(layer: Layer, bug: str) -> None:
     assert any(play(draw(seed, layer, SECONDS, bug=bug)).found for seed in range(30))
+
+
+OF_SNAPSHOTS = (
+    "snapshot-forgets-tail",
+    "snapshot-of-uncommitted",
+    "snapshot-id-inclusive",
+    "rename-before-fsync",
+    "cleans-past-snapshot",
+    "applies-delta-after-snapshot",
+)
+
+
+def with_snapshots(count: int, bug: str = "") -> Iterator[Scenario]:
+    """The first scenarios of half a minute whose nodes take snapshots."""
+    drawn = (draw(seed, "node", 30.0, bug=bug) for seed in range(100))
+    return islice((scenario for scenario in drawn if scenario.snapshot_bytes), count)
+
+
+@pytest.mark.parametrize("bug", OF_SNAPSHOTS)
+def test_a_bug_of_snapshots_breaks_a_rule(bug: str) -> None:
+    assert any(play(scenario).found for scenario in with_snapshots(8, bug))
+
+
+def test_a_clean_system_that_takes_snapshots_keeps_every_rule() -> None:
+    played = [play(scenario) for scenario in with_snapshots(3)]
+    assert [each.found for each in played] == [[]] * 3
+    assert all(each.moments["snapshot"] > 5 for each in played)
+
+
+def test_the_core_alone_takes_no_snapshots() -> None:
+    assert not any(draw(seed, "core").snapshot_bytes for seed in range(50))
 
 
 def test_a_card_that_is_aimed_strikes_at_its_moment_and_inside_it() -> None:
