@@ -41,6 +41,9 @@ SUBJECTS: Mapping[str, Entry] = {
     "kraft-snapshots": Entry(
         "the same, with snapshots every few seconds", "system_under_test.kraft.subject:KraftWithSnapshots"
     ),
+    "kraft-voters": Entry(
+        "the same, with voters that change while it runs", "system_under_test.kraft.subject:KraftWithVoters"
+    ),
     "etcd": Entry("etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"),
     "canary": Entry(
         "objects of every kind in the harness' own process: its test of itself",

@@ -210,7 +210,7 @@ class Cluster(Protocol):
         ...
 
     async def add_member(self, server: str) -> None:
-        """Wipe the disk of a dead server and add it as a new member, which joins when it is started."""
+        """Add a dead server as a new member.  It joins here, or when it is started (`subject.Members.add`)."""
         ...
 
     # Capability CLOCK.  Every verb raises CannotInject where the wall clock cannot be shifted.

@@ -317,7 +317,10 @@ class Members(Protocol):
         ...
 
     async def add(self, nodes: Sequence[Node], joining: Node) -> None:
-        """Wipe the disk of a dead server and add it as a new member; the next `Subject.start` lets it join."""
+        """Add a dead server as a new member.
+
+        A system that needs an empty disk for that wipes it, and the next `Subject.start` lets the server join.  Another
+        system starts the server here, because it must catch up before it becomes a member."""
         ...
 
 

@@ -128,7 +128,7 @@ TRACE_EVENTS = {
     "snapshot": "a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, "
     "peer = the node it was fetched from, its own name if a start found it, null if the node has just made it",
     "voters": "the log names other voters than before, or named some when the process started: offset = of the record "
-    "that names them, null if none does any more; detail = their names, with spaces between",
+    "that names them, null for those of the configuration; detail = their names, with spaces between",
     "refused": "the node refused a fetched batch because it was damaged: offset = the batch's base offset, "
     "peer = who sent the batch; detail holds the reason",
     "fatal": "the node stops because of an error; detail holds the reason",

@@ -23,6 +23,7 @@ from checkers.base.verdict import Witness
 from checkers.online.online_finding import OnlineFinding
 from checkers.raft.commits import held_before_mark as rule
 from checkers.raft.commits.held_before_mark import APPEND, EVENTS, MARK, NONE, ROLE, START, Durable
+from checkers.raft.voters_by_row import voters_by_row
 from checkers.raft.witness_rows import Row
 
 CHECKER = "majority-before-mark"
@@ -32,7 +33,8 @@ UNREAD = np.iinfo(np.int64).min
 
 @dataclass(slots=True)
 class _Voter:
-    """looks: how often its trace was read.  start: where the epoch that it leads begins; -1 while it does not lead."""
+    """looks: how often its trace was read.  start: where the epoch that it leads begins; -1 while it does not lead.
+    members: the voters that its log names last; None if it names none."""
 
     durable: Durable = field(default_factory=lambda: Durable(*np.empty((3, 0), np.int64)))
     last_epoch: int = NONE
@@ -40,14 +42,17 @@ class _Voter:
     looks: int = 0
     epoch: int = -1
     start: int = -1
+    members: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Marks of one leader in one epoch.  looks: voter -> how often its trace had been read by then."""
+    """Marks of one leader in one epoch.  members: the voters that it counted.  looks: voter -> how often its
+    trace had been read by then."""
 
     marks: pa.Table
     epoch: int
+    members: frozenset[str]
     looks: Mapping[str, int]
 
 
@@ -86,6 +91,7 @@ class OnlineMarks:
         voter.last_epoch = int(epoch[appends[-1]]) if len(appends) else voter.last_epoch
         voter.last_ns = int(time_ns[-1])
         leads = coded(rows, "role", {"leader": 1}) == 1
+        named = voters_by_row(rows)
         changes = np.flatnonzero((event == ROLE) | (event == START)).tolist()
         for begin, end in zip([0, *changes], [*changes, len(event)], strict=True):
             if begin in changes:
@@ -94,12 +100,16 @@ class OnlineMarks:
             if voter.start >= 0:
                 here = slice(begin, end)
                 mine = (event[here] == MARK) & (epoch[here] == voter.epoch) & (offset[here] > voter.start)
-                self._wait(rows.take(pa.array(begin + np.flatnonzero(mine))), voter.epoch)
+                marks = begin + np.flatnonzero(mine)
+                for members, some in rule.by_members(named, marks, voter.members or frozenset(self._voters)):
+                    self._wait(rows.take(pa.array(some)), voter.epoch, members)
+        if named.sets:
+            voter.members = named.sets[-1]
 
-    def _wait(self, marks: pa.Table, epoch: int) -> None:
+    def _wait(self, marks: pa.Table, epoch: int, members: frozenset[str]) -> None:
         if len(marks):
             looks = {name: voter.looks for name, voter in self._voters.items()}
-            self._waiting.append(_Waiting(marks, epoch, looks))
+            self._waiting.append(_Waiting(marks, epoch, members, looks))
 
     def _judge(self) -> list[Witness]:
         """Judge the marks behind which every voter was read again."""
@@ -113,8 +123,12 @@ class OnlineMarks:
         return found
 
     def _early(self, waiting: _Waiting) -> list[Witness]:
-        voters = {name: voter.durable for name, voter in self._voters.items() if voter.last_ns != UNREAD}
-        marks, count = waiting.marks, len(self._voters)
+        voters = {
+            name: voter.durable
+            for name, voter in self._voters.items()
+            if voter.last_ns != UNREAD and name in waiting.members
+        }
+        marks, count = waiting.marks, len(waiting.members)
         since = rule.held_since(voters, waiting.epoch, numbers(marks, "offset"))
         early = rule.too_early(since, numbers(marks, "time_ns"), count - len(voters), count)
         self.judged += len(marks)

@@ -1,7 +1,8 @@
-"""Changes of the members: a server is removed from the cluster, and comes back with an empty disk as a new member.
+"""Changes of the members: a server is removed from the cluster, and comes back as a new member.
 
 This is what operators do with a machine that broke.  The system itself agrees on every change, through its own
-interface (`system_under_test.subject.Members`).  So nothing may be lost, although the disk of the server is wiped.
+interface (`system_under_test.subject.Members`).  It also decides whether the server comes back with an empty disk, as
+in etcd, or with the disk that it had, as in the bundled KRaft.  Nothing may be lost in either case.
 A removed server may end itself: that is right.
 
 A card waits until the change before it is complete.  No clock knows how long the system takes to bring a server up to
@@ -46,7 +47,7 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
         return None
     whom, _, how = target.partition("-")
     words = "killed and removed" if how else "removed while it runs"
-    fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, back with an empty disk at the heal")
+    fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, back as a new member at the heal")
     settings = {"killed": bool(how), MAY_DIE: True, CHANGES_MEMBERS: True}
     return None if fault is None else replace(fault, settings=settings)
 
@@ -58,7 +59,7 @@ async def _inject(field: Field, fault: Fault) -> None:
 
 
 async def _heal(field: Field, fault: Fault) -> None:
-    """A server that is a member and runs is left alone: a heal may be called twice."""
+    """A server that is a member and runs is left alone: a heal may be called twice.  Any other starts anew."""
     cluster = field.cluster
 
     async def bring_back(node: str) -> None:
@@ -95,7 +96,7 @@ async def _ready(cluster: Cluster) -> str:
 
 KIND = Kind(
     name=NAME,
-    summary="servers are removed from the cluster, and come back with an empty disk as new members",
+    summary="servers are removed from the cluster, and come back as new members",
     targets=TARGETS,
     deck=Deck(opening=(("leader", 6.0), ("one-dead", 5.0), ("leader-dead", 6.0)), rest=tuple(TARGETS)),
     needs=frozenset({MEMBERS, PROCESSES}),

@@ -1,5 +1,6 @@
 """Start a node:    python -m system_under_test.kraft --config FILE   (--format prepares its data directory first)
 Print its files:  python -m system_under_test.kraft dump [--batches] PATH...
+Change voters:    python -m system_under_test.kraft voters list|add|remove --servers HOST:PORT,...
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ USAGE = 3
 def main() -> int:
     if sys.argv[1:2] == ["dump"]:
         return _dump(sys.argv[2:])
+    if sys.argv[1:2] == ["voters"]:
+        return _voters(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m system_under_test.kraft",
         description="Run one node of the bundled KRaft: voter, controller and metadata-serving broker in one.  "
@@ -84,6 +87,19 @@ def _dump(argv: list[str]) -> int:
         print(f"cannot dump: {problem}", file=sys.stderr)
         return USAGE
     return status
+
+
+def _voters(argv: list[str]) -> int:
+    """0; 1 if the quorum did not agree in time."""
+    # Only here: a node that starts needs none of it.
+    from system_under_test.kraft.client.voters_tool import run
+
+    try:
+        print(asyncio.run(run(argv)).as_json())
+    except OSError as problem:
+        print(f"the voters did not change: {problem}", file=sys.stderr)
+        return CANNOT_START
+    return 0
 
 
 def _cannot_start(problem: Exception) -> int:

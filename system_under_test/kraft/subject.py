@@ -19,6 +19,7 @@ from system_under_test.kraft.client import decisions as client_decisions
 from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
+from system_under_test.kraft.members import KraftMembers
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.subject import (
@@ -27,6 +28,7 @@ from system_under_test.subject import (
     Complaint,
     Declares,
     Live,
+    Members,
     Needs,
     Node,
     NodeStatus,
@@ -173,13 +175,17 @@ _BUGS = (
         "counts_for_commit",
         in_containers=False,
     ),
+    _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
+)
+
+
+_VOTER_BUGS = (
     _bug(
         decisions.TWO_CHANGES_AT_ONCE,
         "quorum-intersection",
         ("voters changed before the last change was committed",),
         "may_change_again",
         shown_by=("membership",),
-        in_containers=False,
     ),
     _bug(
         decisions.CHANGE_BEFORE_EPOCH_COMMITS,
@@ -187,7 +193,6 @@ _BUGS = (
         ("voters changed before the epoch had committed",),
         "may_change_voters",
         shown_by=("membership",),
-        in_containers=False,
     ),
     _bug(
         decisions.VOTERS_AT_COMMIT,
@@ -195,7 +200,6 @@ _BUGS = (
         ("high watermark before its majority",),
         "voters_in_force",
         shown_by=("membership",),
-        in_containers=False,
     ),
     _bug(
         decisions.REMOVED_LEADER_COUNTS_ITSELF,
@@ -203,9 +207,7 @@ _BUGS = (
         ("high watermark before its majority",),
         "leader_counts_itself",
         shown_by=("membership",),
-        in_containers=False,
     ),
-    _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
 )
 
 
@@ -282,7 +284,7 @@ class Kraft(Subject):
     notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
     processes: Mapping[str, str] = {}
     unreachable_by: Mapping[str, str] = {}
-    members = None
+    members: Members | None = None
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
     cluster_settings: Mapping[str, Any] = {}
     """What every node's configuration has beyond that of `node/config.py`'s defaults."""
@@ -389,6 +391,10 @@ class Kraft(Subject):
 
         write_tables(run_folder, copies, started_on)
 
+    async def hear(self, node: Node) -> Hearsay:
+        """What the node's trace has reported so far.  Raises OSError."""
+        return await self._hear(node)
+
     async def _hear(self, node: Node) -> Hearsay:
         """Raises OSError if the agent does not answer, or if the trace is lost."""
         heard = self._heard.setdefault(node.name, Hearsay())
@@ -436,6 +442,19 @@ class KraftWithSnapshots(Kraft):
     summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and cut their logs behind them"
     takes_snapshots = True
     bugs: Mapping[str, Bug] = {}
+
+
+class KraftWithVoters(Kraft):
+    """The voters stand in the log from the first leader on, and change through the API (`kraft.version` 1)."""
+
+    name = "kraft-voters"
+    summary = "the bundled KRaft quorum, whose voters can change while it runs"
+    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _VOTER_BUGS}
+    cluster_settings: Mapping[str, Any] = {"dynamic": True}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = KraftMembers(self, PORT, _argv)
 
 
 def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:

@@ -10,12 +10,14 @@ counts only if its last appended batch is of this epoch.  What is not known coun
 or in a log that a restart recovered.  Only marks reported before their node's last copy was taken are judged, because
 all traces were collected after that.
 
+Where voters change (KIP-853), a leader counts those that its own log named last when it reported the mark.
+
 Not applicable where the servers do not share a clock.  One part.  Cost: linear; memory: 60 bytes a row of all traces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,17 +29,25 @@ from checkers.base.run_evidence import coded, conclude, gaps, not_judged, number
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.voters_by_row import VotersByRow, voters_by_row
 from checkers.raft.witness_rows import WITNESSES_PER_PART, Row
 
 KIND = "high watermark before its majority"
 ROW_SIZE_BYTES = 60
 
 NEVER = np.iinfo(np.int64).max
-START, APPEND, FLUSH, MARK, ROLE = 1, 2, 3, 4, 5
-EVENTS = {"start": START, "append": APPEND, "flush": FLUSH, "high-watermark": MARK, "role": ROLE}
+START, APPEND, FLUSH, MARK, ROLE, VOTERS = 1, 2, 3, 4, 5, 6
+EVENTS = {
+    "start": START,
+    "append": APPEND,
+    "flush": FLUSH,
+    "high-watermark": MARK,
+    "role": ROLE,
+    "voters": VOTERS,
+}
 ANY, NONE = -2, -3
 """In place of the epoch of a log's last batch: it may be any, or nothing was appended yet."""
-_COLUMNS = ("epoch", "offset", "time_ns", "role")
+_COLUMNS = ("epoch", "offset", "time_ns", "role", "detail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,7 @@ class _Voter:
     seq: Int64
     leads: Int64
     durable: Durable
+    members: VotersByRow
 
 
 def _split(run: StoredRun) -> list[Part]:
@@ -111,7 +122,7 @@ def _split(run: StoredRun) -> list[Part]:
     for copy in run.copies:
         until[copy["node"]] = max(copy["trace_seq"], until.get(copy["node"], -1))
     files = node_files(run.trace)
-    return [Part(tuple(files.values()), {"nodes": list(files), "voters": len(run.servers), "until": until})] * bool(
+    return [Part(tuple(files.values()), {"nodes": list(files), "voters": list(run.servers), "until": until})] * bool(
         files
     )
 
@@ -124,7 +135,6 @@ def _judge(part: Part, budget: Budget) -> MarksFinding:
         rows += len(voters[node].seq)
         if rows * ROW_SIZE_BYTES > budget.size_bytes:
             return MarksFinding(unknown=f"{rows} rows of traces are beyond the budget of {budget.size_bytes} bytes")
-    silent = part.params["voters"] - len(voters)
     all_durable = {name: voter.durable for name, voter in voters.items()}
     witnesses: list[Witness] = []
     judged = violations = 0
@@ -134,21 +144,34 @@ def _judge(part: Part, budget: Budget) -> MarksFinding:
             epoch, start = int(leader.epoch[office]), int(leader.offset[office])
             mine = (leader.event == MARK) & (leader.epoch == epoch) & (leader.seq <= until)
             at = np.flatnonzero(mine & (leader.offset > start) & (np.arange(len(mine)) > office))
-            since = held_since(all_durable, epoch, leader.offset[at])
-            early = too_early(since, leader.time_ns[at], silent, part.params["voters"])
-            judged, violations = judged + len(at), violations + len(early)
-            for i in early[: WITNESSES_PER_PART - len(witnesses)].tolist():
-                held = {name: int(times[i]) for name, times in since.items()}
-                mark = trace_row(leader.path, int(leader.seq[at[i]]))
-                witnesses.append(witness(mark, held, part.params["voters"]))
+            judged += len(at)
+            for members, marks in by_members(leader.members, at, frozenset(part.params["voters"])):
+                known = {name: each for name, each in all_durable.items() if name in members}
+                since = held_since(known, epoch, leader.offset[marks])
+                early = too_early(since, leader.time_ns[marks], len(members) - len(known), len(members))
+                violations += len(early)
+                for i in early[: WITNESSES_PER_PART - len(witnesses)].tolist():
+                    held = {name: int(times[i]) for name, times in since.items()}
+                    mark = trace_row(leader.path, int(leader.seq[marks[i]]))
+                    witnesses.append(witness(mark, held, len(members)))
     return MarksFinding(tuple(witnesses), judged, violations)
+
+
+def by_members(named: VotersByRow, marks: Int64, otherwise: frozenset[str]) -> Iterator[tuple[frozenset[str], Int64]]:
+    """The marks of a leader, as rows, parted by the voters that it counted.  otherwise: where its log names none."""
+    numbers_of = named.number[marks]
+    for number in np.unique(numbers_of).tolist():
+        here = marks[numbers_of == number]
+        yield named.at(int(here[0])) or otherwise, here
 
 
 def _read(path: str) -> _Voter:
     rows = read_trace(path, EVENTS, _COLUMNS)
     epoch, offset, time_ns, seq = (numbers(rows, name) for name in ("epoch", "offset", "time_ns", "seq"))
     event, leads = coded(rows, "event", EVENTS), np.flatnonzero(coded(rows, "role", {"leader": 1}) == 1)
-    return _Voter(path, event, epoch, offset, time_ns, seq, leads, durable(event, epoch, offset, time_ns))
+    return _Voter(
+        path, event, epoch, offset, time_ns, seq, leads, durable(event, epoch, offset, time_ns), voters_by_row(rows)
+    )
 
 
 def witness(mark: Row, since: Mapping[str, int], voters: int) -> Witness:

@@ -11,6 +11,10 @@ held that mark only if its log durably reached it while its last batch was of ep
 not count, however long it is.  For a mark that is not beyond the start of its epoch (a lagging follower reports
 such marks), or whose leader is not known, only the length is compared.
 
+Which voters count?  Where voters change (KIP-853), a leader counts those that its own log named last when it reported
+the mark.  A follower repeats the mark of its leader, whose log may have named others by then.  So any set that any
+trace names may excuse the mark of a follower.
+
 Everything unknown counts as held: by a node without a trace, before the first row of a trace, in a recovered log.  Only
 marks reported before their node's last copy was taken are judged, because all traces were collected after that.
 
@@ -32,6 +36,7 @@ from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.compared_rows import lowest
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, reaches
 from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.voters_by_row import voters_by_row
 from checkers.raft.witness_rows import Row, in_trace
 
 _EVENTS = {
@@ -42,6 +47,7 @@ _EVENTS = {
     "start": START,
     "vote": OTHER,
     "role": OTHER,
+    "voters": OTHER,
 }
 
 ROW_SIZE_BYTES = 60
@@ -75,13 +81,17 @@ class Reach:
 class VoterFinding:
     """The finding on one node.
 
-    marks: the largest mark it reported in each epoch (trace rows).  offices: epoch -> start offset, for each epoch that
+    marks: the largest mark it reported in each epoch under each set of voters (trace rows).  counted: for each of them,
+    the voters that the node counted; None if it did not lead, or if its log names none.  named: all sets that its log
+    named.  offices: epoch -> start offset, for each epoch that
     the node led.
     """
 
     node: str
     reach: Reach | None = None
     marks: tuple[Row, ...] = ()
+    counted: tuple[frozenset[str] | None, ...] = ()
+    named: frozenset[frozenset[str]] = frozenset()
     offices: Mapping[int, int] | None = None
     reported_marks: int = 0
     unknown: str = ""
@@ -96,7 +106,7 @@ def _split(run: StoredRun) -> list[Part]:
 
 def _judge(part: Part, budget: Budget) -> VoterFinding:
     node, path = part.params["node"], part.paths[0]
-    rows = read_trace(path, _EVENTS, ("epoch", "offset", "role"))
+    rows = read_trace(path, _EVENTS, ("epoch", "offset", "role", "detail"))
     if len(rows) * ROW_SIZE_BYTES > budget.size_bytes:
         words = f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes"
         return VoterFinding(node, unknown=words)
@@ -105,8 +115,12 @@ def _judge(part: Part, budget: Budget) -> VoterFinding:
     leads = coded(rows, "role", {"leader": 1}) == 1
     offices = dict(zip(epoch[leads].tolist(), offset[leads].tolist(), strict=True))
     is_mark = (events == MARK) & (seq <= part.params["until"]) & (offset > 0)
-    marks = tuple(trace_row(path, int(seq[i])) for i in _tops(np.flatnonzero(is_mark), epoch, offset))
-    return VoterFinding(node, reach_of(events, offset, epoch), marks, offices, int(np.count_nonzero(is_mark)))
+    segments = voters_by_row(rows)
+    tops = _tops(np.flatnonzero(is_mark), epoch, offset, segments.number)
+    marks = tuple(trace_row(path, int(seq[i])) for i in tops)
+    counted = tuple(segments.at(i) if epoch[i] in offices else None for i in tops)
+    reach = reach_of(events, offset, epoch)
+    return VoterFinding(node, reach, marks, counted, segments.named, offices, int(np.count_nonzero(is_mark)))
 
 
 def reach_of(events: Int64, offsets: Int64, epochs: Int64) -> Reach:
@@ -124,41 +138,43 @@ def reach_of(events: Int64, offsets: Int64, epochs: Int64) -> Reach:
     )
 
 
-def _tops(rows: Int64, epoch: Int64, offset: Int64) -> list[int]:
-    """Return the row of the largest offset of each epoch: if a majority holds it, a majority holds all below it."""
+def _tops(rows: Int64, epoch: Int64, offset: Int64, segment: Int64) -> list[int]:
+    """Return the row of the largest offset of each epoch and set of voters: if a majority of these voters holds it, a
+    majority of them holds all below it."""
     if len(rows) == 0:
         return []
-    order = rows[np.argsort(epoch[rows], kind="stable")]
-    begins = np.flatnonzero(np.diff(epoch[order], prepend=-1))
-    return [int(order[i]) for i in lowest(begins, -offset[order])]
+    order = rows[np.lexsort((segment[rows], epoch[rows]))]
+    fresh = (np.diff(epoch[order], prepend=-1) != 0) | (np.diff(segment[order], prepend=-1) != 0)
+    return [int(order[i]) for i in lowest(np.flatnonzero(fresh), -offset[order])]
 
 
 def _combine(run: StoredRun, findings: Sequence[VoterFinding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
-    voters = run.servers
+    named = sorted({names for f in findings for names in f.named}, key=sorted)
     reaches_of = {f.node: f.reach for f in findings if f.reach is not None}
     starts: dict[int, list[int]] = {}
     for finding in findings:
         for epoch, start in (finding.offices or {}).items():
             starts.setdefault(epoch, []).append(start)
     witnesses = []
-    judged = [mark for f in findings for mark in f.marks]
-    for mark in judged:
+    judged = [each for f in findings for each in zip(f.marks, f.counted, strict=True)]
+    for mark, counted in judged:
         start_offsets = starts.get(mark["epoch"], [])
         beyond_start = len(start_offsets) == 1 and 0 <= start_offsets[0] < mark["offset"]
-        without = [
+        lacks = {
             voter
-            for voter in voters
-            if (reach := reaches_of.get(voter)) is not None
-            and not reach.may_have_held(mark["offset"], mark["epoch"], beyond_start)
-        ]
-        if 2 * (len(voters) - len(without)) <= len(voters):
-            witnesses.append(_witness(mark, voters, without, reaches_of, beyond_start))
+            for voter, reach in reaches_of.items()
+            if not reach.may_have_held(mark["offset"], mark["epoch"], beyond_start)
+        }
+        sets = [sorted(counted)] if counted else [sorted(names) for names in named] or [list(run.servers)]
+        if all(2 * len(lacks.intersection(voters)) >= len(voters) for voters in sets):
+            without = [voter for voter in sets[0] if voter in lacks]
+            witnesses.append(_witness(mark, sets[0], without, reaches_of, beyond_start))
     looked_at = {
-        "voters": len(voters),
+        "voters": len(run.servers),
         "high watermarks": sum(f.reported_marks for f in findings),
-        "epochs with one": len({mark["epoch"] for mark in judged}),
+        "epochs with one": len({mark["epoch"] for mark, _ in judged}),
     }
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "traces")
     unknown += nothing_of(looked_at, "high watermarks")

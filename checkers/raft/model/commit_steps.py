@@ -20,7 +20,7 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if mark > voter.flushed:
         return Unexplained("mark beyond the log", f"its durable log ended at {voter.flushed}", "a mark in the log")
     leads = voter.role == "leader"
-    answer = _may_commit(quorum, branch, mark) if leads else _may_follow(quorum, voter, branch, mark)
+    answer = _may_commit(voter, branch, mark) if leads else _may_follow(quorum, voter, branch, mark)
     if answer is None:
         answer = quorum.prefix(quorum.position(voter.log.epoch, mark), row.hash)
     if answer is None:
@@ -31,18 +31,18 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     return answer
 
 
-def _may_commit(quorum: Quorum, branch: Branch, mark: int) -> Answer:
+def _may_commit(leader: ModelVoter, branch: Branch, mark: int) -> Answer:
     if mark <= branch.start:
         return Unexplained(
             "mark without an entry of its epoch",
             f"its epoch began at offset {branch.start}",
             "a leader commits older entries only together with one of its own (Raft, figure 8)",
         )
-    with_it = {name for name, end in branch.reached.items() if end >= mark}
-    if (lacking := quorum.majority - len(with_it)) <= 0:
+    with_it = {name for name, end in branch.reached.items() if end >= mark and name in leader.members}
+    if (lacking := leader.majority - len(with_it)) <= 0:
         return None
     held = f"only {' and '.join(sorted(with_it))} held it durably" if with_it else "no node held it durably"
-    others = tuple(name for name in quorum.voters if name not in with_it)
+    others = tuple(sorted(leader.members - with_it))
     return Blocked(f"that a majority held everything below {mark}", others, lacking, held)
 
 

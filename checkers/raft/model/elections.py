@@ -165,10 +165,10 @@ def _become_leader(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 def _win(quorum: Quorum, voter: ModelVoter, epoch: int) -> Answer:
     """A new branch, if a majority voted."""
     hidden = {name for name in quorum.hidden_votes[epoch] if epoch not in quorum.voters[name].votes}
-    granted = quorum.granted[epoch, voter.name] | hidden
-    if (lacking := quorum.majority - len(granted)) > 0:
+    granted = (quorum.granted[epoch, voter.name] | hidden) & voter.members
+    if (lacking := voter.majority - len(granted)) > 0:
         voters = f"only {' and '.join(sorted(granted))} voted for it"
-        others = tuple(name for name in quorum.voters if name not in granted)
+        others = tuple(sorted(voter.members - granted))
         return Blocked(f"that a majority voted for it in epoch {epoch}", others, lacking, voters)
     quorum.branches[epoch] = Branch(voter.name, voter.log.epoch, voter.log.end, voter.log.end)
     return None

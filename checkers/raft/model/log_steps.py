@@ -75,6 +75,28 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     return None
 
 
+def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """The log of a node names other voters than before.  They count at once."""
+    members = frozenset((row.detail or "").split())
+    if row.offset is None and members <= quorum.voters.keys():
+        voter.members = members  # those of the configuration
+        return None
+    if (
+        row.offset is None
+        or row.epoch != voter.epoch
+        or not 0 <= row.offset < voter.log.end
+        or not members <= quorum.voters.keys()
+    ):
+        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+    entry = (quorum.position(voter.log.epoch, row.offset + 1).epoch, row.offset)
+    known = quorum.named.setdefault(entry, members)
+    if known != members:
+        why = f"elsewhere the entry at offset {row.offset} names {', '.join(sorted(known))}"
+        return Unexplained("other voters in one entry", why, "equal entries name equal voters")
+    voter.members = members
+    return None
+
+
 def refused(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node takes nothing of what another one sent damaged."""
     return None

@@ -44,6 +44,7 @@ class Branch:
 class ModelVoter:
     """What one node has reported so far.  role "": its process has started and has not yet reported a role.
 
+    members: the voters that its log names last; all nodes where it names none.
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
     must_apply: the offset up to which the following rows apply entries, 0 if none is due.
     must_load: the end of the snapshot whose state the next row reports as applied, 0 if none is due.
@@ -53,6 +54,7 @@ class ModelVoter:
     """
 
     name: str
+    members: frozenset[str]
     incarnation: int = -1
     seq: int = -1
     ended: bool = True
@@ -71,6 +73,11 @@ class ModelVoter:
     stored_epoch: int | None = None
     votes: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def majority(self) -> int:
+        """The least number of the voters that it counts of which any two sets overlap."""
+        return len(self.members) // 2 + 1
+
 
 class Quorum:
     """The whole quorum.  names: every voter.
@@ -78,15 +85,16 @@ class Quorum:
     epochs: those that a node entered.  granted: (epoch, candidate) -> the nodes that voted for it.
     hidden_votes: epoch -> the nodes whose vote a kill may have hidden.  candidacies: (epoch, candidate) -> its log.
     prefixes: position -> its prefix hash; positions: the reverse.  states: offset -> hash of the applied state.
+    named: (epoch, offset) of an entry -> the voters that it names.
     batch_starts: end of a batch -> its start.  snapshots: (node, end) of each that a node has had.  marks: how many
     high watermarks were taken.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.voters = {name: ModelVoter(name) for name in names}
+        self.voters = {name: ModelVoter(name, frozenset(names)) for name in names}
         self.branches: dict[int, Branch] = {0: Branch("", 0, 0, 0)}
         self.marks = 0
-        self.majority = len(names) // 2 + 1
+        self.named: dict[tuple[int, int], frozenset[str]] = {}
         self.epochs = {0}
         self.granted: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         self.hidden_votes: defaultdict[int, set[str]] = defaultdict(set)

@@ -62,6 +62,7 @@ _STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
     "high-watermark": commit_steps.high_watermark,
     "applied": commit_steps.applied,
     "snapshot": commit_steps.snapshot,
+    "voters": log_steps.voters,
     "refused": log_steps.refused,
     "fatal": lives.end_of_process,
     "stop": lives.end_of_process,

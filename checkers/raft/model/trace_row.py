@@ -16,6 +16,7 @@ class TraceRow(NamedTuple):
     hash: int | None
     peer: str | None
     role: str | None
+    detail: str | None = None
 
 
 class Blocked(NamedTuple):

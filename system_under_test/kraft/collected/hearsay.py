@@ -12,8 +12,9 @@ from typing import Any
 class Hearsay:
     """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
     of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
-    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  lost: the trace no longer
-    goes on where it was read last, so what it reported before may not hold any more."""
+    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  voters: the names
+    that its log names last, empty if it names none.  lost: the trace no longer goes on where it was read last, so what
+    it reported before may not hold any more."""
 
     read_bytes: int = 0
     rows: int = 0
@@ -25,6 +26,7 @@ class Hearsay:
     largest_mark: int = -1
     campaigned: bool = False
     voted_epoch: int = -1
+    voters: tuple[str, ...] = ()
     unread: bytearray | None = None
     lost: bool = False
 
@@ -70,6 +72,8 @@ class Hearsay:
         if event == "role":
             self.role, self.leader = row["role"], row.get("peer")
             self.campaigned |= self.role in ("prospective", "candidate")
+        if event == "voters":
+            self.voters = tuple(str(row.get("detail", "")).split())
         if event == "vote":
             self.voted_epoch = row["epoch"]
         if event == "high-watermark":

@@ -54,6 +54,17 @@ def read(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
     data = atomic.read(disk, NAME)
     if data is None:
         raise WrongDirectory(f"the data directory holds no {NAME}; format it first (--format)")
+    found = parse_properties(data)
+    if (found.cluster_id, found.node_id) != (cluster_id, node_id):
+        raise WrongDirectory(
+            f"{NAME} belongs to node {found.node_id} of cluster {found.cluster_id}, "
+            f"but this is node {node_id} of cluster {cluster_id}"
+        )
+    return found
+
+
+def parse_properties(data: bytes) -> MetaProperties:
+    """Raises WrongDirectory."""
     try:
         lines = (line.strip() for line in data.decode().splitlines())
         fields = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
@@ -63,9 +74,4 @@ def read(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
         raise WrongDirectory(f"{NAME} holds {data[:200]!r}: {problem!r}") from None
     if version != "1":
         raise WrongDirectory(f"{NAME} is of version {version}; this node knows version 1")
-    if (found.cluster_id, found.node_id) != (cluster_id, node_id):
-        raise WrongDirectory(
-            f"{NAME} belongs to node {found.node_id} of cluster {found.cluster_id}, "
-            f"but this is node {node_id} of cluster {cluster_id}"
-        )
     return found

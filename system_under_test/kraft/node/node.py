@@ -303,10 +303,13 @@ class QuorumNode:
         return None if offset == CONFIGURED else voters
 
     def describe(self) -> QuorumInfo:
-        voters = [self._progress.of(voter) for voter in self._core.voters if voter != self.node_id]
-        if self._epoch_start_offset is not None:
+        in_force = self._core.voter_history.latest
+        keys = [entry.key for entry in in_force]
+        voters = [replace(self._progress.of(key.id), directory=key.directory) for key in keys if key.id != self.node_id]
+        mine = in_force.entry(self.node_id)
+        if self._epoch_start_offset is not None and mine is not None:
             now_ms = self._clock.wall_ms()
-            voters.append(VoterState(self.node_id, self._log.end_offset, now_ms, now_ms))
+            voters.append(VoterState(self.node_id, self._log.end_offset, now_ms, now_ms, mine.key.directory))
         observers = self._progress.others(self._core.voters, self._clock.wall_ms())
         return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters), observers)
 

@@ -119,7 +119,7 @@ class ReadReady:
 class VotersChanged:
     """The log names other voters than before: those of its record at `offset`.  They are in force at once.
 
-    offset: `voters.CONFIGURED` if it names none any more."""
+    offset: `voters.CONFIGURED` if it names none yet, or none any more."""
 
     offset: int
     voters: VoterSet

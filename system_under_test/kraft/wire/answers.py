@@ -527,7 +527,7 @@ def _quorum_partition(types: ModuleType, node_id: int, info: QuorumInfo, index: 
             make(
                 types.ReplicaState,
                 replica_id=replica.id,
-                replica_directory_id=None,
+                replica_directory_id=replica.directory,
                 log_end_offset=replica.log_end_offset,
                 last_fetch_timestamp=replica.last_fetch_ms,
                 last_caught_up_timestamp=replica.last_caught_up_ms,

@@ -32,7 +32,7 @@ from system_under_test.kraft.node.assembly import CannotStart
 from system_under_test.kraft.node.process import run
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
-from system_under_test.kraft.subject import PORT, Hearsay, Kraft, _behind
+from system_under_test.kraft.subject import PORT, Hearsay, Kraft, KraftWithVoters, _behind
 from system_under_test.subject import Collected, Completed, NodeStatus, NotKnown, ProcessState, Subject
 
 
@@ -293,8 +293,9 @@ async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
 def test_it_is_a_subject_and_its_bugs_point_to_real_decisions() -> None:
     kraft: Subject = Kraft()
     modules = {module.__name__: module for module in (decisions, client_decisions)}
-    assert kraft.bugs.keys() == decisions.BUGS.keys() | client_decisions.BUGS.keys()
-    for bug in kraft.bugs.values():
+    bugs = {**kraft.bugs, **KraftWithVoters.bugs}
+    assert bugs.keys() == decisions.BUGS.keys() | client_decisions.BUGS.keys()
+    for bug in bugs.values():
         module, _, function = bug.decision_point.partition(":")
         assert bug.name in modules[module].BUGS
         assert callable(getattr(modules[module], function))

@@ -62,6 +62,8 @@ class Port:
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
         return await self._network.pass_on(self._me, peer, request)
 
+    def reach(self, peer: int, host: str, port: int) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -77,7 +79,8 @@ class SkewedClock(LoopClock):
 
 
 class Cluster:
-    """snapshots: when nodes take snapshots, and how much of their logs they keep."""
+    """snapshots: when nodes take snapshots, and how much of their logs they keep.  dynamic: the ids of the voters with
+    which the cluster begins, if its voters can change."""
 
     def __init__(
         self,
@@ -85,9 +88,11 @@ class Cluster:
         timing: Timing = QUICK,
         duties: DutySettings | None = None,
         snapshots: SnapshotLimits = KAFKA_LIMITS,
+        dynamic: tuple[int, ...] = (),
         **log_options: Any,
     ) -> None:
         self.duties = duties
+        self.dynamic = dynamic
         self.snapshots = snapshots
         self.network = Network()
         self.bugs = bugs
@@ -114,10 +119,16 @@ class Cluster:
         log = open_log(disk, FOLDER, checks_batches=must_check_batches(self.bugs), **self.log_options)
         parts = NodeParts(
             identity=Identity(
-                "cluster", ReplicaKey(voter), VOTERS, self.timing, self.bugs, observer=voter in OBSERVERS
+                "cluster",
+                ReplicaKey(voter),
+                self.dynamic or VOTERS,
+                self.timing,
+                self.bugs,
+                observer=voter not in (self.dynamic or VOTERS),
+                dynamic=bool(self.dynamic),
             ),
             log=log,
-            state_file=QuorumStateFile(disk, FOLDER, "cluster", VOTERS),
+            state_file=QuorumStateFile(disk, FOLDER, "cluster", None if self.dynamic else VOTERS),
             clock=clock,
             transport=Port(self.network, voter),
             trace=Trace(lambda line: rows.append(json.loads(line)), clock.now_ns, len(rows), incarnation),

@@ -1,0 +1,183 @@
+"""Changes the voters of a running quorum for its operator, as `kafka-metadata-quorum` does: list, add, remove.
+
+    python -m system_under_test.kraft voters list   --servers HOST:PORT,...
+    python -m system_under_test.kraft voters remove --servers HOST:PORT,... --id 3
+    python -m system_under_test.kraft voters add    --servers HOST:PORT,... --id 3 --directory UUID --at HOST:PORT
+
+Any server hands a request on to the leader.  A request without an answer may have been carried out.  So a change is
+repeated until the leader's own list shows it, or the time is over.  The last list is printed as JSON:
+{"leader": id, "epoch": epoch, "voters": {id: directory id}}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from kio.schema.add_raft_voter.v1 import request as adding
+from kio.schema.describe_quorum.v2 import request as describing
+from kio.schema.remove_raft_voter.v0 import request as removing
+
+from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_uuid
+from system_under_test.kraft.ports import Network
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame
+from system_under_test.kraft.wire.translate import TOPIC
+
+CLIENT_ID = "voters-tool"
+"""Not one of the project's own: servers hand its requests on."""
+LISTENER = "CONTROLLER"
+PATIENCE_S = 1.0
+CHANGE_S = 5.0
+AGAIN_S = 0.1
+
+_QUESTION = describing.DescribeQuorumRequest(
+    topics=(describing.TopicData(topic_name=TOPIC, partitions=(describing.PartitionData(partition_index=0),)),)
+)
+
+
+class NotAgreed(OSError):
+    """The quorum did not agree in time; the last refusal in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """voters: id -> directory id, as the leader lists them."""
+
+    leader: int
+    epoch: int
+    voters: dict[int, UUID | None]
+
+    def as_json(self) -> str:
+        shown = {str(voter): None if one is None else kafka_uuid(one) for voter, one in sorted(self.voters.items())}
+        return json.dumps({"leader": self.leader, "epoch": self.epoch, "voters": shown})
+
+
+async def listed(servers: Sequence[tuple[str, int]], network: Network | None = None) -> Listed:
+    """What the leader lists now.  Raises NotAgreed if no server hands the question on to one."""
+    why = "no server"
+    for server in servers:
+        try:
+            return await _listed(server, network)
+        except OSError as problem:
+            why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
+    raise NotAgreed(why)
+
+
+async def remove(
+    servers: Sequence[tuple[str, int]], voter: int, within_s: float, network: Network | None = None
+) -> Listed:
+    """Until the list lacks this voter.  Raises NotAgreed."""
+
+    def request(now: Listed) -> Entity | None:
+        if voter not in now.voters:
+            return None
+        return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=now.voters[voter])
+
+    return await _changed(servers, request, within_s, network)
+
+
+async def add(
+    servers: Sequence[tuple[str, int]],
+    voter: int,
+    directory: UUID,
+    at: tuple[str, int],
+    within_s: float,
+    network: Network | None = None,
+) -> Listed:
+    """Until the list has this voter, with this directory.  Another directory is removed first.  Raises NotAgreed."""
+
+    def request(now: Listed) -> Entity | None:
+        known = now.voters.get(voter)
+        if known == directory:
+            return None
+        if voter in now.voters:
+            return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=known)
+        return adding.AddRaftVoterRequest(
+            cluster_id=None,
+            timeout=timedelta(seconds=CHANGE_S),
+            voter_id=voter,
+            voter_directory_id=directory,
+            listeners=(adding.Listener(name=LISTENER, host=at[0], port=at[1]),),
+        )
+
+    return await _changed(servers, request, within_s, network)
+
+
+async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
+    """One command line, without the program's name.  Raises NotAgreed, and SystemExit for a wrong command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m system_under_test.kraft voters",
+        description="List the voters of a running quorum, or change them one at a time.",
+        epilog="Exit status: 0; 1 if the quorum did not agree in time.",
+    )
+    parser.add_argument("verb", choices=["list", "add", "remove"])
+    parser.add_argument("--servers", required=True, type=_addresses, metavar="HOST:PORT,...", help="any of the nodes")
+    parser.add_argument("--id", type=int, help="of the voter")
+    parser.add_argument("--directory", type=parse_uuid, metavar="UUID", help="add: its directory id (meta.properties)")
+    parser.add_argument("--at", type=_addresses, metavar="HOST:PORT", help="add: where the other voters reach it")
+    parser.add_argument("--within", type=float, default=30.0, metavar="SECONDS", help="how long to try")
+    given = parser.parse_args(argv)
+    if given.verb == "list":
+        return await listed(given.servers, network)
+    if given.id is None or (given.verb == "add" and (given.directory is None or given.at is None)):
+        parser.error("remove needs --id, and add needs --id, --directory and --at")
+    if given.verb == "remove":
+        return await remove(given.servers, given.id, given.within, network)
+    return await add(given.servers, given.id, given.directory, given.at[0], given.within, network)
+
+
+def _addresses(text: str) -> list[tuple[str, int]]:
+    """Raises ValueError."""
+    found = [address.rpartition(":") for address in text.split(",")]
+    return [(host, int(port)) for host, _, port in found]
+
+
+async def _changed(
+    servers: Sequence[tuple[str, int]],
+    request: Callable[[Listed], Entity | None],
+    within_s: float,
+    network: Network | None,
+) -> Listed:
+    """request: what to send while the leader's list is this one; None if it is as wanted."""
+    loop = asyncio.get_running_loop()
+    until, why = loop.time() + within_s, "no time"
+    while loop.time() < until:
+        for server in servers:
+            try:
+                now = await _listed(server, network)
+                wanted = request(now)
+                if wanted is None:
+                    return now
+                answer = await _ask(server, wanted, CHANGE_S, network)
+                why = f"error {answer.error_code}: {answer.error_message}"
+            except OSError as problem:
+                why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
+        await asyncio.sleep(AGAIN_S)
+    raise NotAgreed(f"within {within_s:g} s the voters did not change: {why}")
+
+
+async def _listed(server: tuple[str, int], network: Network | None) -> Listed:
+    answer = await _ask(server, _QUESTION, PATIENCE_S, network)
+    partition = answer.topics[0].partitions[0]
+    if partition.error_code != 0:
+        raise OSError(f"no leader answered: error {partition.error_code}")
+    voters = {int(each.replica_id): each.replica_directory_id for each in partition.current_voters}
+    return Listed(int(partition.leader_id), int(partition.leader_epoch), voters)
+
+
+async def _ask(server: tuple[str, int], request: Entity, patience_s: float, network: Network | None) -> Entity:
+    """Raises OSError."""
+    connection = Connection(*server, CLIENT_ID, connect_timeout_s=PATIENCE_S, network=network)
+    try:
+        async with asyncio.timeout(patience_s):
+            return await connection.ask(request)
+    except MalformedFrame as problem:
+        raise OSError(str(problem)) from None
+    finally:
+        connection.close()

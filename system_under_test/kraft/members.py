@@ -1,0 +1,81 @@
+"""The voters of a bundled KRaft, as members that change while it runs (KIP-853): through its own API, on the nodes.
+
+A server that is removed goes on as an observer, with its disk.  It comes back with that disk: it is started, follows
+the log, and is added as a voter once it has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from system_under_test.kraft.collected.hearsay import Hearsay
+from system_under_test.kraft.log.meta_properties import NAME as META_PROPERTIES
+from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_properties
+from system_under_test.subject import Node
+
+CHANGE_S_MAX = 12.0
+_PROGRAM_S_MAX = 8.0
+"""How long an interpreter may take to start and end beside that, on a loaded machine."""
+
+
+class Server(Protocol):
+    """What is needed of the subject."""
+
+    async def start(self, node: Node) -> None: ...
+
+    async def hear(self, node: Node) -> Hearsay:
+        """What the node's trace has reported.  Raises OSError."""
+        ...
+
+
+class KraftMembers:
+    """Implements `subject.Members`.  argv: node -> how its server is started, whose last word is its configuration."""
+
+    def __init__(self, server: Server, port: int, argv: Callable[[Node], list[str]]) -> None:
+        self._server = server
+        self._port = port
+        self._argv = argv
+
+    async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
+        """What the log of the leader names last, by its trace.  Raises OSError while no server leads."""
+        heard = await asyncio.gather(*(self._heard(node) for node in nodes))
+        leading = [each for each in heard if each is not None and each.role == "leader"]
+        if not leading:
+            raise OSError("no server leads")
+        return frozenset(max(leading, key=lambda each: each.epoch).voters)
+
+    async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
+        await self._change(nodes, ["remove", "--id", await self._id(leaving)])
+
+    async def add(self, nodes: Sequence[Node], joining: Node) -> None:
+        if await joining.state() == "dead":
+            await self._server.start(joining)
+        properties = parse_properties(await joining.read(f"{joining.data_dir}/{META_PROPERTIES}"))
+        where = f"{joining.address}:{self._port}"
+        directory = kafka_uuid(properties.directory_id)
+        await self._change(nodes, ["add", "--id", str(properties.node_id), "--directory", directory, "--at", where])
+
+    async def _id(self, node: Node) -> str:
+        config = json.loads(await node.read(self._argv(node)[-1]))
+        return str(config["node_id"])
+
+    async def _change(self, nodes: Sequence[Node], verb: Sequence[str]) -> None:
+        """Raises OSError with the tool's own words."""
+        states = await asyncio.gather(*(node.state() for node in nodes))
+        live = [node for node, state in zip(nodes, states, strict=True) if state == "running"]
+        if not live:
+            raise OSError("no server runs")
+        servers = ",".join(f"{node.address}:{self._port}" for node in live)
+        tool = [*self._argv(live[0])[:-2], "voters", *verb, "--servers", servers, "--within", str(CHANGE_S_MAX)]
+        done = await live[0].run(tool, timeout_s=CHANGE_S_MAX + _PROGRAM_S_MAX)
+        if done.status != 0:
+            raise OSError(done.stderr.decode(errors="replace").strip()[-300:])
+
+    async def _heard(self, node: Node) -> Hearsay | None:
+        try:
+            return await self._server.hear(node) if await node.state() == "running" else None
+        except OSError:
+            return None

@@ -1,0 +1,218 @@
+"""Voters that come and go among nodes while a client writes (KIP-853); the model explains every trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from node_cluster import REPLICAS, Cluster, create, set_retention
+
+from checkers.raft.model.trace_replay import replay
+from checkers.raft.model.trace_row import TraceRow
+from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
+from system_under_test.kraft.raft.messages import Error, ReplicaKey
+from system_under_test.kraft.raft.voters import VoterEntry
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
+
+pytestmark = pytest.mark.virtual_time
+
+OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
+
+
+def booted(*voters: int, replicas: tuple[int, ...] = REPLICAS, bugs: frozenset[str] = frozenset()) -> Cluster:
+    cluster = Cluster(bugs, dynamic=voters, snapshots=OFTEN, segment_max_bytes=1000)
+    for replica in replicas:
+        cluster.boot(replica)
+    return cluster
+
+
+async def until(what: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if what():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to pass within 10 s")
+
+
+async def change(cluster: Cluster, wanted: VoterChange, done: Callable[[QuorumNode], bool]) -> None:
+    """Repeat a change, as an operator does, until the leader's log shows it."""
+    for _ in range(400):
+        leader = await cluster.leader()
+        if done(leader):
+            return
+        await leader.change_voters(wanted)
+        await asyncio.sleep(0.02)
+    raise AssertionError("the voters did not change")
+
+
+async def add(cluster: Cluster, voter: int) -> None:
+    await change(cluster, AddVoter(VoterEntry(ReplicaKey(voter))), lambda leader: voter in leader._core.voters)
+
+
+async def remove(cluster: Cluster, voter: int) -> None:
+    await change(cluster, RemoveVoter(ReplicaKey(voter)), lambda leader: voter not in leader._core.voters)
+
+
+class Writer:
+    """Writes one value after another to whatever node leads.  acknowledged: how many."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.acknowledged = 0
+        self._cluster = cluster
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        value = 0
+        while True:
+            value += 1
+            try:
+                leader = await self._cluster.leader()
+                await leader.write(set_retention("t", value))
+                self.acknowledged += 1
+            except (NotQueued, LostLeadership):
+                await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+def unexplained(cluster: Cluster) -> list[str]:
+    """What the model of KRaft cannot explain in the traces of all nodes."""
+    columns = ("offset", "hash", "peer", "role", "detail")
+    traces = {
+        f"n{replica}": iter(
+            TraceRow(row["seq"], row["inc"], row["event"], row["epoch"], *(row.get(name) for name in columns))
+            for row in rows
+        )
+        for replica, rows in cluster.traces.items()
+    }
+    return [str(stop) for stop in replay(traces, dict.fromkeys(traces, 1 << 40)).stops]
+
+
+async def test_a_cluster_grows_from_one_to_five_while_a_client_writes() -> None:
+    cluster = booted(1)
+    await (await cluster.leader()).write(create("t"))
+    writer = Writer(cluster)
+    for voter in (2, 3, 4, 5):
+        await add(cluster, voter)
+        before = writer.acknowledged
+        await until(lambda before=before: writer.acknowledged > before + 3)
+    await writer.stop()
+    leader = await cluster.leader()
+    assert {state.id for state in leader.describe().voters} == set(REPLICAS)
+    assert not leader.describe().observers
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+async def test_every_voter_is_replaced_in_turn_the_leader_included_while_a_client_writes() -> None:
+    cluster = booted(1, 2, 3)
+    await (await cluster.leader()).write(create("t"))
+    writer = Writer(cluster)
+    for old, new in ((1, 4), (2, 5), (3, 1)):
+        await add(cluster, new)
+        await remove(cluster, old)
+        before = writer.acknowledged
+        await until(lambda before=before: writer.acknowledged > before + 3)
+    await writer.stop()
+    leader = await cluster.leader()
+    await until(lambda: leader._core.voters == (1, 4, 5))
+    applied = leader.applied_offset
+    await until(lambda: all(node.applied_offset >= applied for node in cluster.network.nodes.values()))
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+async def test_a_removed_leader_resigns_and_another_one_is_elected() -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3))
+    leader = await cluster.leader()
+    error, _ = await leader.change_voters(RemoveVoter(ReplicaKey(leader.node_id)))
+    assert error == Error.NONE
+    assert leader.role == "resigned"
+    second = await cluster.leader(but=leader.node_id)
+    await second.write(create("t"))
+    await until(lambda: "t" in leader.committed_image().topics)
+    assert [state.id for state in second.describe().observers] == [leader.node_id]
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+async def test_voters_outlive_restarts_and_snapshots() -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4))
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await add(cluster, 4)
+    await remove(cluster, 3)
+    leader = await cluster.leader()
+    for value in range(80):
+        await leader.write(set_retention("t", value))
+    await until(lambda: leader.log.start_offset > 20)
+    for replica in (1, 2, 3, 4):
+        await cluster.network.nodes[replica].stop(0)
+        cluster.boot(replica)
+    assert {replica: node._core.voters for replica, node in cluster.network.nodes.items()} == dict.fromkeys(
+        (1, 2, 3, 4), (1, 2, 4)
+    )
+    fifth = cluster.boot(5)
+    leader = await cluster.leader()
+    await until(lambda: fifth.applied_offset == leader.applied_offset)
+    assert fifth._core.voters == (1, 2, 4), "it learnt them from a snapshot"
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+async def changed_by_a_minority(bug: str, wanted: Callable[[int], VoterChange]) -> tuple[Cluster, bool]:
+    """Whether a leader commits a change of the voters 1, 2, 3 while it hears only one of the others and replica 4 is
+    cut off after it has caught up; the cluster is closed."""
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4), bugs=frozenset({bug} if bug else ()))
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await until(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
+    heard = next(voter for voter in (1, 2, 3) if voter != leader.node_id)
+    cluster.network.cut = {
+        pair
+        for other in (1, 2, 3, 4)
+        if other not in (heard, leader.node_id)
+        for pair in ((leader.node_id, other), (other, leader.node_id))
+    }
+    change = asyncio.ensure_future(leader.change_voters(wanted(leader.node_id)))
+    await asyncio.wait({change}, timeout=0.15)
+    committed = change.done() and not change.cancelled() and change.result()[0] == Error.NONE
+    await cluster.close()
+    change.cancel()
+    await asyncio.wait({change})
+    return cluster, committed
+
+
+MINORITIES = {
+    "removed-leader-counts-itself": lambda leader: RemoveVoter(ReplicaKey(leader)),
+    "voters-at-commit": lambda leader: AddVoter(VoterEntry(ReplicaKey(4))),
+}
+
+
+@pytest.mark.parametrize("bug", MINORITIES)
+async def test_a_minority_of_the_new_voters_commits_nothing(bug: str) -> None:
+    cluster, committed = await changed_by_a_minority("", MINORITIES[bug])
+    assert not committed
+    assert unexplained(cluster) == []
+
+
+@pytest.mark.parametrize("bug", MINORITIES)
+async def test_with_a_planted_bug_it_does_and_the_traces_show_it(bug: str) -> None:
+    cluster, committed = await changed_by_a_minority(bug, MINORITIES[bug])
+    assert committed
+    assert any("that a majority held everything below" in stop for stop in unexplained(cluster))
+
+
+async def test_static_voters_refuse_changes() -> None:
+    cluster = Cluster()
+    for voter in (1, 2, 3):
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    error, words = await leader.change_voters(RemoveVoter(ReplicaKey(1)))
+    assert error == Error.UNSUPPORTED_VERSION and "kraft.version is 0" in words
+    await cluster.close()
