@@ -77,6 +77,8 @@ demo: $(VENV)/prepared $(IMAGE) ## plant a bug that a partition shows, find it w
 test-partition: ## cut links between the nodes of a bundled KRaft quorum, and judge it
 test-pause: ## stop processes with SIGSTOP and let them go on
 test-kill: ## kill processes with SIGKILL and restart them
+test-membership: ## remove voters and bring them back, of the KRaft whose voters can change (or of SUBJECT=etcd)
+test-membership: SUBJECT = kraft-voters
 
 test-all: ## every kind of fault that the system and the backend allow, at once
 

@@ -16,6 +16,9 @@ violation, and the verdict is unknown.
 Where brokers register, the log also holds records about brokers and partitions that no client asked for.  They are
 judged by `checkers/cluster`, and left out here.
 
+Where voters change (KIP-853), the log also holds their records, which a row of some trace names, and before the first
+of them one with the level of `kraft.version`.  `quorum_intersection.py` judges them; they are left out here.
+
 What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
 
 A part is one node's log, or the history.  Cost: linear; memory: one range of a log, and a chunk of the history.
@@ -36,7 +39,7 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import Type
-from checkers.base.run_evidence import conclude, gaps, log_rows, not_judged, numbers, present, read_entries
+from checkers.base.run_evidence import conclude, gaps, log_rows, not_judged, numbers, present, read_entries, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft.client_writes import RowsSeen, function_is, offset_ranges
@@ -92,10 +95,11 @@ def _split(run: StoredRun) -> list[Part]:
         return []
     whole = [c for c in run.copies if not c["error"]]
     of_brokers = node_files(run.cluster) if run.demands.registers_brokers else {}
+    traces = tuple(node_files(run.trace).values())
     parts = [
         Part(
-            (path, *([of_brokers[node]] if node in of_brokers else ())),
-            {"node": node, "copies": [c["copy"] for c in whole if c["node"] == node]},
+            (path, *([of_brokers[node]] if node in of_brokers else ()), *traces),
+            {"node": node, "traces": len(traces), "copies": [c["copy"] for c in whole if c["node"] == node]},
         )
         for node, path in logs.items()
     ]
@@ -105,8 +109,12 @@ def _split(run: StoredRun) -> list[Part]:
 def _judge(part: Part, budget: Budget) -> EntriesFinding:
     if "node" not in part.params:
         return _creates(part.paths[0])
-    node, path, *cluster = part.params["node"], *part.paths
-    copies = tuple(_copy(path, copy, _of_brokers(cluster, copy)) for copy in part.params["copies"])
+    node, path, rest = part.params["node"], part.paths[0], part.paths[1:]
+    cluster = rest[: len(rest) - part.params["traces"]]
+    of_voters = _of_voters(rest[len(cluster) :])
+    copies = tuple(
+        _copy(path, copy, np.concatenate((of_voters, _of_brokers(cluster, copy)))) for copy in part.params["copies"]
+    )
     if sum(len(copy.others) for copy in copies) * 100 > budget.size_bytes:
         return EntriesFinding(node, unknown=f"{path}: more batches of the system than {budget.size_bytes} bytes hold")
     return EntriesFinding(node, copies)
@@ -137,7 +145,15 @@ def _of_brokers(cluster: Sequence[str], copy: int) -> Int64:
     return numbers(table.filter(wanted), "offset")
 
 
-def _copy(path: str, copy: int, of_brokers: Int64) -> CopyOfLog:
+def _of_voters(traces: Sequence[str]) -> Int64:
+    """The offsets of the records that name voters, and of the record of `kraft.version` before the first of them."""
+    named = [numbers(read_trace(path, ("voters",), ("offset",)), "offset") for path in traces]
+    offsets = np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
+    offsets = offsets[offsets >= 0]
+    return np.concatenate((offsets[:1] - 1, offsets))
+
+
+def _copy(path: str, copy: int, of_system: Int64) -> CopyOfLog:
     entries = opened = 0
     wrong, before = -1, -1
     others: list[Int64] = []
@@ -154,7 +170,7 @@ def _copy(path: str, copy: int, of_brokers: Int64) -> CopyOfLog:
         unknown[0] = entries == 0 and offset[0] > 0
         if wrong < 0 and (opens & client).any():
             wrong = int(offset[np.argmax(opens & client)])
-        unasked = np.isin(offset, of_brokers)
+        unasked = np.isin(offset, of_system)
         others.append(_batches(batch, ~client & ~opens & ~unknown & ~unasked, batch[opens]))
         entries, opened, before = entries + len(rows), opened + int(opens.sum()), int(epoch[-1])
     known = np.unique(np.concatenate(others)) if others else np.empty(0, np.int64)
@@ -177,18 +193,20 @@ def _combine(run: StoredRun, findings: Sequence[EntriesFinding]) -> Verdict:
         "epochs opened": sum(copy.opened for _, copy in copies),
         "creates": creates,
     }
+    lacking = gaps(run, "traces")
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs")
     if not run.history.exists():
         unknown.append("there is no sealed history")
     unknown += nothing_of(looked_at, "entries")
-    whole = any(f.whole for f in findings)
+    whole = any(f.whole for f in findings) and not lacking
     witnesses = [_unopened(run, node, copy) for node, copy in copies if copy.wrong >= 0]
     beyond = [(node, copy) for node, copy in copies if len(copy.others) > creates]
     if whole:
         witnesses += [_without_cause(run, node, copy, creates) for node, copy in beyond]
     elif beyond:
         most = max(len(copy.others) - creates for _, copy in beyond)
-        unknown.append(f"no create in the history explains {most} entries of a log, and the history lacks its end")
+        lacks = "traces are missing" if lacking else "the history lacks its end"
+        unknown.append(f"no create in the history explains {most} entries of a log, and {lacks}")
     return conclude(_latest_of_each_kind(witnesses), looked_at, unknown)
 
 
