@@ -93,7 +93,7 @@ def _too_early(voter: Voter, leader: Leader) -> tuple[Error, str] | None:
         return Error.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
     if not voter.history.may_change:
         return Error.UNSUPPORTED_VERSION, "the voters cannot change: kraft.version is 0"
-    if not may_change_again(voter.history.latest_offset, mark, voter.bugs):
+    if not may_change_again(voter.history.latest_offset, voter.high_watermark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "another change of the voters is not committed yet"
     return None
 

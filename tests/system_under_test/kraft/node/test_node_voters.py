@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from node_cluster import REPLICAS, Cluster, create, set_retention
 
+from checkers.base.checker import Budget, Part
+from checkers.raft.commits.quorum_intersection import QUORUM_INTERSECTION
 from checkers.raft.model.trace_replay import replay
 from checkers.raft.model.trace_row import TraceRow
+from system_under_test.kraft.collected.trace_files import write_trace
 from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
@@ -29,11 +34,11 @@ def booted(*voters: int, replicas: tuple[int, ...] = REPLICAS, bugs: frozenset[s
     return cluster
 
 
-async def until(what: Callable[[], bool]) -> None:
-    for _ in range(1000):
+async def until(what: Callable[[], bool], every_s: float = 0.01) -> None:
+    for _ in range(round(10 / every_s)):
         if what():
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(every_s)
     raise AssertionError("it did not come to pass within 10 s")
 
 
@@ -206,6 +211,49 @@ async def test_with_a_planted_bug_it_does_and_the_traces_show_it(bug: str) -> No
     cluster, committed = await changed_by_a_minority(bug, MINORITIES[bug])
     assert committed
     assert any("that a majority held everything below" in stop for stop in unexplained(cluster))
+
+
+def judged_changes(cluster: Cluster, folder: Path) -> list[str]:
+    """The kinds of violations that `quorum-intersection` finds in the traces."""
+    kinds = []
+    for replica, rows in cluster.traces.items():
+        source, target = folder / f"n{replica}.jsonl", folder / f"n{replica}.parquet"
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_trace(source, target, 0)
+        part = Part((str(target),), {"node": f"n{replica}", "copies": []})
+        kinds += [witness.kind for witness in QUORUM_INTERSECTION.judge(part, Budget()).witnesses]
+    return kinds
+
+
+@pytest.mark.parametrize("bug", ["", "two-voter-changes-at-once"])
+async def test_two_changes_at_once_are_refused_unless_the_bug_is_planted(bug: str, tmp_path: Path) -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3), bugs=frozenset({bug} if bug else ()))
+    leader = await cluster.leader()
+    others = [voter for voter in (1, 2, 3) if voter != leader.node_id]
+    answers = await asyncio.gather(*(leader.change_voters(RemoveVoter(ReplicaKey(other))) for other in others))
+    await cluster.close()
+    refused = [error for error, _ in answers if error == Error.REQUEST_TIMED_OUT]
+    expected = ["voters changed before the last change was committed"] if bug else []
+    assert (judged_changes(cluster, tmp_path), len(refused)) == (expected, 0 if bug else 1)
+
+
+@pytest.mark.parametrize("bug", ["", "change-before-epoch-commits"])
+async def test_a_change_before_the_epoch_commits_is_refused_unless_the_bug_is_planted(bug: str, tmp_path: Path) -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3), bugs=frozenset({bug} if bug else ()))
+    first = await cluster.leader()
+    await first.write(create("t"))
+    await first.stop(0)
+    del cluster.network.nodes[first.node_id]
+    nodes = cluster.network.nodes
+    await until(lambda: any(node.role == "leader" for node in nodes.values()), every_s=0.0005)
+    second = next(node for node in nodes.values() if node.role == "leader")
+    assert not second.is_active()
+    change = asyncio.ensure_future(second.change_voters(RemoveVoter(ReplicaKey(first.node_id))))
+    await until(lambda: change.done())
+    await cluster.close()
+    expected = ["voters changed before the epoch had committed"] if bug else []
+    assert judged_changes(cluster, tmp_path) == expected
+    assert change.result()[0] == (Error.NONE if bug else Error.REQUEST_TIMED_OUT)
 
 
 async def test_static_voters_refuse_changes() -> None:
