@@ -201,7 +201,7 @@ class Spec:
         return asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Spec:
+    def from_json(data: Mapping[str, Any]) -> Spec:
         """Raises WrongSpec where a value is out of range; unknown names are left out (older or newer runs)."""
         known = {f.name for f in fields(Spec)}
         given = {k: v for k, v in data.items() if k in known}

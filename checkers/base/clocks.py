@@ -5,15 +5,16 @@ a trace can be compared with a time in the history.  Nodes on other machines hav
 how far each clock is ahead, and a bound of the error (`clocks` in test.json).  So the report can show a node's rows at
 about the right place.  No violation may follow from such a comparison.
 
-Which of these holds is a property of the backend, and test.json records it as `nodes_clock`.
+Which of these holds is a property of the backend, and test.json records it as `nodes_clock`.  A run without test.json
+counts as one whose nodes have clocks of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from checkers.base.json_file import mapping, number
+from checkers.record.header import Header
 
 NodesClock = Literal["same kernel", "same machine", "own"]
 """Whose monotonic clock the nodes have.  same kernel: certainly that of the harness.  same machine: that of the harness
@@ -28,36 +29,41 @@ UNBOUNDED_NS = 2**62
 """The error of a clock that the harness did not measure: it is longer than any run."""
 
 
-def nodes_clock(test: Mapping[str, Any]) -> NodesClock:
-    """Whose clock the nodes of this run have.  test: the content of test.json.  "own" where that is not known."""
-    recorded = test.get("nodes_clock")
+def nodes_clock(header: Header | None) -> NodesClock:
+    """Whose clock the nodes of this run have.  "own" where that is not known."""
+    if header is None:
+        return "own"
+    recorded = header.nodes_clock
     if recorded is None:
-        recorded = _BEFORE_IT_WAS_RECORDED.get(str(mapping(test.get("spec")).get("backend")))
+        recorded = _BEFORE_IT_WAS_RECORDED.get(str(header.spec.get("backend")))
     return next((clock for clock in get_args(NodesClock) if clock == recorded), "own")
 
 
-def one_clock(test: Mapping[str, Any]) -> bool:
-    """Whether all nodes share the harness' clock.  test: the content of test.json."""
-    return nodes_clock(test) != "own"
+def one_clock(header: Header | None) -> bool:
+    """Whether all nodes share the harness' clock."""
+    return nodes_clock(header) != "own"
 
 
-def one_kernel(test: Mapping[str, Any]) -> bool:
+def one_kernel(header: Header | None) -> bool:
     """Whether all nodes certainly run on the harness' kernel, so that its clock is theirs."""
-    return nodes_clock(test) == "same kernel"
+    return nodes_clock(header) == "same kernel"
 
 
-def started_on(test: Mapping[str, Any]) -> Callable[[str], int]:
+def started_on(header: Header | None) -> Callable[[str], int]:
     """Returns a function from a node to the start of the test, in ns of the node's own clock.
 
     If test.json does not record the start, it counts as 0 on the clock of the harness.
     """
-    started_ns = max(number(test.get("started_monotonic_ns"), 0), 0)
-    ahead_ns = {node: number(mapping(clock).get("ahead_ns"), 0) for node, clock in mapping(test.get("clocks")).items()}
+    if header is None:
+        return lambda _: 0
+    started_ns = max(header.started_monotonic_ns, 0)
+    ahead_ns = {node: clock.ahead_ns for node, clock in header.clocks.items()}
     return lambda node: started_ns + ahead_ns.get(node, 0)
 
 
-def error_ns(test: Mapping[str, Any], node: str) -> int:
+def error_ns(header: Header | None, node: str) -> int:
     """The largest error, in ns, of a time of this node when it is shown as a time of the history."""
-    if one_clock(test):
+    if one_clock(header):
         return 0
-    return max(number(mapping(mapping(test.get("clocks")).get(node)).get("error_ns"), UNBOUNDED_NS), 0)
+    clock = header.clocks.get(node) if header is not None else None
+    return max(clock.error_ns, 0) if clock is not None else UNBOUNDED_NS

@@ -57,6 +57,16 @@ def payload(row: Mapping[str, Any]) -> Any:
         return None
 
 
+def stated(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object in a row's payload; empty if it holds none, and then nothing that was stated agrees with it."""
+    return object_of(payload(row))
+
+
+def object_of(value: Any) -> Mapping[str, Any]:
+    """A value of a payload that must be an object; empty if it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def of(rows: Iterable[Mapping[str, Any]], f: str, type_: Type) -> list[Mapping[str, Any]]:
     """The rows of one function and one type, in order."""
     return [row for row in rows if row["f"] == f and row["type"] == type_]

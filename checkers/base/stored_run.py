@@ -9,7 +9,7 @@ and the checkers that need it are then unknown.  Demands come from the harness a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
-from checkers.base.json_file import number, read_object, read_objects
+from checkers.record.copies import Copy
 from checkers.record.faults import FaultRecord
+from checkers.record.header import Header
 from checkers.record.outcome import Outcome
-from checkers.record.reading import COPIES_INDEX, OUTCOME, TEST, Record
+from checkers.record.reading import Record
 
 FINAL_COPY = "final"
 """`when` of the copies that the harness takes at the end of the run."""
@@ -72,30 +73,27 @@ class StoredRun:
 
     # Content of the small files, read once.
 
-    @cached_property
-    def test(self) -> dict[str, Any]:
-        """test.json: the spec of the run."""
-        return read_object(self.root / TEST)
+    @property
+    def header(self) -> Header | None:
+        """test.json: what was run; None if there is none."""
+        return self.record.header
 
     @cached_property
-    def outcome(self) -> dict[str, Any]:
-        """outcome.json: facts that only the harness knows; empty if there is none.  It is evidence and not a demand."""
-        return read_object(self.root / OUTCOME)
+    def outcome(self) -> Outcome:
+        """outcome.json: facts that only the harness knows.  It is evidence and not a demand.
 
-    @cached_property
-    def facts(self) -> Outcome:
-        """outcome.json as typed values; without the file those of a run of which nothing is known."""
+        Without the file (`record.outcome` is None) these are the facts of a run of which nothing is known."""
         return self.record.outcome or Outcome()
 
-    @cached_property
+    @property
     def faults(self) -> Sequence[FaultRecord]:
         """faults.json, in order of the cards as they were played; empty if there is none."""
         return self.record.faults
 
-    @cached_property
-    def copies_index(self) -> list[dict[str, Any]]:
+    @property
+    def copies_index(self) -> Sequence[Copy]:
         """copies.json: every copy that the harness took of a data directory; empty if there is none."""
-        return read_objects(self.root / COPIES_INDEX)
+        return self.record.copies
 
     @cached_property
     def copies(self) -> list[dict[str, Any]]:
@@ -105,18 +103,18 @@ class StoredRun:
         that fault was not proven, the run is unknown for that reason.
         """
         return sorted(
-            (row for row in self._all_copies if not self.is_damaged(row)),
+            (row for row in self._all_copies if not self.is_damaged(row["copy"], row["node"])),
             key=lambda row: (row["copy"], by_number(row["node"])),
         )
 
     @cached_property
     def damaged_copies(self) -> list[dict[str, Any]]:
         """The rows of COPIES that `copies` leaves out.  Their disks show nothing, and their traces still do."""
-        return [row for row in self._all_copies if self.is_damaged(row)]
+        return [row for row in self._all_copies if self.is_damaged(row["copy"], row["node"])]
 
-    def is_damaged(self, copy: Mapping[str, Any]) -> bool:
-        """Whether a fault may have damaged the disk of this copy before.  copy: a row of COPIES or of copies.json."""
-        return bool(copy["copy"] >= self.damaged_from.get(copy["node"], END_OF_COPIES))
+    def is_damaged(self, copy: int, node: str) -> bool:
+        """Whether a fault may have damaged the disk of this node before the copy of this number."""
+        return copy >= self.damaged_from.get(node, END_OF_COPIES)
 
     @cached_property
     def damaged_from(self) -> dict[str, int]:
@@ -132,7 +130,7 @@ class StoredRun:
 
         A copy of an older version has no time.  It was taken before the heal that it names, and could end later."""
         later = {_before_heal(f) for f in self.faults if f.heal_ordered_ns > began_ns}
-        taken_ns = {(c["copy"], c["node"]): number(c.get("taken_ns"), -1) for c in self.copies_index}
+        taken_ns = {(c.copy, c.node): c.taken_ns for c in self.copies_index}
         return [
             c["copy"]
             for c in self._all_copies
@@ -158,14 +156,6 @@ class StoredRun:
 def _before_heal(fault: FaultRecord) -> str:
     """`when` of the copies that the harness takes before the heal of this fault."""
     return f"before heal {fault.card.number}"
-
-
-def was_ordered(death: Mapping[str, Any]) -> bool:
-    """Whether the harness had ordered the end of a server process.  death: an entry of `deaths` in outcome.json.
-
-    Runs of older versions name this field `bidden`.
-    """
-    return bool(death.get("ordered", death.get("bidden", False)))
 
 
 def by_number(name: str) -> tuple[str, int]:

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Event, Type
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict, Witness
@@ -131,9 +130,8 @@ def _of_function(find: Find) -> Checker:
 
 
 def _whole(run: StoredRun) -> list[Part]:
-    phases = map(mapping, sequence(run.outcome.get("phases")))
-    begins = [number(phase.get("start_ns"), -1) for phase in phases if phase.get("name") == "final reads"]
-    return [Part((str(run.history),), {"final_ns": begins[0] if begins else _END_NS})]
+    final = run.outcome.phase("final reads")
+    return [Part((str(run.history),), {"final_ns": final.start_ns if final is not None else _END_NS})]
 
 
 def _events(part: Part, budget: Budget) -> list[Event] | str:

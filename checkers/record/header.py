@@ -42,11 +42,13 @@ class Header:
     clocks: node -> its clock, for nodes that do not share the harness' own.
     schedule, main_began_ns: the cards that were dealt, and the begin of the main phase; None and -1 before it.
     stopped: the violation that ended the main phase early.
+    nodes_clock: whose clock the nodes have (`base/clocks.py`).  None in runs from before it was recorded.
+    programs: path on the nodes -> SHA-256 of each program that was built for this run.
     """
 
-    run_id: str
-    started_monotonic_ns: int
     spec: Mapping[str, Any]
+    run_id: str = ""
+    started_monotonic_ns: int = 0
     format: int = 0
     generators: int | None = None
     clocks: Mapping[str, ClockOffset] = field(default_factory=dict)
@@ -60,3 +62,5 @@ class Header:
     versions: Mapping[str, str] = field(default_factory=dict, metadata=AT_TIMES)
     git: Revision = field(default=Revision(), metadata=AT_TIMES)
     backend_notes: tuple[str, ...] = field(default=(), metadata=AT_TIMES)
+    nodes_clock: str | None = field(default=None, metadata=AT_TIMES)
+    programs: Mapping[str, str] = field(default_factory=dict, metadata=AT_TIMES)

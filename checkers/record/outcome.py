@@ -165,10 +165,11 @@ class Outcome:
     declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
     loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
+    deaths: None: they are not listed, which only an older format allows.
     longest_copy_stop_s: for how long a copy stopped a node, at most.
     steal_s: node -> seconds of CPU that its host took.  processor: node -> what it measured, every few seconds.
     final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
-    reports: each change of what a node reported of itself, a bounded number of them.
+    reports: each change of what a node reported of itself, a bounded number of them.  None: none was kept.
     set_up_failure: why the subject never became ready, "" if it did.  interrupted: the user ended the run.
     online: None if there were no online checks.
     doubts: why a violation may be a mistake of the client; a sentence each.
@@ -184,17 +185,22 @@ class Outcome:
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, tuple[ProcessorSums, ...]] = field(default_factory=dict, metadata=AT_TIMES)
     recovery: Recovery | None = None
-    deaths: tuple[Death, ...] = ()
+    deaths: tuple[Death, ...] | None = None
     final_reads: Mapping[str, str] = field(default_factory=dict)
     final_reads_by_server: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     leaders: tuple[Leader, ...] = ()
-    reports: tuple[Report, ...] = field(default=(), metadata=AT_TIMES)
+    reports: tuple[Report, ...] | None = field(default=None, metadata=AT_TIMES)
     set_up_failure: str = ""
     interrupted: bool = False
     stopped: Stopped | None = None
     online: OnlineChecks | None = None
     coverage: Coverage | None = None
     doubts: tuple[str, ...] = ()
+
+    @property
+    def known_deaths(self) -> tuple[Death, ...]:
+        """The deaths that are listed; none if they are not listed at all."""
+        return self.deaths or ()
 
     def phase(self, name: str) -> Phase | None:
         """The phase of this name; None if the run did not come to it."""

@@ -25,7 +25,6 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.demands import READS_OF_A_SERVER
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, by_number
 from checkers.base.verdict import Validity, Verdict, Witness
@@ -50,11 +49,10 @@ class Finding:
 
 
 def _split(run: StoredRun) -> list[Part]:
-    phases = map(mapping, sequence(run.outcome.get("phases")))
-    begins = [number(phase.get("start_ns"), -1) for phase in phases if phase.get("name") == _FINAL_READS]
-    if not begins:
+    final = run.outcome.phase(_FINAL_READS)
+    if final is None:
         return []
-    params = {"final_ns": begins[0], "reads": sorted(run.demands.reads), "writes": sorted(run.demands.writes)}
+    params = {"final_ns": final.start_ns, "reads": sorted(run.demands.reads), "writes": sorted(run.demands.writes)}
     return [Part((str(run.history),), params)]
 
 

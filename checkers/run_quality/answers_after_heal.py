@@ -57,11 +57,11 @@ def _last_heal_ns(run: StoredRun) -> int:
 def _last_end_ns(run: StoredRun, node: str) -> int:
     """When the server's process last ended before recovery was over, 0 if it never did."""
     over_ns = _recovery_ns(run)[1]
-    ends = (death.time_ns for death in run.facts.deaths if death.node == node)
+    ends = (death.time_ns for death in run.outcome.known_deaths if death.node == node)
     return max((at_ns for at_ns in ends if at_ns <= over_ns), default=0)
 
 
 def _recovery_ns(run: StoredRun) -> tuple[int, int]:
     """The begin and the end of the recovery phase; NEVER where it did not come to that."""
-    phase = run.facts.phase("recovery")
+    phase = run.outcome.phase("recovery")
     return (phase.start_ns, phase.end_ns) if phase is not None else (NEVER, NEVER)

@@ -286,7 +286,7 @@ def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
     if not findings:
         return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
-    struck = struck_by(run.faults, run.facts.deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
+    struck = struck_by(run.faults, run.outcome.known_deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
     count = len(demands.servers)
     size = count // 2 + 1 if demands.elections else count
     spans = whole_majorities(demands.servers, demands.client_nodes, size, struck, main)

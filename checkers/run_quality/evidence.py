@@ -28,7 +28,6 @@ from checkers.base import ledger
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import one_clock
 from checkers.base.history import NEMESIS, MalformedHistory, Type
-from checkers.base.json_file import mapping
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
@@ -170,16 +169,16 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
     if begin["f"] != ledger.BEGIN or begin["row"] != 0:
         clauses.append("the history does not begin with its first row")
     else:
-        clauses += _format(run, mapping(ledger.payload(begin)).get("format"))
+        clauses += _format(run, ledger.stated(begin).get("format"))
     if end["f"] != ledger.END or end["row"] != kept.total - 1:
         return [*clauses, f"the history was cut short: row {kept.total - 1}, its last, is not its end mark"]
-    stated = mapping(ledger.payload(end))
+    stated = ledger.stated(end)
     before = Counter(kept.counts)
     before[ledger.END, int(Type.OK)] -= 1
     if stated.get("rows") != kept.total - 1:
         rows = stated.get("rows")
         clauses.append(f"the history holds {kept.total - 1} rows before its end mark, which counts {rows}")
-    here, there = ledger.counted(+before), mapping(stated.get("by_function"))
+    here, there = ledger.counted(+before), ledger.object_of(stated.get("by_function"))
     clauses += [
         f"the end mark counts {there.get(f)} rows of {f} (invoke, ok, fail, info), the history holds {here.get(f)}"
         for f in sorted(here.keys() | there.keys())
@@ -201,7 +200,7 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
 
 def _format(run: StoredRun, stated: Any) -> list[str]:
     """Check that the history and test.json name one format, and that it is the demanded one."""
-    clauses = [] if stated == run.test.get("format") else [f"{TEST} and the history name different formats"]
+    clauses = [] if stated == run.record.format else [f"{TEST} and the history name different formats"]
     if stated == max(run.demands.format, 1):
         return clauses
     if type(stated) is not int or not 0 < stated < ledger.FORMAT:
@@ -236,8 +235,9 @@ def _files(run: StoredRun, kept: Ledger) -> list[str]:
     there = {TEST: record.header, OUTCOME: record.outcome, FAULTS: record.faults, COPIES_INDEX: record.copies}
     wanted = [name for name in there if name != COPIES_INDEX or run.demands.logs]
     clauses = [f"{name} is missing" for name in wanted if not (run.root / name).exists()]
-    begun = mapping(ledger.payload(kept.rows[0]))
-    if begun.get("spec") != run.test.get("spec") or begun.get("run_id") != run.test.get("run_id"):
+    begun = ledger.stated(kept.rows[0])
+    header = record.header
+    if header is None or begun.get("spec") != header.spec or begun.get("run_id") != header.run_id:
         clauses.append("test.json is not that of this history")
     return clauses
 
@@ -249,7 +249,7 @@ def _phases(run: StoredRun, kept: Ledger) -> list[str]:
             shown.append([ledger.payload(row), row["time_ns"], -1])
         elif row["f"] == ledger.PHASE and shown:
             shown[-1][2] = row["time_ns"]
-    stated = [[phase.name, phase.start_ns, phase.end_ns] for phase in run.facts.phases]
+    stated = [[phase.name, phase.start_ns, phase.end_ns] for phase in run.outcome.phases]
     return [] if shown == stated else ["the phases of outcome.json are not those of the history"]
 
 
@@ -309,7 +309,7 @@ def _set_up(run: StoredRun, kept: Ledger) -> list[str]:
 def _final_reads(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether outcome.json and the history agree on which final reads were ok."""
     shown = {str(key) for _, key in _read_at_the_end(run, kept)}
-    stated = {key for key, why in run.facts.final_reads.items() if why == "ok"}
+    stated = {key for key, why in run.outcome.final_reads.items() if why == "ok"}
     if shown == stated:
         return []
     return [f"outcome.json calls {len(stated)} final reads ok, the history shows {len(shown)}"]
@@ -329,7 +329,7 @@ def _read_at_the_end(run: StoredRun, kept: Ledger) -> set[tuple[str, str | None]
 def _clocks(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether test.json says how far the clock of every server is ahead that does not share the harness' own."""
     header = run.record.header
-    if run.record.format < WHOLE_SINCE or one_clock(run.test) or header is None:
+    if run.record.format < WHOLE_SINCE or one_clock(run.header) or header is None:
         return []
     known = {node for node, clock in header.clocks.items() if 0 <= clock.error_ns <= CLOCK_ERROR_NS_MAX}
     return [

@@ -61,7 +61,6 @@ def _judge_fatal(part: Part, budget: Budget) -> list[Row]:
 
 
 def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
-    facts = run.outcome
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
     excuse = _excuse(run)
@@ -79,8 +78,8 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         )
         for node in sorted(names, key=by_number)
     ]
-    unknown = [] if "deaths" in facts else ["outcome.json does not list the processes that died"]
-    if facts.get("set_up_failure") and not run.demands.traces:
+    unknown = [] if run.outcome.deaths is not None else ["outcome.json does not list the processes that died"]
+    if run.outcome.set_up_failure and not run.demands.traces:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
     unknown += [_not_known(death) for death in found.not_known]
@@ -92,7 +91,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         unknown += gaps(run, "traces")
     looked_at = {
         "nodes": len(run.servers),
-        "processes that ended": len(run.facts.deaths),
+        "processes that ended": len(run.outcome.known_deaths),
         "of them unexpected": len(deaths),
         "excused by a fault": len(unordered) - len(found.unexcused) - len(found.not_known),
     }
@@ -107,15 +106,15 @@ def _not_known(death: Death) -> str:
 
 
 def _excuse(run: StoredRun) -> Excuse:
-    return Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.test, node))
+    return Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.header, node))
 
 
 def _unordered(run: StoredRun) -> list[Death]:
-    return [death for death in run.facts.deaths if not death.ordered]
+    return [death for death in run.outcome.known_deaths if not death.ordered]
 
 
 def _ordered(run: StoredRun) -> list[Death]:
-    return [death for death in run.facts.deaths if death.ordered]
+    return [death for death in run.outcome.known_deaths if death.ordered]
 
 
 def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
@@ -173,7 +172,7 @@ def _must_answer(run: StoredRun) -> bool:
     """Whether only an answer in the main phase can show that the system serves again.
 
     Older runs, and histories without a spec, do not know how many clients there were."""
-    recovered = run.facts.recovery is not None and run.facts.recovery.recovered is True
+    recovered = run.outcome.recovery is not None and run.outcome.recovery.recovered is True
     injected = any(fault.carried_out for fault in run.faults)
     return recovered and injected and bool(run.demands.concurrency) and not run.demands.final_reads
 
@@ -184,14 +183,14 @@ def _judge_answers(part: Part, budget: Budget) -> frozenset[str]:
 
 def _without_evidence(run: StoredRun) -> list[str]:
     """The live servers of which recovery saw only that the process runs.  Older runs do not record this."""
-    recovery = run.facts.recovery
+    recovery = run.outcome.recovery
     return list(recovery.without_evidence) if recovery is not None and recovery.recovered else []
 
 
 def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
     """What was looked at, and at which servers."""
     at: dict[str, list[str]] = {}
-    looked_at = run.facts.recovery.looked_at if run.facts.recovery is not None else {}
+    looked_at = run.outcome.recovery.looked_at if run.outcome.recovery is not None else {}
     for node in sorted(looked_at, key=by_number):
         for words in looked_at[node]:
             at.setdefault(words, []).append(node)
@@ -203,13 +202,13 @@ def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
 def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Verdict:
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes that could recover")
-    recovery = run.facts.recovery
+    recovery = run.outcome.recovery
     if not needed(run):
         return Verdict(Validity.NOT_APPLICABLE, reason="there was nothing to recover from")
     if clauses := misstated(run):
         return Verdict(Validity.UNKNOWN, reason="; ".join(clauses))
     if recovery is None or recovery.recovered is None:
-        why = run.facts.set_up_failure or "the run ended before recovery was over"
+        why = run.outcome.set_up_failure or "the run ended before recovery was over"
         return Verdict(Validity.UNKNOWN, reason=f"recovery was not watched: {why}")
     answering = frozenset[str]().union(*findings)
     looked_at = {

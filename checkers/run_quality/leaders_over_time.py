@@ -24,8 +24,8 @@ def leaders(run: StoredRun) -> list[Leader]:
     """Every leader that the harness saw, or that reported in its trace that it leads, in order of time.
 
     If nodes have clocks of their own, traces are left out, because the clock of the harness times the faults."""
-    seen = {(leader.node, leader.epoch): leader.time_ns for leader in run.facts.leaders}
-    for path in node_files(run.trace).values() if one_clock(run.test) else ():
+    seen = {(leader.node, leader.epoch): leader.time_ns for leader in run.outcome.leaders}
+    for path in node_files(run.trace).values() if one_clock(run.header) else ():
         for row in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
             if row["role"] == "leader":
                 name = (row["node"], row["epoch"])

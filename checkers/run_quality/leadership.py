@@ -16,16 +16,16 @@ Where no node counts elections (`elections = False`), an epoch has no meaning, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.record.outcome import Report
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 from checkers.run_quality.leaders_over_time import under_faults
 
@@ -36,47 +36,15 @@ LOOKS_LEAST = 2
 """A report that stood for so many looks was no accident between two readings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a node reported from time_ns to until_ns (ns since the test began), in `looks` looks one after another."""
-
-    time_ns: int
-    until_ns: int
-    looks: int
-    node: str
-    epoch: int
-    role: str
-    leader: str | None
-
-    @property
-    def stood(self) -> bool:
-        return self.looks >= LOOKS_LEAST
-
-    def words(self) -> str:
-        named = f"{self.leader} leads" if self.leader else "no leader is known"
-        says = "it leads" if self.role == LEADER else named
-        return f"{self.node}: {says} epoch {self.epoch}, from {self.time_ns / 1e9:.1f} to {self.until_ns / 1e9:.1f} s"
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+def _stood(report: Report) -> bool:
+    return report.looks >= LOOKS_LEAST
 
 
-def reports_of(outcome: Mapping[str, Any]) -> list[Report]:
-    """Every report of outcome.json, in order of time."""
-    rows = map(mapping, sequence(outcome.get("reports")))
-    found = [
-        Report(
-            number(row.get("time_ns"), -1),
-            number(row.get("until_ns"), -1),
-            number(row.get("looks"), 0),
-            str(row.get("node")),
-            number(row.get("epoch"), -1),
-            str(row.get("role")),
-            None if row.get("leader") is None else str(row.get("leader")),
-        )
-        for row in rows
-    ]
-    return sorted(found, key=lambda report: report.time_ns)
+def _words(report: Report) -> str:
+    named = f"{report.leader} leads" if report.leader else "no leader is known"
+    says = "it leads" if report.role == LEADER else named
+    span = f"from {report.time_ns / 1e9:.1f} to {report.until_ns / 1e9:.1f} s"
+    return f"{report.node}: {says} epoch {report.epoch}, {span}"
 
 
 def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
@@ -103,28 +71,27 @@ def went_back(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
 
 
 def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
-    outcome = run.outcome
-    if "reports" not in outcome:
+    if run.outcome.reports is None:
         return Verdict(Validity.NOT_APPLICABLE, reason="no report of a node was kept")
     if not run.demands.elections:
         return Verdict(Validity.NOT_APPLICABLE, reason="the epochs of this system count no elections")
-    reports = reports_of(outcome)
+    reports = sorted(run.outcome.reports, key=lambda report: report.time_ns)
     if not reports:
         return Verdict(Validity.UNKNOWN, {"reports": 0}, "no node reported anything of itself")
     witnesses, doubts = [], []
     for one, other in two_leaders(reports):
-        if one.stood and other.stood:
+        if _stood(one) and _stood(other):
             witnesses.append(_two(one, other))
         else:
-            doubts.append(f"{one.words()}; and {other.words()}: one of these reports stood for a single look")
+            doubts.append(f"{_words(one)}; and {_words(other)}: one of these reports stood for a single look")
     for before, after in went_back(reports):
         if _started_between(run, before, after):
             words = "after its server was started again: let `status` return None until the node knows its epoch"
             doubts.append(f"the epoch of {after.node} went back from {before.epoch} to {after.epoch} {words}")
-        elif before.stood and after.stood:
+        elif _stood(before) and _stood(after):
             witnesses.append(_back(before, after))
         else:
-            doubts.append(f"{before.words()}; then {after.words()}: one of these reports stood for a single look")
+            doubts.append(f"{_words(before)}; then {_words(after)}: one of these reports stood for a single look")
     doubts += _never_changed(run, reports)
     looked_at = {
         "reports": len(reports),
@@ -142,8 +109,8 @@ def _two(one: Report, other: Report) -> Witness:
             "nodes": [one.node, other.node],
             "epoch": one.epoch,
             "offset": None,
-            "reports": [one.to_json(), other.to_json()],
-            "why": [one.words(), other.words()],
+            "reports": [asdict(one), asdict(other)],
+            "why": [_words(one), _words(other)],
             "expected": "one leader of an epoch; if its number does not count elections, state `elections = False`",
         },
     )
@@ -157,8 +124,8 @@ def _back(before: Report, after: Report) -> Witness:
             "nodes": [after.node],
             "epoch": after.epoch,
             "offset": None,
-            "reports": [before.to_json(), after.to_json()],
-            "why": [before.words(), after.words()],
+            "reports": [asdict(before), asdict(after)],
+            "why": [_words(before), _words(after)],
             "expected": f"epoch {before.epoch} or a later one",
         },
     )
@@ -166,7 +133,7 @@ def _back(before: Report, after: Report) -> Witness:
 
 def _started_between(run: StoredRun, before: Report, after: Report) -> bool:
     """Whether the server of the node ended since the report before, or may have."""
-    ends = (death.time_ns for death in run.facts.deaths if death.node == after.node)
+    ends = (death.time_ns for death in run.outcome.known_deaths if death.node == after.node)
     return any(before.time_ns <= end <= after.time_ns for end in ends)
 
 

@@ -11,12 +11,11 @@ Time that a hypervisor took away is a third (`steal_s`).  A kernel may lack each
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from checkers.base.json_file import mapping, number, real, sequence
+from checkers.record.outcome import Outcome
 
 PRESSURE_MOST = 0.5
 """A larger share of the time in which some process waited means that the machine was busy."""
@@ -34,21 +33,21 @@ class Shares:
     waited: float | None = None
 
 
-def shares_between(outcome: Mapping[str, Any], begin_ns: int, end_ns: int) -> dict[str, Shares]:
+def shares_between(outcome: Outcome, begin_ns: int, end_ns: int) -> dict[str, Shares]:
     """Node -> what was measured from the last sample before the span to the first one after it."""
     found = {}
-    for node, rows in mapping(outcome.get("processor")).items():
-        samples = [mapping(row) for row in sequence(rows)]
-        times = [number(sample.get("time_ns"), -1) for sample in samples]
+    for node, samples in outcome.processor.items():
+        times = [sample.time_ns for sample in samples]
         first = max((i for i, t in enumerate(times) if t <= begin_ns), default=0)
         last = min((i for i, t in enumerate(times) if t >= end_ns), default=len(times) - 1)
         if last <= first:
             continue
         span_s = (times[last] - times[first]) / 1e9
         if span_s > 0:
-            found[str(node)] = Shares(
-                _grown(samples[first : last + 1], "pressure_s", span_s),
-                _grown(samples[first : last + 1], "waited_s", span_s),
+            within = samples[first : last + 1]
+            found[node] = Shares(
+                _grown([sample.pressure_s for sample in within], span_s),
+                _grown([sample.waited_s for sample in within], span_s),
             )
     return found
 
@@ -67,7 +66,7 @@ def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> li
     return words
 
 
-def starved(outcome: Mapping[str, Any], begin_ns: int, end_ns: int) -> str:
+def starved(outcome: Outcome, begin_ns: int, end_ns: int) -> str:
     """Why the machine may be the reason that nothing was answered in a span; "" if its own measurements do not say so.
 
     A processor that others use all the time is no excuse while the servers got theirs, so only what servers waited
@@ -76,19 +75,17 @@ def starved(outcome: Mapping[str, Any], begin_ns: int, end_ns: int) -> str:
     waited = {node: Shares(None, each.waited) for node, each in shares_between(outcome, begin_ns, end_ns).items()}
     words = busy_in_words(waited, STARVED)
     stalled_ns = 0
-    for stall in map(mapping, sequence(outcome.get("loop_stalls"))):
-        until_ns = number(stall.get("time_ns"), -1)
-        from_ns = until_ns - int(real(stall.get("stall_ms"), 0.0) * 1e6)
-        stalled_ns += max(0, min(until_ns, end_ns) - max(from_ns, begin_ns))
+    for stall in outcome.loop_stalls:
+        from_ns = stall.time_ns - int(stall.stall_ms * 1e6)
+        stalled_ns += max(0, min(stall.time_ns, end_ns) - max(from_ns, begin_ns))
     if stalled_ns > STARVED * span_ns:
         words.append(f"the harness' own loop stood still for {stalled_ns / span_ns:.0%} of that time")
     return " and ".join(words)
 
 
-def _grown(samples: list[Mapping[str, Any]], name: str, span_s: float) -> float | None:
+def _grown(sums: Sequence[float | None], span_s: float) -> float | None:
     """The share of a span by which a sum grew.  A server that was started again begins anew."""
-    values = [real(sample.get(name), -1.0) for sample in samples]
-    known = [value for value in values if value >= 0]
+    known = [value for value in sums if value is not None and value >= 0]
     if len(known) < 2:
         return None
     return sum(max(0.0, after - before) for before, after in pairwise(known)) / span_s

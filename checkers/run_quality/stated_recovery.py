@@ -23,19 +23,19 @@ ROUNDED_S = 1.0
 
 def limit_s(run: StoredRun) -> float:
     """The system must recover within this time; without a demand, that of the file."""
-    stated = run.facts.recovery
+    stated = run.outcome.recovery
     return run.demands.recovery_limit_s or (stated.limit_s if stated is not None else 0.0)
 
 
 def needed(run: StoredRun) -> bool:
     """Whether there is something to recover from.  An injected fault always demands it."""
-    stated = run.facts.recovery
+    stated = run.outcome.recovery
     return stated is None or stated.needed or any(fault.carried_out for fault in run.faults)
 
 
 def misstated(run: StoredRun) -> list[str]:
     """One sentence for each statement on recovery that cannot be right.  Of what is not stated nothing is claimed."""
-    stated = run.facts.recovery
+    stated = run.outcome.recovery
     if stated is None:
         return []
     clauses = []
@@ -79,7 +79,7 @@ def _overlooked(run: StoredRun, stated: Recovery) -> list[str]:
 
 def _phase_s(run: StoredRun) -> float | None:
     """How long the phase of recovery took; None if it is not known to have ended."""
-    phase = run.facts.phase("recovery")
+    phase = run.outcome.phase("recovery")
     if phase is None or not 0 <= phase.start_ns <= phase.end_ns:
         return None
     return (phase.end_ns - phase.start_ns) / 1e9

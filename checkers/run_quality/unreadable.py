@@ -24,8 +24,8 @@ _OF_THE_HARNESS = ("not sent", "not invoked", "agent", "client-overran", "timeou
 
 def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
     """The violation if no key can be read any more.  limit_s: for so long at least the reads must have been tried."""
-    errors = run.facts.final_reads
-    reading = run.facts.phase("final reads")
+    errors = run.outcome.final_reads
+    reading = run.outcome.phase("final reads")
     begin_ns, end_ns = (reading.start_ns, reading.end_ns) if reading is not None else (-1, -1)
     if not errors or begin_ns < 0 or end_ns - begin_ns < limit_s * 1e9 or _excused(run):
         return None
@@ -52,7 +52,7 @@ def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
 
 
 def _excused(run: StoredRun) -> bool:
-    recovery = run.facts.recovery
+    recovery = run.outcome.recovery
     proven = recovery is not None and recovery.proof is not None and recovery.proof.verdict == PROVEN
     beyond = any(fault.over_budget for fault in run.faults)
     return not proven or bool(run.damaged_from) or beyond

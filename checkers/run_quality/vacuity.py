@@ -18,16 +18,15 @@ kind.  It names the kinds of fault that the run was to inject and of which no fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from checkers.base.checker import Checker, Part
 from checkers.base.clocks import one_clock
-from checkers.base.json_file import mapping, number
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.outcome import Outcome, Stopped
 from checkers.run_quality.criteria.criterion import Criterion, waived
 from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
 from checkers.run_quality.criteria.of_answers import about_operations, about_stretches, about_the_rate, never_invoked
@@ -40,14 +39,14 @@ from checkers.sealing.history_rows import parts_of_history
 def _split(run: StoredRun) -> list[Part]:
     if not run.history.exists():
         return []
-    final = run.facts.phase("final reads")
+    final = run.outcome.phase("final reads")
     params = {
         "windows": windows(run.faults),
         "final_ns": final.start_ns if final is not None else END_OF_TIME,
         "main": main_phase(run),
         "calm": calm_spans(run),
         "stretches": [(s.begin_ns, s.end_ns, s.early_ns) for s in stretches_of(run)],
-        "traces": list(node_files(run.trace).values()) if one_clock(run.test) else [],
+        "traces": list(node_files(run.trace).values()) if one_clock(run.header) else [],
         "reads": sorted(run.demands.reads),
         "writes": sorted(run.demands.writes),
     }
@@ -56,19 +55,19 @@ def _split(run: StoredRun) -> list[Part]:
 
 def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     figures = joined(findings)
-    facts = run.outcome
+    outcome = run.outcome
     demands = run.demands
-    criteria = _about_the_run(facts)
+    criteria = _about_the_run(outcome)
     if demands.faults and demands.nemesis != NO_NEMESIS:
         criteria += about_faults(run, figures)
     criteria += about_operations(run, figures) + about_stretches(run, figures)
     if demands.nodes:
         criteria += about_nodes(run, figures)
     criteria += about_the_rate(run, figures) if len(figures.keys) else []
-    criteria += about_the_harness(facts, demands, next(iter(main_phase(run)), None))
+    criteria += about_the_harness(outcome, demands, next(iter(main_phase(run)), None))
     criteria, left_out = waived(criteria, demands.waived)
-    if demands.ends_early and facts.get("stopped"):
-        return _of_a_stopped_run(mapping(facts["stopped"]), criteria, figures)
+    if demands.ends_early and outcome.stopped is not None:
+        return _of_a_stopped_run(outcome.stopped, criteria, figures)
     short = [c.shortfall() for c in criteria if c.demanded and not c.met]
     looked_at = {
         "criteria": sum(c.demanded for c in criteria),
@@ -76,7 +75,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         "ok operations": figures.ok,
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
-    if not facts:  # what would be short is short because of that
+    if run.record.outcome is None:  # what would be short is short because of that
         unknown, short = [*unknown, "there is no outcome.json: the harness did not come to its end"], []
     details = {
         "criteria": [c.to_json() for c in criteria],
@@ -87,16 +86,15 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     return conclude((), looked_at, unknown + short, details)
 
 
-def _of_a_stopped_run(stopped: Mapping[str, Any], criteria: Sequence[Criterion], figures: HistoryFigures) -> Verdict:
-    at_s = number(stopped.get("time_ns"), 0) / 1e9
-    words = f"the run ended {at_s:.1f} s after it began, when {stopped.get('checker')} was violated"
+def _of_a_stopped_run(stopped: Stopped, criteria: Sequence[Criterion], figures: HistoryFigures) -> Verdict:
+    words = f"the run ended {stopped.time_ns / 1e9:.1f} s after it began, when {stopped.checker} was violated"
     shown = [replace(c, demanded=False).to_json() for c in criteria]
     return Verdict(Validity.NOT_APPLICABLE, {"ok operations": figures.ok}, words, details={"criteria": shown})
 
 
-def _about_the_run(facts: Mapping[str, Any]) -> list[Criterion]:
-    ended = not facts.get("interrupted", False) and not facts.get("set_up_failure")
-    why = f": {facts['set_up_failure']}" if facts.get("set_up_failure") else ""
+def _about_the_run(outcome: Outcome) -> list[Criterion]:
+    ended = not outcome.interrupted and not outcome.set_up_failure
+    why = f": {outcome.set_up_failure}" if outcome.set_up_failure else ""
     return [Criterion("ran to its end", int(ended), 1, f"the run was neither interrupted nor given up in set-up{why}")]
 
 

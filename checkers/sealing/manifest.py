@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import mapping, read_object
+from checkers.base.json_file import read_object
 from checkers.record.files import BrokenFile
 from checkers.record.writing import write_json_whole
 from checkers.sealing.signature import SignedBy, Signer, WrongKey, sign, signer_of
@@ -92,18 +92,18 @@ def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
 
 def is_listed(root: Path, name: str) -> bool:
     """Whether the manifest names this file.  Raises BrokenFile."""
-    return name in mapping(bound_files(root))
+    return name in (bound_files(root) or {})
 
 
 def is_bound(root: Path, name: str) -> bool:
     """Whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
-    entry = mapping(bound_files(root)).get(name)
+    entry = (bound_files(root) or {}).get(name)
     return entry is not None and (root / name).is_file() and not _difference(root / name, entry)
 
 
 def signer(root: Path) -> Signer:
     """Who signed the manifest.  Raises BrokenFile."""
-    return signer_of(_signed_content(mapping(bound_files(root))), read_object(root / MANIFEST).get("signed"))
+    return signer_of(_signed_content(bound_files(root) or {}), read_object(root / MANIFEST).get("signed"))
 
 
 def sealed(root: Path) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from checkers.base.clocks import NodesClock
+from checkers.record.header import ClockOffset
 from harness.backends.entrance import Entrance
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
@@ -69,14 +70,6 @@ class HostHealth:
 
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOffset:
-    """The monotonic clock of a node is ahead of the harness' own by ahead_ns, give or take error_ns."""
-
-    ahead_ns: int
-    error_ns: int
 
 
 class ClientHost(Protocol):

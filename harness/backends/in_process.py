@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from checkers.base.clocks import NodesClock
-from harness.backends.backend import ClockOffset, ClusterSpec, Exit, HostHealth
+from checkers.record.header import ClockOffset
+from harness.backends.backend import ClusterSpec, Exit, HostHealth
 from harness.backends.entrance import Entrance
 from nemesis.cluster import Beacons, CannotInject, Link, Marks, ProcessNow
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from checkers.base.json_file import read_object
+from checkers.record.header import Revision
+from checkers.record.reading import Record
 from harness.real_systems.clean_runs import CLEAN_RUNS
 from harness.real_systems.known_findings import FINDINGS, Finding
 
@@ -44,9 +46,10 @@ class Try:
 
 def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: float, run_folder: Path) -> None:
     """Add a try to TRIES of a results folder.  run_folder: its run, whose files name the revision and the verdict."""
-    git = read_object(run_folder / "test.json").get("git") or {}
+    header = Record(run_folder).header
+    git = header.git if header is not None else Revision()
     verdict = str(read_object(run_folder / "results.json").get("verdict"))
-    revision = str(git.get("revision") or "")[:REVISION_LENGTH] + ("+" if git.get("dirty") else "")
+    revision = git.revision[:REVISION_LENGTH] + ("+" if git.dirty else "")
     with (results / TRIES).open("a") as file:
         file.write(json.dumps(asdict(Try(name, clean, as_expected, verdict, round(seconds, 1), revision))) + "\n")
 

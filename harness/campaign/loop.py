@@ -15,7 +15,6 @@ What is next follows from the log alone, so a campaign that was broken off goes 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import shutil
 import time
@@ -24,9 +23,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import mapping, number, read_object, read_objects, sequence
+from checkers.base.json_file import mapping, read_object
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
-from checkers.record.reading import FAULTS
+from checkers.record.outcome import Outcome
+from checkers.record.reading import Record
 from harness.campaign.child_run import ChildRun, run_child
 from harness.campaign.log import AS_EXPECTED, FAILED, FOUND, CampaignLog, Ended, Planned
 from harness.explanations.violations_by_cause import violations_by_cause
@@ -169,8 +169,7 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Mapping[str, An
         planted, run = mapping(results.get("planted")), child.folder
         if planted.get("found") is not True or run is None:
             return EXIT_CODES[Validity.UNKNOWN], str(planted.get("reason") or ""), -1.0
-        test, outcome = (json.loads((run / name).read_text()) for name in ("test.json", "outcome.json"))
-        found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, test, outcome)
+        found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, Record(run))
         return AS_EXPECTED, words, found_s
     if plan.expects_bugs and spec.finding:
         return child.exit_code, words, -1.0
@@ -183,23 +182,22 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Mapping[str, An
     return code, words, -1.0
 
 
-def seconds_to_find(checker: str, test: Mapping[str, Any], outcome: Mapping[str, Any]) -> float:
+def seconds_to_find(checker: str, record: Record) -> float:
     """From the beginning of the main phase until a run with a bug has shown it to this checker: an online check found
-    it, or else the last phase has ended, after which the sealed run is judged.
-
-    test, outcome: test.json and outcome.json of the run.
+    it, or else the last phase has ended, after which the sealed run is judged.  Raises BrokenFile.
     """
-    began_ns = number(test.get("main_began_ns"), 0)
-    online = mapping(outcome.get("online"))
-    found_ns = [f["time_ns"] for f in map(mapping, sequence(online.get("findings"))) if f.get("checker") == checker]
-    ends = [number(phase.get("end_ns"), -1) for phase in map(mapping, sequence(outcome.get("phases")))]
+    header, outcome = record.header, record.outcome or Outcome()
+    began_ns = header.main_began_ns if header is not None else 0
+    findings = outcome.online.findings if outcome.online is not None else ()
+    found_ns = [violation.time_ns for violation in findings if violation.checker == checker]
+    ends = [phase.end_ns for phase in outcome.phases]
     return round((min(found_ns) if found_ns else max(ends, default=began_ns)) / 1e9 - began_ns / 1e9, 1)
 
 
 def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
     """The kinds of fault that were injected until the violation showed.  until_ns: -1 for the whole run."""
-    at_ns = [(str(fault.get("kind")), number(fault.get("injected_ns"), -1)) for fault in read_objects(run / FAULTS)]
-    return tuple(sorted({kind for kind, ns in at_ns if ns >= 0 and (until_ns < 0 or ns <= until_ns)}))
+    injected = [fault for fault in Record(run).faults if fault.carried_out]
+    return tuple(sorted({f.kind for f in injected if until_ns < 0 or f.injected_ns <= until_ns}))
 
 
 def title(spec: Spec) -> str:

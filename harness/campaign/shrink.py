@@ -25,13 +25,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import mapping, read_object
+from checkers.base.json_file import read_object
 from checkers.record.faults import Achieved, Card
+from checkers.record.files import BrokenFile
+from checkers.record.reading import Record
 from harness.campaign.child_run import run_child
 from harness.campaign.loop import violations_in
 from harness.spec import Spec
@@ -257,16 +259,10 @@ class _Search:
 def _hit_nothing(folder: str) -> str:
     """Which cards of a run hit nothing, and why: a role may not have come up.  "" if each hit something."""
     try:
-        records = map(mapping, json.loads((Path(folder) / "faults.json").read_text()))
-        skipped = [record for record in records if record.get("achieved") == Achieved.SKIPPED]
-    except (OSError, ValueError, TypeError):
+        skipped = [record for record in Record(Path(folder)).faults if record.achieved is Achieved.SKIPPED]
+    except BrokenFile:
         return ""
-    return "".join(f"; {_card(record)} hit nothing: {record.get('reason')}" for record in skipped)
-
-
-def _card(record: Mapping[str, Any]) -> str:
-    card = mapping(record.get("card"))
-    return f"{card.get('kind')} {card.get('name')}"
+    return "".join(f"; {r.card.kind} {r.card.name} hit nothing: {r.reason}" for r in skipped)
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     from harness.run.run_folder import revision
 
     began, at = datetime.now(UTC), revision()
-    known_revision = "" if at["dirty"] else str(at["revision"])
+    known_revision = "" if at.dirty else at.revision
     folder.mkdir(parents=True, exist_ok=True)
     failures = kept_failures.kept(folder)
     again = kept_failures.due(failures, known_revision)
@@ -320,7 +320,7 @@ def hunt_bugs(
     check_names(replace(base, nemesis=nemesis or _DEFAULT.nemesis))
     plan, console = hunt_for_bugs(bugs, range(first_seed, first_seed + seeds), base, nemesis), _console()
     at = revision()
-    folder = results / (at["revision"][:12] + ("-changed" if at["dirty"] else "") or "unknown")
+    folder = results / (at.revision[:12] + ("-changed" if at.dirty else "") or "unknown")
     console.print(f"{len(list(plan.tests))} runs at most; each is kept in {folder}")
     code = _carry_out(plan, folder, console)
     console.print((folder / SUMMARY).read_text())

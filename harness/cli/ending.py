@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
-from checkers.base.json_file import read_object
+from checkers.record.reading import Record
 from checkers.sealing.signature import SignedBy
 from harness.terminal.lines import width_of, wrapped
 
@@ -99,8 +99,8 @@ def _show_to_do(console: Console, results: Mapping[str, Any]) -> None:
     from harness.terminal.to_do import show_to_do
 
     folder = Path(results["report"]).parent
-    if (folder / "test.json").exists():
-        show_to_do(console, results, read_object(folder / "test.json"), folder.as_posix())
+    if (header := Record(folder).header) is not None:
+        show_to_do(console, results, header, folder.as_posix())
 
 
 def _draw_first(console: Console, results: Mapping[str, Any]) -> None:

@@ -97,7 +97,7 @@ def swarm(
         raise WrongSpec(unknown_name("planted bug", bug, BUGS))
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
     at = revision()
-    plain = SeedTask((), layer or "", seconds, rate, nodes, bug, at["revision"] + ("-changed" if at["dirty"] else ""))
+    plain = SeedTask((), layer or "", seconds, rate, nodes, bug, at.revision + ("-changed" if at.dirty else ""))
     folder = results / f"{first}-{layer or 'all'}{'-' + bug if bug else ''}"
     spark = SparkJudge(spark_master)
     spark.start_in_background()

@@ -14,6 +14,7 @@ from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
 from checkers.models.objects.sets import LOST
+from checkers.record.header import Header
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import (
@@ -27,16 +28,16 @@ from harness.plain_words import LONGEST, listed, lower_first, plural, sentence, 
 _STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
 
 
-def verdict_in_words(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+def verdict_in_words(results: Mapping[str, Any], header: Header | None) -> str:
     """One or two sentences: what the run showed."""
-    bug = planted(results, test)
-    head = headline(results, test)
+    bug = planted(results, header)
+    head = headline(results, header)
     head = f"{head} {bug.words}" if bug and bug.words not in head else head
     names = [name for name, _ in waived_demands(results)]
     return f"{head} Waived: {listed(names)}." if names and results.get("verdict") != "valid" else head
 
 
-def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+def headline(results: Mapping[str, Any], header: Header | None) -> str:
     """The verdict as one sentence or two; more where kinds of fault were never in force."""
     if results.get("contradiction"):
         return sentence(shorten(str(results["contradiction"]), 2 * LONGEST))
@@ -47,7 +48,7 @@ def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
         return _invalid(results)
     if results.get("not_tested"):
         return f"No test took place: {lower_first(sentence(shorten(str(results.get('reason')))))}"
-    bug = planted(results, test)
+    bug = planted(results, header)
     if bug and not bug.found and results.get("verdict"):
         return f"Unknown: {lower_first(bug.words)}"
     return _valid(results) if results.get("verdict") == "valid" else _unknown(results)

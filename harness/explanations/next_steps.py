@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
+from checkers.record.header import Header
 from harness.explanations.violations_by_cause import findings, title_of
 from harness.plain_words import amount, sentence, shorten
 from harness.registry import BACKENDS
@@ -45,9 +46,9 @@ class Shortfall:
     command: str
 
 
-def next_steps(results: Mapping[str, Any], test: Mapping[str, Any], folder: str, *, logs: bool) -> list[NextStep]:
+def next_steps(results: Mapping[str, Any], header: Header | None, folder: str, *, logs: bool) -> list[NextStep]:
     """folder: of the run, as its reader types it.  logs: whether the run kept logs in Kafka's format."""
-    rerun = shorten(str(test.get("rerun") or ""), _LENGTH_MOST)
+    rerun = shorten(_rerun(header), _LENGTH_MOST)
     with_run = f"{_program(rerun)} {{}} {shlex.quote(folder)}"
     out = []
     if findings(results):
@@ -55,7 +56,7 @@ def next_steps(results: Mapping[str, Any], test: Mapping[str, Any], folder: str,
             "Play the same faults on the same roles (the leader of that moment, a follower), five times. This says how "
             "often the violation comes back.", f"{with_run.format('replay')} --times 5"))  # fmt: skip
         out.append(NextStep("Look for the smallest schedule of faults that still fails.", with_run.format("shrink")))
-        if enter := _and_keep(rerun, str(mapping(test.get("spec")).get("backend", ""))):
+        if enter := _and_keep(rerun, str(header.spec.get("backend", "")) if header is not None else ""):
             out.append(NextStep(
                 "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards with "
                 f"{_program(rerun)} release.", enter))  # fmt: skip
@@ -64,7 +65,7 @@ def next_steps(results: Mapping[str, Any], test: Mapping[str, Any], folder: str,
                                 with_run.format("check-logs")))  # fmt: skip
     if rerun:
         out.append(NextStep("Run the same seed again: the same operations and faults, at other moments.", rerun))
-        if (other := _another_seed(test)) and results.get("verdict") == "valid":
+        if (other := _another_seed(header)) and results.get("verdict") == "valid":
             out.append(NextStep("Run the next seed: other operations and other faults.", other))
     out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze")))
     return out
@@ -78,7 +79,7 @@ def _and_keep(rerun: str, backend: str) -> str:
     return f"{rerun} {'KEEP=' if rerun.startswith('make ') else '--keep '}on-violation"
 
 
-def shortfalls(results: Mapping[str, Any], test: Mapping[str, Any], folder: str) -> list[Shortfall]:
+def shortfalls(results: Mapping[str, Any], header: Header | None, folder: str) -> list[Shortfall]:
     """What an unknown run lacked, one by one; [] for a run with another verdict."""
     if results.get("verdict") != "unknown":
         return []
@@ -89,9 +90,9 @@ def shortfalls(results: Mapping[str, Any], test: Mapping[str, Any], folder: str)
             continue
         criteria = [mapping(c) for c in sequence(mapping(entry.get("details")).get("criteria"))]
         missed = [c for c in criteria if c.get("demanded", True) and not c.get("met")]
-        out += [_of_criterion(criterion, test) for criterion in missed]
+        out += [_of_criterion(criterion, header) for criterion in missed]
         if not missed:
-            again = f"{_program(str(test.get('rerun') or ''))} analyze {shlex.quote(folder)}"
+            again = f"{_program(_rerun(header))} analyze {shlex.quote(folder)}"
             reasons = [part.strip() for part in str(entry.get("reason") or "it could not decide").split("; ")]
             out += [
                 Shortfall(title_of(str(name), entry), "", "", sentence(shorten(reason, _LENGTH_MOST)), again)
@@ -99,19 +100,19 @@ def shortfalls(results: Mapping[str, Any], test: Mapping[str, Any], folder: str)
             ]
     bug = mapping(results.get("planted"))
     if bug and not bug.get("found"):
-        command = _another_seed(test)
+        command = _another_seed(header)
         what = f"planted bug {shorten(str(bug.get('bug')), 40)}"
         out.append(Shortfall(what, "found", "not found", "Another seed deals other faults.", command))
     return out
 
 
-def _of_criterion(criterion: Mapping[str, Any], test: Mapping[str, Any]) -> Shortfall:
+def _of_criterion(criterion: Mapping[str, Any], header: Header | None) -> Shortfall:
     name, value, least = shorten(str(criterion.get("name") or "?"), 80), criterion.get("value"), criterion.get("least")
     words = sentence(shorten(str(criterion.get("advice") or criterion.get("words") or name)))
     remedy = _REMEDIES.get(name, _longer)
     if remedy is _slower and "--time-limit" in str(criterion.get("advice")):
         remedy = _longer  # nothing was measured far from faults, so nothing says that the rate is too high
-    command = _changed(test, remedy)
+    command = _changed(header, remedy)
     if isinstance(value, int) and number(least, 0) == 1 and value in (0, 1) and name in YES_OR_NO:
         return Shortfall(name, "yes", "yes" if value else "no", words, command)
     return Shortfall(name, f"at least {figure(name, least)}", figure(name, value), words, command)
@@ -174,12 +175,12 @@ def _with(spec: Spec, **changes: Any) -> Spec:
     return dataclasses.replace(spec, **changes)
 
 
-def _changed(test: Mapping[str, Any], change: Change) -> str:
+def _changed(header: Header | None, change: Change) -> str:
     """The command that runs a test with a change, "" if the run does not state its spec."""
-    rerun = str(test.get("rerun") or "")
-    if not test.get("spec"):
+    rerun = _rerun(header)
+    if header is None or not header.spec:
         return rerun
-    given = {"seed": test.get("seed", 0), **mapping(test.get("spec"))}
+    given = {"seed": header.seed or 0, **header.spec}
     if "backend" not in rerun.lower():
         given.pop("backend", None)  # the run chose one itself, and the next one may, too
     try:
@@ -191,8 +192,12 @@ def _changed(test: Mapping[str, Any], change: Change) -> str:
     return shorten(shlex.join([*_program(rerun).split(), *spec.words()]), _LENGTH_MOST)
 
 
-def _another_seed(test: Mapping[str, Any]) -> str:
-    return _changed(test, lambda spec: dataclasses.replace(spec, seed=spec.seed + 1))
+def _another_seed(header: Header | None) -> str:
+    return _changed(header, lambda spec: dataclasses.replace(spec, seed=spec.seed + 1))
+
+
+def _rerun(header: Header | None) -> str:
+    return header.rerun if header is not None else ""
 
 
 def _program(rerun: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
+from checkers.record.outcome import Outcome
 from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.plain_words import listed, seconds, sentence, shorten
@@ -14,24 +15,19 @@ REFUSED_MIN = 10
 """So many operations of unknown outcome that were refused a connection are worth a sentence."""
 
 
-def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
+def notes(results: Mapping[str, Any], outcome: Outcome) -> list[str]:
     """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
     out = []
-    if outcome.get("set_up_failure"):
-        out.append(f"Set-up failed: {sentence(shorten(str(outcome['set_up_failure'])))}")
-    out += [f"The client may be wrong: {sentence(str(words))}" for words in sequence(outcome.get("doubts"))]
-    if outcome.get("interrupted"):
+    if outcome.set_up_failure:
+        out.append(f"Set-up failed: {sentence(shorten(outcome.set_up_failure))}")
+    out += [f"The client may be wrong: {sentence(words)}" for words in outcome.doubts]
+    if outcome.interrupted:
         out.append("The run was interrupted: it is judged as far as it went.")
-    if stopped := mapping(outcome.get("stopped")):
-        what = sentence(shorten(str(stopped.get("summary"))))
-        at = seconds(number(stopped.get("time_ns"), 0), 1)
-        out.append(
-            f"The run was stopped early, {at} after it began, by an online check of {stopped.get('checker')}: {what}"
-        )
-    if failure := mapping(outcome.get("online")).get("failure"):
-        out.append(
-            f"Online checks failed and were given up ({shorten(str(failure))}); the sealed run was judged in full."
-        )
+    if stopped := outcome.stopped:
+        what, at = sentence(shorten(stopped.summary)), seconds(stopped.time_ns, 1)
+        out.append(f"The run was stopped early, {at} after it began, by an online check of {stopped.checker}: {what}")
+    if outcome.online is not None and (failure := outcome.online.failure):
+        out.append(f"Online checks failed and were given up ({shorten(failure)}); the sealed run was judged in full.")
     if results.get("verdict") != "valid" and (kinds := kinds_never_in_force(results)):  # else the headline says it
         were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
         out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
@@ -46,19 +42,19 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
             f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
             "in `open`, or they excuse what was lost."
         )
-    wanted, got = outcome.get("scheduled_rate_hz"), outcome.get("achieved_rate_hz")
-    if isinstance(wanted, int | float) and isinstance(got, int | float) and 0 < got < 0.8 * wanted:
+    wanted, got = outcome.scheduled_rate_hz, outcome.achieved_rate_hz
+    if got is not None and 0 < got < 0.8 * wanted:
         out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")
-    stalls = [number(mapping(s).get("stall_ms"), 0) for s in sequence(outcome.get("loop_stalls"))]
+    stalls = [int(stall.stall_ms) for stall in outcome.loop_stalls]
     if stalls:
         times = "once" if len(stalls) == 1 else f"{len(stalls)} times"
         out.append(f"The harness’ own loop stalled {times}, for up to {max(stalls):,} ms.")
-    steal = {n: s for n, s in mapping(outcome.get("steal_s")).items() if isinstance(s, int | float) and s > 0.5}
+    steal = {n: s for n, s in outcome.steal_s.items() if s > 0.5}
     if steal:
         lost = listed([f"{n} {s:.1f} s" for n, s in sorted(steal.items())])
         out.append(f"The machine took CPU time away from nodes: {lost}.")
-    main = next((p for p in map(mapping, sequence(outcome.get("phases"))) if p.get("name") == "main"), {})
-    begin_ns, end_ns = (number(main.get(name), -1) for name in ("start_ns", "end_ns"))
-    if end_ns > begin_ns and (busy := busy_in_words(shares_between(outcome, begin_ns, end_ns))):
+    main = outcome.phase("main")
+    span = (main.start_ns, main.end_ns) if main is not None and main.end_ns > main.start_ns else None
+    if span is not None and (busy := busy_in_words(shares_between(outcome, *span))):
         out.append(f"The machine was busy: {'; '.join(busy)}.")
     return out

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, sequence
+from checkers.record.header import Header
 from harness.plain_words import lower_first, sentence, shorten
 from system_under_test.subject import Bug
 
@@ -24,9 +25,10 @@ class Planted:
     words: str
 
 
-def planted(results: Mapping[str, Any], test: Mapping[str, Any]) -> Planted | None:
+def planted(results: Mapping[str, Any], header: Header | None) -> Planted | None:
     """None for a clean system."""
-    spec, decided = mapping(test.get("spec")), mapping(results.get("planted"))
+    spec = header.spec if header is not None else {}
+    decided = mapping(results.get("planted"))
     name = decided.get("bug") or spec.get("bug")
     if not name:
         return None

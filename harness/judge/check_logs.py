@@ -18,12 +18,12 @@ from pathlib import Path
 
 from checkers.base import clocks
 from checkers.base.demands import Demands
-from checkers.base.json_file import mapping, read_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
 from checkers.record.files import BrokenFile, demand_plain
+from checkers.record.reading import Record
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
 from harness.judge.copies import copies_of
 from harness.judge.demands_of_run import demands_of
@@ -81,9 +81,9 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
 
 def _without_logs(folder: Path) -> str:
     """The system of a run that has no logs of Kafka's format; "" for every other folder."""
-    stored = read_object(folder / "test.json").get("spec")
-    declares = mapping(read_object(folder / "outcome.json").get("declares"))
-    return str(stored.get("subject")) if isinstance(stored, dict) and declares.get("logs") is False else ""
+    record = Record(folder)
+    lacks = record.header is not None and record.outcome is not None and record.outcome.declares.get("logs") is False
+    return str(record.header.spec.get("subject")) if record.header is not None and lacks else ""
 
 
 def data_directories(folder: Path) -> list[Collected]:
@@ -112,7 +112,7 @@ def _demands(folder: Path) -> Demands:
 
 
 def _started_on(folder: Path) -> StartedOn:
-    return clocks.started_on(read_object(folder / "test.json"))
+    return clocks.started_on(Record(folder).header)
 
 
 def _bound(folder: Path) -> tuple[list[str], str]:

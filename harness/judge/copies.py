@@ -14,40 +14,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import COPIES
-from checkers.base.json_file import read_objects
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
-from checkers.record.reading import COPIES_INDEX
+from checkers.record.reading import COPIES_INDEX, Record
 from checkers.sealing.manifest import broken_files
 from system_under_test.subject import Collected, ProcessState
 
 
 def copies_of(run_folder: Path) -> list[Collected]:
     """The copies a run took, as its index lists them; none if it took none.  Raises BrokenFile."""
-    try:
-        return [
-            Collected(
-                copy=int(row["copy"]),
-                when=str(row["when"]),
-                node=str(row["node"]),
-                state=row["state"] if str(row["state"]) in get_args(ProcessState) else "dead",
-                folder=_below(run_folder, str(row["folder"])),
-                trace_size_bytes=int(row.get("trace_size_bytes", -1)),
-                taken_ns=int(row.get("taken_ns", -1)),
-            )
-            for row in read_objects(run_folder / COPIES_INDEX)
-        ]
-    except BrokenFile:
-        raise
-    except (KeyError, TypeError, ValueError) as problem:
-        words = f"{type(problem).__name__}: {problem}"
-        raise BrokenFile(f"{COPIES_INDEX} does not say what was copied ({words})") from problem
+    return [
+        Collected(
+            copy=row.copy,
+            when=row.when,
+            node=row.node,
+            state=next((state for state in get_args(ProcessState) if state == row.state), "dead"),
+            folder=_below(run_folder, row.folder),
+            trace_size_bytes=row.trace_size_bytes,
+            taken_ns=row.taken_ns,
+        )
+        for row in Record(run_folder).copies
+    ]
 
 
 def _below(run_folder: Path, name: str) -> Path:
-    """A folder of the run.  Raises ValueError for a name that leads out of it."""
+    """A folder of the run.  Raises BrokenFile for a name that leads out of it."""
     if ".." in Path(name).parts or Path(name).is_absolute():
-        raise ValueError(f"{name} leads out of the run")
+        raise BrokenFile(f"{COPIES_INDEX} does not say what was copied ({name} leads out of the run)")
     return run_folder / name
 
 

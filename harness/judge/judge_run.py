@@ -17,7 +17,6 @@ from typing import Any
 from checkers.base import clocks, ledger
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
-from checkers.base.json_file import read_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
@@ -25,7 +24,8 @@ from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
 from checkers.judging.tasks import in_words
 from checkers.record.files import BrokenFile, demand_plain
-from checkers.record.reading import TEST
+from checkers.record.outcome import OnlineViolation, Outcome
+from checkers.record.reading import TEST, Record
 from checkers.sealing.manifest import broken_files, is_listed, signer
 from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
@@ -82,10 +82,10 @@ def spec_of(root: Path, trust: bool = False) -> Spec:
     Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.  So
     is one whose copy differs from the manifest: what it runs could hide what was changed.
     """
-    stored = read_object(root / "test.json").get("spec")
-    if not isinstance(stored, dict):
-        raise BrokenFile("test.json does not say what was tested (it has no spec)")
-    spec = Spec.from_json(stored)
+    header = Record(root).header
+    if header is None:
+        raise BrokenFile(f"{TEST} is not there, so what was tested is not known")
+    spec = Spec.from_json(header.spec)
     if spec.subject not in SUBJECTS:
         spec = replace(spec, subject=_kept_subject(root, spec.subject))
         _demand_safe(root, "subject", trust)
@@ -133,8 +133,8 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
     )
 
 
-def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
-    """The demands on a stored run.  test: content of its test.json.
+def demands_on(spec: Spec, stated_format: int, trust_old_format: bool = False) -> Demands:
+    """The demands on a stored run.  stated_format: the one that its test.json names.
 
     Raises WrongSpec where the user's own workload raises: its kept copy may have been changed.
     """
@@ -146,23 +146,17 @@ def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = Fal
         if spec.workload in WORKLOADS:
             raise
         raise WrongSpec(f"{spec.workload} does not show what the run had to do: {in_words(problem)}") from problem
-    wanted = _format_wanted(test) if trust_old_format else ledger.FORMAT
+    wanted = min(stated_format, ledger.FORMAT) if trust_old_format else ledger.FORMAT
     return replace(demands, ledger=wanted >= 1, format=wanted)
 
 
-def _format_wanted(test: Mapping[str, Any]) -> int:
-    """The format that a trusted run must have: its own, if it names one that there was."""
-    stated = test.get("format", 0)
-    return stated if type(stated) is int and 0 <= stated <= ledger.FORMAT else ledger.FORMAT
-
-
-def outcome_of(root: Path) -> Mapping[str, Any]:
-    """What became of a stored run.  Returns an empty mapping if the file cannot be read: the checkers have already
-    reported that."""
+def outcome_of(record: Record) -> Outcome:
+    """What became of a stored run.  If the file cannot be read, that of a run of which nothing is known: the checkers
+    have already reported that."""
     try:
-        return read_object(root / "outcome.json")
+        return record.outcome or Outcome()
     except BrokenFile:
-        return {}
+        return Outcome()
 
 
 def judge(
@@ -183,12 +177,11 @@ def judge(
     cannot be used, WrongSpec where no such test can have been.
     """
     demand_plain(root)
-    test = read_object(root / "test.json")
-    spec = spec_of(root, trust)
-    started_ns = test.get("started_monotonic_ns", 0)
-    if type(started_ns) is not int or not 0 <= started_ns < _CLOCK_NS_MAX:
+    run = StoredRun(root)
+    spec, header = spec_of(root, trust), run.header
+    if header is None or not 0 <= header.started_monotonic_ns < _CLOCK_NS_MAX:
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
-    subject, demands = load_subject(spec.subject), demands_on(spec, test, trust_old_format)
+    subject, demands = load_subject(spec.subject), demands_on(spec, run.record.format, trust_old_format)
     if spec.bug is not None and spec.bug not in subject.bugs:
         raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
     began = time.monotonic()
@@ -197,12 +190,12 @@ def judge(
     if demands.logs or demands.traces:
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
-        tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(test)))
+        tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     results = results_json(verdicts)
     results["signer"] = _signer(root)
-    _correct(results, outcome_of(root), subject.bugs.get(spec.bug) if spec.bug else None)
+    _correct(results, outcome_of(run.record), subject.bugs.get(spec.bug) if spec.bug else None)
     if (story := story_of(spec, results)) is not None:
         results["finding"] = asdict(story)
     judged = time.monotonic()
@@ -212,7 +205,7 @@ def judge(
 
         if lost := words_of_lost(root, results):
             results["lost_elements"] = lost
-        results["summary"] = verdict_in_words(results, test)
+        results["summary"] = verdict_in_words(results, header)
         results["judging_s"] = round(judged - began, 3)
     write_results(root, results)  # once, so that no end in between leaves a verdict without its corrections
     if report:
@@ -232,20 +225,21 @@ def _signer(root: Path) -> dict[str, str]:
         return Signer(SignedBy.CHANGED).to_json()
 
 
-def _correct(results: dict[str, Any], outcome: Mapping[str, Any], bug: Bug | None) -> None:
+def _correct(results: dict[str, Any], outcome: Outcome, bug: Bug | None) -> None:
     """Hold the verdict of the checkers against the end of the run, the planted bug and the online checks."""
     doubt_a_stop(results, outcome)
     demand(bug, results)
-    if doubts := outcome.get("doubts"):
-        results["doubts"] = doubts
-    _note_set_up_failure(results, str(outcome.get("set_up_failure") or ""))
-    if contradicted := contradictions(outcome.get("online") or {}, results["checkers"]):
+    if outcome.doubts:
+        results["doubts"] = list(outcome.doubts)
+    _note_set_up_failure(results, outcome.set_up_failure)
+    found = outcome.online.findings if outcome.online is not None else ()
+    if contradicted := contradictions(found, results["checkers"]):
         _shout(results, contradicted)
 
 
-def doubt_a_stop(results: dict[str, Any], outcome: Mapping[str, Any]) -> None:
+def doubt_a_stop(results: dict[str, Any], outcome: Outcome) -> None:
     """A run that ended early because of a violation, and in which no checker finds one, is no valid test."""
-    if outcome.get("stopped") and results["verdict"] == Validity.VALID:
+    if outcome.stopped is not None and results["verdict"] == Validity.VALID:
         reason = "the run ended early because of a violation that the sealed run does not show"
         results |= {"verdict": str(Validity.UNKNOWN), "exit_code": EXIT_CODES[Validity.UNKNOWN]}
         results |= {"summary": f"the verdict is unknown: {reason}", "reason": reason}
@@ -267,16 +261,16 @@ def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:
     results |= {"exit_code": HARNESS_FAILED, "contradiction": words, "summary": words}
 
 
-def contradictions(online: Mapping[str, Any], checkers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def contradictions(found: Sequence[OnlineViolation], checkers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What online checks found and the sealed run does not confirm; a sentence each.
 
-    online: as in outcome.json ({} where the run had none).  checkers: as in results.json.
+    found: what online checks found.  checkers: as in results.json.
     """
     return [
-        f"Online checks found that {finding['checker']} was violated ({finding['summary'].rstrip('.')}), but in the "
-        f"sealed run that checker is {checkers.get(finding['checker'], {}).get('verdict', 'missing')}."
-        for finding in online.get("findings") or ()
-        if checkers.get(finding["checker"], {}).get("verdict") != Validity.INVALID
+        f"Online checks found that {violation.checker} was violated ({violation.summary.rstrip('.')}), but in the "
+        f"sealed run that checker is {checkers.get(violation.checker, {}).get('verdict', 'missing')}."
+        for violation in found
+        if checkers.get(violation.checker, {}).get("verdict") != Validity.INVALID
     ]
 
 

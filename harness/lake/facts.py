@@ -193,7 +193,7 @@ def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: Outcome) 
     happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.injected_ns >= 0]
     happened += [(fault.healed_ns, f"{fault.card.kind} healed") for fault in faults if fault.healed_ns >= 0]
     happened += [(leader.time_ns, "election") for leader in outcome.leaders]
-    happened += [(death.time_ns, "death of a server") for death in outcome.deaths if death.time_ns >= 0]
+    happened += [(death.time_ns, "death of a server") for death in outcome.known_deaths if death.time_ns >= 0]
     return max((each for each in happened if each[0] <= moment_ns), default=(0, "nothing"))[1]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from checkers.base.verdict import Validity, combine
+from checkers.record.outcome import Outcome
 from harness import plain_words as words
 from harness.explanations.violations_by_cause import violations_by_cause
 from harness.report.evidence import operation_columns
@@ -90,7 +91,7 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
             entry = each.verdict.to_json()
             checkers[str(place)] = {**entry, "title": each.file, "witness": entry["witness"][:most]}
     data = ReportData(
-        folder=Path(os.devnull), test={}, results={"checkers": checkers}, outcome={}, faults=[],
+        folder=Path(os.devnull), header=None, results={"checkers": checkers}, outcome=Outcome(), faults=(),
         operations=operation_columns.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))

@@ -27,26 +27,32 @@ THE_RUN = "the run itself"
 
 def write(data: ReportData, path: Path) -> None:
     """Write junit.xml for one judged run."""
-    test = str(data.test.get("test") or data.folder.parent.name)
+    header = data.header
+    test = (header.test if header is not None else "") or data.folder.parent.name
     checkers = {**data.checkers, **_of_the_run(data)}
     verdicts = [c.get("verdict") for c in checkers.values()]
     suite = ET.Element(
         "testsuite",
-        name=xml_text(f"{test} seed {data.test.get('seed', '?')}"),
+        name=xml_text(f"{test} seed {'?' if data.seed is None else data.seed}"),
         tests=str(len(checkers)),
         failures=str(verdicts.count("invalid")),
         errors=str(sum(v not in ("valid", "invalid", "not applicable") for v in verdicts)),
         skipped=str(verdicts.count("not applicable")),
         time=f"{sum(_seconds(c) for c in checkers.values()):.3f}",
-        timestamp=xml_text(str(data.test.get("started_utc", ""))),
+        timestamp=xml_text(header.started_utc if header is not None else ""),
     )
     properties = ET.SubElement(suite, "properties")
-    facts = {"run": data.folder.name, "seed": data.test.get("seed"), "rerun": data.test.get("rerun"), **data.spec}
+    facts = {
+        "run": data.folder.name,
+        "seed": data.seed,
+        "rerun": header.rerun if header is not None else None,
+        **data.spec,
+    }
     for name, value in facts.items():
         ET.SubElement(properties, "property", name=xml_text(str(name)), value=xml_text(str(value)))
     for name, checker in checkers.items():
         _case(suite, test, name, checker)
-    ET.SubElement(suite, "system-out").text = xml_text(verdict_in_words(data.results, data.test))
+    ET.SubElement(suite, "system-out").text = xml_text(verdict_in_words(data.results, data.header))
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
@@ -58,7 +64,7 @@ def _of_the_run(data: ReportData) -> dict[str, Mapping[str, Any]]:
     passed = data.results.get("verdict") == "valid" and data.results.get("exit_code", 0) == 0
     if passed or any(c.get("verdict") not in ("valid", "not applicable") for c in data.checkers.values()):
         return {}
-    return {THE_RUN: {"verdict": "unknown", "reason": verdict_in_words(data.results, data.test)}}
+    return {THE_RUN: {"verdict": "unknown", "reason": verdict_in_words(data.results, data.header)}}
 
 
 def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from checkers.base.json_file import mapping, number, sequence
-from checkers.base.stored_run import was_ordered
+from checkers.base.json_file import mapping, number
+from checkers.record.outcome import Death
 from harness import plain_words as words
 from harness.explanations.headline import headline, in_all, of_the_lost
 from harness.explanations.next_steps import next_steps, shortfalls
@@ -135,7 +135,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         data=data,
         verdict=verdict,
         head=_head(data, verdict, groups, fault_views),
-        planted=planted(data.results, data.test),
+        planted=planted(data.results, data.header),
         story=_story(data),
         notes=notes(data.results, data.outcome),
         facts=_facts(data),
@@ -148,8 +148,8 @@ def _page(data: ReportData, with_plots: bool) -> str:
         findings=found,
         groups=groups,
         has_timeline=True,
-        next_steps=next_steps(data.results, data.test, _here(data.folder), logs=bool(data.copies)),
-        shortfalls=shortfalls(data.results, data.test, _here(data.folder)),
+        next_steps=next_steps(data.results, data.header, _here(data.folder), logs=bool(data.copies)),
+        shortfalls=shortfalls(data.results, data.header, _here(data.folder)),
         plots={name: Markup(svg) for name, svg in drawn.items()},
         logs=around(data, fault_views, found[0].moment_ns, found[0].violation.key) if found else None,
         elements={name: Markup(svg) for name, svg in elements.items()},
@@ -235,10 +235,10 @@ def _head(
 ) -> dict[str, Any]:
     """What the run showed, where and why, and the sentences below.  A run that missed its planted bug, or in which the
     harness failed, is never green."""
-    found, bug = witness.in_order(groups), planted(data.results, data.test)
+    found, bug = witness.in_order(groups), planted(data.results, data.header)
     missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.get("failure")))
     verdict = "unknown" if missed else verdict
-    title = headline(data.results, data.test)
+    title = headline(data.results, data.header)
     below: list[str] = []
     where = why = ""
     if found:
@@ -290,9 +290,8 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
     meaning = {0: "valid", 1: "invalid", 2: "unknown"}.get(number(exit_code, -1), "")
     if exit_code is not None:
         out.append(("Exit code", words.amount(exit_code), meaning))
-    seed = data.test.get("seed", spec.get("seed"))
-    if seed is not None:
-        out.append(("Seed", words.shorten(str(seed), 40), "draws operations and faults"))
+    if data.seed is not None:
+        out.append(("Seed", str(data.seed), "draws operations and faults"))
     judging = data.results.get("judging_s")
     judged = f"judged in {judging:.1f} s" if isinstance(judging, int | float) else ""
     out.append(("Duration", f"{data.end_ns / 1e9:,.1f} s", judged))
@@ -303,16 +302,14 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
         name = words.shorten(str(spec.get("subject", "?")).rpartition("/")[2], 40)
         nodes = f", {words.plural(len(data.servers), 'node')}" if data.servers else ""
         parts = [
-            f"{number(spec.get('concurrency'), 0)} processes",
-            f"{number(spec.get('keys'), 0)} keys",
+            f"{spec['concurrency']} processes" if spec.get("concurrency") else "",
+            f"{spec['keys']} keys" if spec.get("keys") else "",
             words.shorten(str(spec.get("backend", "")), 40),
         ]
-        out.append(("System", name + nodes, ", ".join(p for p in parts if not p.startswith("0 ") and p)))
-    started = str(data.test.get("started_utc") or "")
-    git = mapping(data.test.get("git"))
-    revision = str(git.get("revision") or "")[:7]
-    if started:
-        dirty = ", with uncommitted changes" if git.get("dirty") else ""
+        out.append(("System", name + nodes, ", ".join(part for part in parts if part)))
+    if data.header is not None and (started := data.header.started_utc):
+        revision = data.header.git.revision[:7]
+        dirty = ", with uncommitted changes" if data.header.git.dirty else ""
         small = f"UTC, revision {revision}{dirty}" if revision else "UTC"
         out.append(("Started", words.shorten(started.replace("T", " ")[:19], 40), small))
     if signer := mapping(data.results.get("signer")):
@@ -345,44 +342,42 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
 def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[DeathView]:
     return [
         DeathView(
-            time=words.seconds(time_ns) if (time_ns := number(d.get("time_ns"), 0)) >= 0 else "",
-            node=words.shorten(str(d.get("node")), 24),
-            by=_ended_by(data, d, faulty),
-            status=words.shorten(str(d.get("status", "")), 60),
-            reason=words.shorten(str(d.get("reason") or "")),
-            excerpt=str(d.get("excerpt") or "")[:4000],
-            at_the_end=_ended_by(data, d, faulty) == AT_THE_END,
+            time=words.seconds(death.time_ns) if death.time_ns >= 0 else "",
+            node=words.shorten(death.node, 24),
+            by=_ended_by(data, death, faulty),
+            status=str(death.status),
+            reason=words.shorten(death.reason),
+            excerpt=death.excerpt[:4000],
+            at_the_end=_ended_by(data, death, faulty) == AT_THE_END,
         )
-        for d in map(mapping, sequence(data.outcome.get("deaths")))
+        for death in data.outcome.known_deaths
     ]
 
 
-def _ended_by(data: ReportData, death: Mapping[str, Any], faulty: Sequence[faults.FaultView]) -> str:
+def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]) -> str:
     """Which fault ended a process, if one is known to have; the harness stops every process at the end of a run."""
-    node, time_ns = str(death.get("node")), number(death.get("time_ns"), -1)
-    if not was_ordered(death):
-        return "ended by itself" if time_ns >= 0 else "complained in its log"
-    fault = next((f for f in faulty if f.ended(node, time_ns)), None)
+    if not death.ordered:
+        return "ended by itself" if death.time_ns >= 0 else "complained in its log"
+    fault = next((f for f in faulty if f.ended(death.node, death.time_ns)), None)
     if fault:
         return f"ended by fault {fault.number} ({fault.name})"
-    last = max((number(p.get("end_ns"), 0) for p in data.phases if p.get("name") == "main"), default=0)
-    return AT_THE_END if time_ns >= last else "stopped by the harness"
+    main = data.outcome.phase("main")
+    return AT_THE_END if death.time_ns >= (main.end_ns if main is not None else 0) else "stopped by the harness"
 
 
 def _recovery(data: ReportData) -> str:
     """How the cluster came back after the last heal, in one sentence; "" where there was nothing to recover from."""
-    r: Mapping[str, Any] = mapping(data.outcome.get("recovery"))
-    if not r.get("needed"):
+    stated = data.outcome.recovery
+    if stated is None or not stated.needed:
         return ""
-    limit = f" (limit {number(r.get('limit_s'), 0)} s)" if r.get("limit_s") else ""
-    took = r.get("seconds")
-    if r.get("recovered"):
-        after = f" {took:.2f} s" if isinstance(took, int | float) else ""
+    limit = f" (limit {stated.limit_s:.0f} s)" if stated.limit_s else ""
+    if stated.recovered:
+        after = f" {stated.seconds:.2f} s" if stated.seconds is not None else ""
         if mapping(data.checkers.get("recovery")).get("verdict") == "unknown":
             return (
                 f"{after.strip() or 'Some time'} after the last heal every process was running{limit}. "
                 "Whether every node had caught up is not known."
             )
         return f"Every node had caught up{after} after the last heal{limit}."
-    waiting = words.shorten(str(r.get("waiting_for") or "something unknown"))
+    waiting = words.shorten(stated.waiting_for or "something unknown")
     return f"The cluster did not recover after the last heal{limit}; it was waiting for: {waiting}."

@@ -15,7 +15,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkers.base import ledger
 from checkers.base.history import Type
@@ -111,9 +111,9 @@ class Conductor:
         await asyncio.gather(*creating)
         self._say_leftovers()
         run.nodes.extend(run.backend.node(name) for name in run.backend.servers)
-        run.test["started_monotonic_ns"] = run.recorder.begin()
+        run.header = replace(run.header, started_monotonic_ns=run.recorder.begin())
         run.note_clocks()
-        begun = {"format": ledger.FORMAT, "run_id": run.test["run_id"], "spec": run.test["spec"]}
+        begun = {"format": ledger.FORMAT, "run_id": run.header.run_id, "spec": run.header.spec}
         run.recorder.enter(Type.OK, ledger.BEGIN, begun)
 
     async def _phases(self) -> None:
@@ -184,7 +184,7 @@ class Conductor:
         counts = run.interpreter.tally.by_type
         in_force = [fault for fault in run.records.values() if fault.injected_ns >= 0 > fault.healed_ns]
         status = RunStatus(
-            title=f"{run.spec.test}: {run.spec.subject} on {run.test['spec']['backend']}, seed {run.spec.seed}",
+            title=f"{run.spec.test}: {run.spec.subject} on {run.header.spec['backend']}, seed {run.spec.seed}",
             folder=str(run.folder.root),
             phase=run.phase,
             elapsed_s=run.recorder.now_ns() / 1e9,
@@ -225,7 +225,7 @@ class Conductor:
     @property
     def run_id(self) -> str:
         """The id that everything carries which the backend made."""
-        return str(self._run.test["run_id"])
+        return self._run.header.run_id
 
     @property
     def leftovers(self) -> Sequence[str]:

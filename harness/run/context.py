@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from checkers.record.faults import FaultRecord
+from checkers.record.header import Header
+from checkers.record.reading import FAULTS, TEST
 from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
 from harness.judge.demands_of_run import demands_of
@@ -22,7 +24,7 @@ from harness.run.copies import Copies
 from harness.run.interpreter import Interpreter
 from harness.run.outcome import RunOutcome
 from harness.run.recorder import Recorder
-from harness.run.run_folder import RunFolder, describe_test
+from harness.run.run_folder import RunFolder, header_of
 from harness.run.schedule_to_play import capabilities_of
 from harness.run.watching.checks_while_running import Online
 from harness.run.watching.leaders_and_stalls import Watch
@@ -34,7 +36,7 @@ from workloads.workload import Workload
 
 @dataclass
 class RunContext:
-    """One run.  test: the content of test.json, written anew with each `note`.  nodes: empty until they are created.
+    """One run.  header: the content of test.json, written anew with each `note`.  nodes: empty until they are created.
     records: what became of each fault so far, by the number of its card.  ended: set to end the main phase early."""
 
     spec: Spec
@@ -46,7 +48,7 @@ class RunContext:
     backend: Backend
     recorder: Recorder
     outcome: RunOutcome
-    test: dict[str, Any]
+    header: Header
     nodes: list[Node]
     hosts: Mapping[str, ClientHost]
     interpreter: Interpreter
@@ -58,16 +60,15 @@ class RunContext:
 
     def note(self, **facts: Any) -> None:
         """Add facts to test.json."""
-        self.test |= facts
-        self.folder.write_json("test.json", self.test)
+        self.header = replace(self.header, **facts)
+        self.folder.write_json(TEST, as_json(self.header))
 
     def note_clocks(self) -> None:
         """How far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
-        ahead = {name: asdict(offset) for name, offset in self.backend.clocks().items()}
-        self.note(backend_notes=list(self.backend.notes), clocks=ahead)
+        self.note(backend_notes=tuple(self.backend.notes), clocks=self.backend.clocks())
 
     def write_faults(self) -> None:
-        self.folder.write_json("faults.json", as_json(tuple(self.records.values())))
+        self.folder.write_json(FAULTS, as_json(tuple(self.records.values())))
 
     @property
     def phase(self) -> str:
@@ -120,7 +121,7 @@ def prepare(
         backend,
         recorder,
         outcome,
-        describe_test(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
+        header_of(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
         nodes,
         hosts,
         Interpreter(spec.placements(), hosts, recorder, spec.op_timeout_s, clock),
@@ -132,7 +133,7 @@ def prepare(
         run.online = Online(folder.root / "history.arrows", names, clock, recorder.now_ns, progress.say)
         outcome.online = run.online.record
         handed.append(run.online)
-    run.note(backend_notes=list(backend.notes), nodes_clock=backend.nodes_clock)
+    run.note(backend_notes=tuple(backend.notes), nodes_clock=backend.nodes_clock)
     return run
 
 

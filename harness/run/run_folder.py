@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from checkers.base import ledger
-from checkers.run_quality.cross_checks.dealt_operations import VERSION_OF_GENERATORS
+from checkers.record.header import Header, Revision
 from harness.spec import Spec
 from workloads.generators import VERSION
 
@@ -63,41 +63,39 @@ class RunFolder:
         return json.loads((self.root / name).read_text())
 
 
-def describe_test(
-    spec: Spec, run_id: str, backend: str, started: datetime, started_monotonic_ns: int
-) -> dict[str, Any]:
-    """What test.json says of a run that is about to begin (the schedule is added once it is dealt)."""
-    return {
-        "format": ledger.FORMAT,
-        "run_id": run_id,
-        "test": spec.test,
-        "started_utc": started.isoformat(timespec="milliseconds"),
-        "started_monotonic_ns": started_monotonic_ns,
-        "seed": spec.seed,
-        VERSION_OF_GENERATORS: VERSION,
-        "spec": {**spec.to_json(), "backend": backend},
-        "rerun": spec.rerun(),
-        "versions": {
+def header_of(spec: Spec, run_id: str, backend: str, started: datetime, started_monotonic_ns: int) -> Header:
+    """What test.json says of a run that is about to begin; the schedule is added once it is dealt."""
+    return Header(
+        run_id=run_id,
+        started_monotonic_ns=started_monotonic_ns,
+        spec={**spec.to_json(), "backend": backend},
+        format=ledger.FORMAT,
+        generators=VERSION,
+        test=spec.test,
+        started_utc=started.isoformat(timespec="milliseconds"),
+        seed=spec.seed,
+        rerun=spec.rerun(),
+        versions={
             "python": platform.python_version(),
             "platform": platform.platform(),
             **{name: importlib.metadata.version(name) for name in _PACKAGES},
         },
-        "git": revision(),
-    }
+        git=revision(),
+    )
 
 
-def revision() -> dict[str, Any]:
-    """revision: of this repository, "" outside of one; dirty: whether files differ from it.
+def revision() -> Revision:
+    """The revision of this repository.
 
     An installed package has none, even if its environment lies in the repository of another project."""
     if not (_ROOT / ".git").exists():
-        return {"revision": "", "dirty": False}
+        return Revision()
 
     def ask(*words: str) -> str:
         answer = subprocess.run(["git", "-C", str(_ROOT), *words], capture_output=True, text=True, check=False)
         return answer.stdout.strip()
 
-    return {"revision": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
+    return Revision(ask("rev-parse", "HEAD"), bool(ask("status", "--porcelain")))
 
 
 def _point(link: Path, folder: Path) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 from rich.console import Console
 
+from checkers.record.header import Header
 from harness.explanations.next_steps import shortfalls
 from harness.terminal.lines import width_of, wrapped
 
 
-def show_to_do(console: Console, results: Mapping[str, Any], test: Mapping[str, Any], folder: str) -> None:
+def show_to_do(console: Console, results: Mapping[str, Any], header: Header | None, folder: str) -> None:
     """Nothing for a run with another verdict.  test: as in test.json.  folder: of the run, as a user types it."""
-    found = shortfalls(results, test, folder)
+    found = shortfalls(results, header, folder)
     if not found:
         return
     console.print("what it would take to know:", highlight=False, markup=False)

@@ -80,7 +80,7 @@ class AnswersFinding:
 def _split(run: StoredRun) -> list[Part]:
     traces, logs = node_files(run.trace), node_files(run.log)
     final = {c["node"]: c["copy"] for c in run.copies if c["when"] == "final" and not c["error"]}
-    if not one_clock(run.test) or not run.history.exists():
+    if not one_clock(run.header) or not run.history.exists():
         return []
     parts = []
     for node, path in traces.items():
@@ -136,10 +136,10 @@ def out_of_test(times_ns: Int64, ended_ns: int) -> bool:
 
 def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
     """Return the verdict if times cannot be compared.  strangers: nodes with times outside of the test."""
-    if strangers and one_kernel(run.test):
+    if strangers and one_kernel(run.header):
         reason = f"times in the trace of {', '.join(strangers)} lie outside of the test, and there is only one clock"
         return Verdict(Validity.UNKNOWN, reason=reason)
-    if strangers or not one_clock(run.test):
+    if strangers or not one_clock(run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock with the harness")
     return None
 

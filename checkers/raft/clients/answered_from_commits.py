@@ -95,7 +95,7 @@ class Marks:
 def _split(run: StoredRun) -> list[Part]:
     traces, logs = node_files(run.trace), node_files(run.log)
     final = [c for c in run.copies if c["when"] == "final" and not c["error"] and c["node"] in traces]
-    if not one_clock(run.test) or not run.history.exists() or not traces:
+    if not one_clock(run.header) or not run.history.exists() or not traces:
         return []
     copies = [{name: c[name] for name in ("node", "copy", "log_end", "trace_seq")} for c in final if c["node"] in logs]
     return [Part((str(run.history), *traces.values()), {"nodes": list(traces), "logs": logs, "copies": copies})]

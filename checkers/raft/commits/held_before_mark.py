@@ -116,7 +116,7 @@ class _Voter:
 
 
 def _split(run: StoredRun) -> list[Part]:
-    if not one_clock(run.test):
+    if not one_clock(run.header):
         return []
     until: dict[str, int] = {}
     for copy in run.copies:
@@ -204,7 +204,7 @@ def witness(mark: Row, since: Mapping[str, int], voters: int) -> Witness:
 def _combine(run: StoredRun, findings: Sequence[MarksFinding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
-    if not one_clock(run.test):
+    if not one_clock(run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock")
     marks, violations = sum(f.marks for f in findings), sum(f.violations for f in findings)
     looked_at = {"high watermarks": marks, **({"violations": violations} if violations else {})}

@@ -25,7 +25,7 @@ def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
 def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     """Whether operations were ok, of each function and on each key, at once and at the end."""
     keys = len(figures.keys)
-    final_reads = run.facts.final_reads
+    final_reads = run.outcome.final_reads
     read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
     answered = {
         f: figures.ok_by_function[f] for f, n in figures.invoked_by_function.items() if n >= minimums.INVOKED_LEAST

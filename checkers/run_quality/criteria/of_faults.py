@@ -194,5 +194,5 @@ def _faults(count: int) -> str:
 
 
 def _main_end(run: StoredRun) -> int:
-    main = run.facts.phase("main")
+    main = run.outcome.phase("main")
     return main.end_ns if main is not None and main.end_ns >= 0 else END_OF_TIME

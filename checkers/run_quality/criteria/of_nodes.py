@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.record.outcome import Outcome
 from checkers.run_quality import processor_time
 from checkers.run_quality.criteria.criterion import Criterion
 from checkers.run_quality.criteria.history_figures import HistoryFigures
@@ -42,22 +40,19 @@ def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     return criteria
 
 
-def about_the_harness(
-    facts: Mapping[str, Any], demands: Demands, span: tuple[int, int] | None = None
-) -> list[Criterion]:
+def about_the_harness(outcome: Outcome, demands: Demands, span: tuple[int, int] | None = None) -> list[Criterion]:
     """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded.
 
     span: of the main phase, in ns."""
     criteria = []
-    stalls = facts.get("loop_stalls") or []
-    longest = max((s["stall_ms"] for s in stalls), default=0)
+    stalls = outcome.loop_stalls
+    longest = max((stall.stall_ms for stall in stalls), default=0)
     counted = "1 stall" if len(stalls) == 1 else f"{len(stalls)} stalls"
     words = f"{counted} of the harness' own loop over 500 ms, the longest {longest:.0f} ms"
     criteria.append(Criterion("harness kept up", int(not stalls), 1, words, False))
     if demands.nodes:
-        steal: Mapping[str, float] = facts.get("steal_s") or {}
-        robbed = [f"{node} lost {s:g} s" for node, s in sorted(steal.items()) if s > STEAL_LIMIT_S]
-        shares = {} if span is None else processor_time.shares_between(facts, *span)
+        robbed = [f"{node} lost {s:g} s" for node, s in sorted(outcome.steal_s.items()) if s > STEAL_LIMIT_S]
+        shares = {} if span is None else processor_time.shares_between(outcome, *span)
         not_so = [*robbed, *processor_time.busy_in_words(shares)]
         words = f"no node lost more than {STEAL_LIMIT_S:g} s of CPU to its host"
         words += ", and none waited for a processor for long" if shares else "; who waited for one was not measured"

@@ -16,7 +16,7 @@ END_OF_TIME = np.iinfo(np.int64).max
 
 def main_phase(run: StoredRun) -> list[tuple[int, int]]:
     """[from, to) of the main phase in ns since the test began; empty if it did not end."""
-    main = run.facts.phase("main")
+    main = run.outcome.phase("main")
     return [(main.start_ns, main.end_ns)] if main is not None and main.end_ns >= 0 else []
 
 

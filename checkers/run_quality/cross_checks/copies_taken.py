@@ -17,6 +17,7 @@ from typing import Any
 from checkers.base import ledger
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
+from checkers.record.copies import Copy
 from checkers.record.reading import COPIES_INDEX
 
 HELD_S_MIN = 3.5
@@ -36,28 +37,28 @@ def differences(run: StoredRun, rows: Sequence[Row]) -> list[str]:
         for entry in map(ledger.payload, ledger.of(rows, ledger.COPY, Type.OK))
         for node, state in entry["nodes"].items()
     }
-    listed = {(row["copy"], row["when"], row["node"], row["state"]) for row in run.copies_index}
+    listed = {(copy.copy, copy.when, copy.node, copy.state) for copy in run.copies_index}
     clauses = [f"copy {copy} of {node} is not in {COPIES_INDEX}" for copy, _, node, _ in sorted(shown - listed)]
     clauses += [f"copy {copy} of {node} is not in the history" for copy, _, node, _ in sorted(listed - shown)]
     for number in sorted({copy for copy, *_ in shown}):
         lacking = set(run.demands.servers) - {node for copy, _, node, _ in shown if copy == number}
         clauses += [f"copy {number} was not taken of {node}" for node in sorted(lacking)]
-    for row in run.copies_index:
-        folder = run.root / str(row["folder"])
-        if not run.is_damaged(row) and (not folder.is_dir() or not any(folder.iterdir())):
-            clauses.append(f"copy {row['copy']} of {row['node']} is missing: there is nothing in {row['folder']}")
+    for copy in run.copies_index:
+        folder = run.root / copy.folder
+        if not run.is_damaged(copy.copy, copy.node) and (not folder.is_dir() or not any(folder.iterdir())):
+            clauses.append(f"copy {copy.copy} of {copy.node} is missing: there is nothing in {copy.folder}")
     return [*clauses, *_shrunk_traces(run.copies_index)]
 
 
-def _shrunk_traces(index: Sequence[Row]) -> list[str]:
+def _shrunk_traces(index: Sequence[Copy]) -> list[str]:
     """One sentence for each copy in which the trace of a node is shorter than in an earlier copy."""
     longest: dict[str, int] = defaultdict(int)
     clauses = []
-    for row in sorted(index, key=lambda row: row["copy"]):
-        node, size_bytes = row["node"], row["trace_size_bytes"]
+    for copy in sorted(index, key=lambda copy: copy.copy):
+        node, size_bytes = copy.node, copy.trace_size_bytes
         if size_bytes < longest[node]:
             words = f"its trace has {size_bytes} bytes, and an earlier copy had {longest[node]}"
-            clauses.append(f"copy {row['copy']} of {node} cannot be right: {words}")
+            clauses.append(f"copy {copy.copy} of {node} cannot be right: {words}")
         longest[node] = max(longest[node], size_bytes)
     return clauses
 

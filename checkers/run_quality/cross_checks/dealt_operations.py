@@ -31,7 +31,6 @@ ROWS_COMPARED = 400_000
 DUE_LEAST = 20
 """If so many operations are due to a thread on average, it must have invoked at least one."""
 
-VERSION_OF_GENERATORS = "generators"
 """Name of the field of test.json that holds the version of the generators."""
 
 _COLUMNS = ("process", "type", "f", "key", "value", "value2", "payload")
@@ -45,7 +44,7 @@ def differences(run: StoredRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     demands = run.demands
     if demands.dealt is None or not demands.concurrency:
         return []
-    if (stated := run.test.get(VERSION_OF_GENERATORS)) != demands.generators:
+    if (stated := run.header.generators if run.header is not None else None) != demands.generators:
         words = (
             f"version {stated!r:.20} of the generators dealt the operations, and this is version {demands.generators}: "
             "what clients had to invoke is not known"
@@ -72,7 +71,7 @@ def differences(run: StoredRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{_words(expected) if expected else 'none'}"
             )
         given[thread] += 1
-    whole = run.facts.stopped is None and not run.facts.interrupted
+    whole = run.outcome.stopped is None and not run.outcome.interrupted
     due = demands.rate_hz * demands.time_limit_s / demands.concurrency
     idle = sorted(set(range(demands.concurrency)) - given.keys()) if whole and due >= DUE_LEAST else []
     return [wrong[thread] for thread in sorted(wrong)] + [f"thread {thread} invoked nothing" for thread in idle]

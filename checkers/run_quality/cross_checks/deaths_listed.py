@@ -56,7 +56,7 @@ def without_order(run: StoredRun) -> list[str]:
     clauses = []
     for death in (death for death in _ends(run) if death.ordered):
         node, at_ns = death.node, death.time_ns
-        slack_ns = _LATE_NS + error_ns(run.test, node)
+        slack_ns = _LATE_NS + error_ns(run.header, node)
         if at_ns < collected_ns - slack_ns and not any(_ordered(f, node, at_ns, slack_ns) for f in run.record.faults):
             clauses.append(
                 f"outcome.json lists an ordered death of {node} at {at_ns / 1e9:.1f} s, and no fault ended {node} then"
@@ -66,7 +66,7 @@ def without_order(run: StoredRun) -> list[str]:
 
 def _ends(run: StoredRun) -> list[Death]:
     """The deaths of processes; a complaint in a node's log has no time."""
-    deaths = run.record.outcome.deaths if run.record.outcome is not None else ()
+    deaths = run.record.outcome.known_deaths if run.record.outcome is not None else ()
     return [death for death in deaths if death.time_ns >= 0]
 
 

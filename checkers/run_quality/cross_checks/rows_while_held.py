@@ -24,7 +24,7 @@ def rows_while_held(run: StoredRun) -> list[str]:
 
     Reads the times of the traces, a row group at a time.
     """
-    if not run.demands.traces or not one_clock(run.test):
+    if not run.demands.traces or not one_clock(run.header):
         return []
     traces = node_files(run.trace)
     clauses = []

@@ -39,11 +39,11 @@ def at_another_length(run: StoredRun, rows: Sequence[Row]) -> list[str]:
 
     Raises KeyError or TypeError if an entry of copies.json or of the history is malformed.
     """
-    if not run.demands.traces or not one_clock(run.test):
+    if not run.demands.traces or not one_clock(run.header):
         return []
     begun = _times(rows, Type.INVOKE, "when")
     ended = _times(rows, Type.OK, "copy")
-    taken = {(row["copy"], row["node"]): row.get("taken_ns", -1) for row in run.copies_index}
+    taken = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}
     times = {node: _rows_of(path) for node, path in node_files(run.trace).items()}
     run_ns = rows[-1]["time_ns"]
     spans = {node: (int(at_ns.min()), int(at_ns.max())) for node, (_, at_ns) in times.items() if len(at_ns)}
@@ -51,7 +51,7 @@ def at_another_length(run: StoredRun, rows: Sequence[Row]) -> list[str]:
         return [f"the times in the trace of {', '.join(too_long)} span more than the run"]
     if foreign := [node for node, (first, last) in spans.items() if first < 0 or last > run_ns]:
         words = f"the trace of {', '.join(foreign)} has rows of times outside of the run, and there is only one clock"
-        return [words] if one_kernel(run.test) else []
+        return [words] if one_kernel(run.header) else []
     clauses = []
     for copy in (*run.copies, *run.damaged_copies):
         number, node, when = copy["copy"], copy["node"], copy["when"]

@@ -16,8 +16,9 @@ from random import Random
 from typing import Any, Literal
 
 from checkers.base.clocks import NodesClock
+from checkers.record.header import ClockOffset
 from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
-from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec, Exit, HostHealth
+from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, HostHealth
 from harness.backends.entrance import Entrance
 from harness.backends.simulator.beacons import CountedBeacons
 from harness.backends.simulator.damage import Damaged, damage

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.clocks import NodesClock
+from checkers.record.header import ClockOffset
 from harness.agent.links.rules import Table
-from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec
+from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.node_code import wheel_requirements
 from harness.backends.ssh import rules
 from harness.backends.ssh.clocks import ClockReading, NodeClock

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.backends.backend import ClockOffset
+from checkers.record.header import ClockOffset
 
 KEPT_EVERY_NS = 10_000_000_000
 """The best reading of so long is kept, so two neighbours lie at most twice as far apart."""

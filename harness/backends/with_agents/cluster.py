@@ -14,7 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from harness.backends.backend import BackendUnavailable, ClientHost, ClockOffset, ClusterSpec, Exit, HostHealth
+from checkers.record.header import ClockOffset
+from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
 from harness.backends.entrance import Entrance
 from harness.backends.with_agents.clocks import AgentClocks
 from harness.backends.with_agents.disks import AgentDisks

@@ -7,26 +7,30 @@ nonsense becomes a sentence in `missing`, and the page says what it cannot show.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY_SIZE_BYTES_MAX, LOG, read_history
 from checkers.base.history import MalformedHistory
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.json_file import mapping
 from checkers.base.stored_run import StoredRun
+from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
-from checkers.record.reading import FAULTS, OUTCOME, TEST
+from checkers.record.header import Header
+from checkers.record.outcome import Outcome
+from checkers.record.reading import FAULTS, OUTCOME, TEST, Record
 from harness.plain_words import natural
 from harness.report.evidence import operation_columns
 from harness.report.evidence.operation_columns import OperationColumns
 
 NS = 1_000_000_000
+_T = TypeVar("_T")
 
 ROWS_SHOWN_MAX = 5_000_000
 """Of a longer history the page shows no operations: it would hold all of them in memory, 200 bytes each."""
@@ -36,16 +40,17 @@ ROWS_SHOWN_MAX = 5_000_000
 class ReportData:
     """Everything the page is made of.
 
-    test, results, outcome: as in results/README.md, {} where missing.  faults: `FaultRecord.to_json` each.
+    header: None without test.json.  results: as in results/README.md, {} where missing.  outcome: without outcome.json
+    that of a run of which nothing is known.
     traces: node -> table of schema TRACE.  copies: rows of schema COPIES.
     missing: one sentence for each thing the page has to do without.
     """
 
     folder: Path
-    test: Mapping[str, Any]
+    header: Header | None
     results: Mapping[str, Any]
-    outcome: Mapping[str, Any]
-    faults: list[Mapping[str, Any]]
+    outcome: Outcome
+    faults: Sequence[FaultRecord]
     operations: OperationColumns
     traces: Mapping[str, pa.Table]
     copies: list[Mapping[str, Any]]
@@ -54,14 +59,17 @@ class ReportData:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        return mapping(self.test.get("spec"))
+        return self.header.spec if self.header is not None else {}
+
+    @property
+    def seed(self) -> int | None:
+        return self.header.seed if self.header is not None else None
 
     @property
     def declares(self) -> Mapping[str, Any]:
         """What the subject has; a run that does not say so is taken to have everything."""
-        return {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True} | dict(
-            mapping(self.outcome.get("declares"))
-        )
+        everything = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
+        return {**everything, **self.outcome.declares}
 
     @cached_property
     def checkers(self) -> dict[str, Mapping[str, Any]]:
@@ -71,20 +79,15 @@ class ReportData:
     def end_ns(self) -> int:
         """Where the time axis ends: the last thing a client, a fault or a node did before collection."""
         ends = [int(self.operations.end_ns.max())] if len(self.operations) else []
-        ends += [number(f.get("healed_ns"), -1) for f in self.faults]
-        ends += [
-            number(p.get("end_ns"), 0) for p in self.phases if p.get("name") in ("main", "recovery", "final reads")
-        ]
+        ends += [fault.healed_ns for fault in self.faults]
+        ends += [p.end_ns for p in self.outcome.phases if p.name in ("main", "recovery", "final reads")]
         return max([*ends, NS])
 
-    @cached_property
-    def phases(self) -> list[Mapping[str, Any]]:
-        return [mapping(p) for p in sequence(self.outcome.get("phases"))]
-
-    @cached_property
+    @property
     def main_start_ns(self) -> int:
         """Start of the main phase, from which a schedule's seconds count."""
-        return next((number(p.get("start_ns"), 0) for p in self.phases if p.get("name") == "main"), 0)
+        main = self.outcome.phase("main")
+        return main.start_ns if main is not None else 0
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
@@ -93,7 +96,7 @@ class ReportData:
         if isinstance(named, list):
             return tuple(sorted({str(n) for n in named}, key=natural))
         names = set(self.traces) | {str(c.get("node")) for c in self.copies}
-        names |= {str(mapping(entry).get("node")) for entry in sequence(self.outcome.get("leaders"))}
+        names |= {leader.node for leader in self.outcome.leaders}
         if isinstance(named, int) and self.declares["nodes"]:
             names |= {f"n{i + 1}" for i in range(named)}
         return tuple(sorted(names, key=natural))
@@ -127,22 +130,33 @@ def load(folder: Path) -> ReportData:
     """Read a run folder.  Raises FileNotFoundError only if the folder itself is not there."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such run folder")
-    files = StoredRun(folder)
+    files, record = StoredRun(folder), Record(folder)
     missing: list[str] = []
     history = _history(folder, missing)
-    faults = _json(folder / FAULTS, list, missing, "the faults")
     return ReportData(
         folder=folder,
-        test=_json(folder / TEST, dict, missing, "the specification of the test"),
+        header=_read(TEST, lambda: record.header, missing, "the specification of the test"),
         results=_json(folder / "results.json", dict, missing, "the verdicts"),
-        outcome=_json(folder / OUTCOME, dict, missing, "phases, rates, recovery and deaths"),
-        faults=[mapping(f) for f in faults],
+        outcome=_read(OUTCOME, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or Outcome(),
+        faults=_read(FAULTS, lambda: record.faults if (folder / FAULTS).exists() else None, missing, "the faults")
+        or (),
         operations=operation_columns.none() if history is None else operation_columns.pair(history),
         traces=_traces(files.trace, missing),
         copies=_copies(files.copies_table, missing),
         event_count=_row_count(files) if history is None else len(history),
         missing=tuple(missing),
     )
+
+
+def _read(name: str, read: Callable[[], _T | None], missing: list[str], holds: str) -> _T | None:
+    try:
+        value = read()
+    except (BrokenFile, OSError) as problem:
+        missing.append(f"{name} cannot be read ({problem}), so {holds} cannot be shown.")
+        return None
+    if value is None:
+        missing.append(f"{name} is not there, so {holds} cannot be shown.")
+    return value
 
 
 def _json(path: Path, kind: type, missing: list[str], holds: str) -> Any:

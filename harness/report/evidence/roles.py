@@ -8,15 +8,14 @@ Times are for drawing only; no verdict comes from here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number, sequence
+from checkers.record.outcome import Leader, Report
 from harness.plain_words import plural, seconds
 from harness.report.evidence.report_data import ReportData
 
@@ -58,13 +57,12 @@ def segments(data: ReportData) -> list[RoleSegment]:
     """Roles of every node over the run, nodes in natural order, each in order of time."""
     if any(table.num_rows for table in data.traces.values()):
         return [s for node in data.servers for s in _of_trace(data, node)]
-    reports = [mapping(r) for r in sequence(data.outcome.get("reports"))]
-    reported = {str(r.get("node")) for r in reports}
-    leads = [mapping(entry) for entry in sequence(data.outcome.get("leaders"))]
+    reports, leads = data.outcome.reports or (), data.outcome.leaders
+    reported = {report.node for report in reports}
     out: list[RoleSegment] = []
     for node in data.servers:
         if node in reported:
-            seen = _of_reports(data, [r for r in reports if r.get("node") == node])
+            seen = _of_reports(data, [report for report in reports if report.node == node])
         elif leads:
             seen = _of_leaders(data, leads, node)
         else:
@@ -147,7 +145,7 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
     for row in few:
         time = min(max(int(row["time_ns"]), 0), data.end_ns)
         if row["event"] == "start" and incarnation is not None and open_since is not None:
-            died = _died_ns(data, node, incarnation, min(last_time[incarnation], time))
+            died = _died_ns(data, node, open_since[0], time, min(last_time[incarnation], time))
             out.append(RoleSegment(node, open_since[0], died, *open_since[1:]))
             out.append(RoleSegment(node, died, time, DEAD, open_since[2]))
         elif open_since is not None:
@@ -157,59 +155,47 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
         role = DEAD if ends else row["role"] if row["event"] == "role" else "unattached"
         open_since = (time, role or "unattached", int(row["epoch"]), None if ends else row["peer"])
     if open_since is not None:
-        gone = None if open_since[1] == DEAD else _final_death_ns(data, node, incarnation)
-        end = data.end_ns if gone is None else min(gone, data.end_ns)
-        out.append(RoleSegment(node, open_since[0], end, *open_since[1:]))
-        if gone is not None and end < data.end_ns:
-            out.append(RoleSegment(node, end, data.end_ns, DEAD, open_since[2]))
+        gone = data.end_ns
+        if open_since[1] != DEAD:
+            gone = _died_ns(data, node, open_since[0], data.end_ns, data.end_ns)
+        out.append(RoleSegment(node, open_since[0], gone, *open_since[1:]))
+        out.append(RoleSegment(node, gone, data.end_ns, DEAD, open_since[2]))
     return [s for s in out if s.end_ns > s.start_ns]
 
 
-def _died_ns(data: ReportData, node: str, incarnation: int, default_ns: int) -> int:
-    found = _final_death_ns(data, node, incarnation)
-    return default_ns if found is None else found
+def _died_ns(data: ReportData, node: str, from_ns: int, to_ns: int, default_ns: int) -> int:
+    """When the server of a node ended in this span, else the default."""
+    ends = (death.time_ns for death in data.outcome.known_deaths if death.node == node)
+    return min((end for end in ends if from_ns < end <= to_ns), default=default_ns)
 
 
-def _final_death_ns(data: ReportData, node: str, incarnation: int | None) -> int | None:
-    for death in (mapping(d) for d in sequence(data.outcome.get("deaths"))):
-        if death.get("node") == node and death.get("incarnation") == incarnation:
-            return number(death.get("time_ns"), 0)
-    return None
-
-
-def _of_reports(data: ReportData, reports: Sequence[Mapping[str, Any]]) -> list[RoleSegment]:
+def _of_reports(data: ReportData, reports: Sequence[Report]) -> list[RoleSegment]:
     """The reports of one node.  Each stands until the next one, if they are near each other."""
     out = []
-    spans = sorted(
-        (number(r.get("time_ns"), -1), number(r.get("until_ns"), -1), place) for place, r in enumerate(reports)
-    )
-    for (start, until, place), following in zip(spans, [*spans[1:], None], strict=True):
-        if start < 0:
-            continue
-        end = max(start, until)
-        if following is not None and following[0] - end <= _LOOK_NS:
-            end = following[0]
-        report = reports[place]
-        leader = None if report.get("leader") is None else str(report["leader"])
-        role, epoch = str(report.get("role") or UNKNOWN), number(report.get("epoch"), -1)
-        out.append(RoleSegment(str(report["node"]), start, min(end, data.end_ns), role, epoch, leader))
+    ordered = sorted((r for r in reports if r.time_ns >= 0), key=lambda r: (r.time_ns, r.until_ns))
+    for report, following in zip(ordered, [*ordered[1:], None], strict=True):
+        end = max(report.time_ns, report.until_ns)
+        if following is not None and following.time_ns - end <= _LOOK_NS:
+            end = following.time_ns
+        span = report.time_ns, min(end, data.end_ns)
+        out.append(RoleSegment(report.node, *span, report.role, report.epoch, report.leader))
     return [s for s in out if s.end_ns > s.start_ns]
 
 
-def _of_leaders(data: ReportData, leads: Sequence[Mapping[str, Any]], node: str) -> list[RoleSegment]:
+def _of_leaders(data: ReportData, leads: Sequence[Leader], node: str) -> list[RoleSegment]:
     """When the harness saw this node lead: from then until it saw another leader.  Of the others it saw nothing."""
-    out = []
-    for entry, following in zip(leads, [*leads[1:], {}], strict=True):
-        if entry.get("node") == node:
-            end = number(following.get("time_ns"), data.end_ns)
-            epoch, start = number(entry.get("epoch"), -1), number(entry.get("time_ns"), 0)
-            out.append(RoleSegment(node, max(0, start), min(end, data.end_ns), "leader", epoch, node))
+    ends = [*(leader.time_ns for leader in leads[1:]), data.end_ns]
+    out = [
+        RoleSegment(node, max(0, lead.time_ns), min(end, data.end_ns), "leader", lead.epoch, node)
+        for lead, end in zip(leads, ends, strict=False)
+        if lead.node == node
+    ]
     return [s for s in out if s.end_ns > s.start_ns]
 
 
 def _with_unknown(data: ReportData, node: str, seen: Sequence[RoleSegment]) -> list[RoleSegment]:
     """The same segments, and between and after them what is not known.  Before the first of all nothing is said."""
-    began = min((number(p.get("start_ns"), 0) for p in data.phases if p.get("name") == "main"), default=0)
+    began = data.main_start_ns
     out: list[RoleSegment] = []
     at = seen[0].start_ns if seen else began
     at = min(at, began) if began else at

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkers.base.json_file import mapping, sequence
 from harness.plain_words import shorten
 from harness.report.evidence.report_data import ReportData
 from nemesis.cards.coverage import PHASES, ROLES
@@ -38,11 +37,10 @@ class CoverageView:
 
 def view(data: ReportData) -> CoverageView | None:
     """None for a run that kept no such table, or broke nothing."""
-    coverage = mapping(data.outcome.get("coverage"))
-    cells = [tuple(sequence(cell)) for cell in sequence(coverage.get("cells"))]
-    looks = {tuple(map(str, cell[:3])): int(cell[3]) for cell in cells if len(cell) == 4 and isinstance(cell[3], int)}
-    if not looks:
+    coverage = data.outcome.coverage
+    if coverage is None or not coverage.cells:
         return None
+    looks = {(kind, role, phase): count for kind, role, phase, count in coverage.cells}
     kinds = sorted({kind for kind, _, _ in looks})
     rows = [
         CoverageRow(shorten(kind, 40), role, tuple(looks.get((kind, role, phase), 0) for phase in PHASES))
@@ -50,12 +48,12 @@ def view(data: ReportData) -> CoverageView | None:
         for role in ROLES
     ]
     met = sum(count > 0 for row in rows for count in row.looks)
-    situations = [_situation(str(name), count) for name, count in mapping(coverage.get("situations")).items()]
+    situations = [_situation(name, count) for name, count in coverage.situations.items()]
     summary = f"{met} of {len(rows) * len(PHASES)} combinations were met."
     return CoverageView(PHASES, rows, situations, summary)
 
 
-def _situation(name: str, count: object) -> SituationRow:
+def _situation(name: str, count: int | None) -> SituationRow:
     if count is None:
         return SituationRow(shorten(name, 120), "not reported by this system", "none")
     return SituationRow(shorten(name, 120), "met" if count else "never", "valid" if count else "none")

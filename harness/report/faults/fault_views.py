@@ -1,7 +1,7 @@
 """The faults of a run as a reader wants them: what was ordered, what was measured, and who could reach a majority.
 
 No kind of fault is known here by name.  Words, nodes, links, states and numbers are taken from the record that a fault
-left (`checkers.record.faults.FaultRecord`); what a record does not have is not shown.  Older records are read as well.
+left (`checkers.record.faults.FaultRecord`); what a record does not have is not shown.
 
 A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and let something through, or was meant
 to be open and let nothing through.  A link that another fault cut at that time is neither.
@@ -12,14 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Proof
 from harness.plain_words import amount, label, listed, natural, plural, shorten
 from harness.report.evidence.report_data import ReportData
 from harness.report.faults.majority import sides
 
-OK_MARK = {"installed": "valid", "skipped": "none", "indeterminate": "unknown", "not achieved": "unknown"}
+OK_MARK = {
+    Achieved.INSTALLED: "valid",
+    Achieved.SKIPPED: "none",
+    Achieved.INDETERMINATE: "unknown",
+    Achieved.NOT_ACHIEVED: "unknown",
+}
 """What became of a fault -> which mark stands beside it (red is kept for violations)."""
 
 MOST_MEASURED = 60
@@ -107,7 +111,7 @@ class FaultView:
     kind: str
     name: str
     words: str
-    achieved: str
+    achieved: Achieved
     mark: str
     reason: str
     leader: str
@@ -118,7 +122,7 @@ class FaultView:
     end_ns: int
     apply_ms: float
     nodes: list[str]
-    cut: frozenset[tuple[str, str]]
+    cut: frozenset[Link]
     matrix: list[tuple[str, list[LinkCell | None]]]
     names: list[str]
     ring: ServerRing | None
@@ -128,7 +132,7 @@ class FaultView:
     wrong: list[str]
     alone: list[str]
     sides: list[str]
-    others: frozenset[tuple[str, str]]
+    others: frozenset[Link]
     held_states: dict[str, str]
     measured: list[Measured]
     lapsed_ns: int
@@ -152,7 +156,7 @@ class FaultView:
 
 def views(data: ReportData) -> list[FaultView]:
     """All faults in the order of the schedule."""
-    found = [_view(data, record, i + 1) for i, record in enumerate(data.faults)]
+    found = [_view(data, record) for record in data.faults]
     return sorted(found, key=lambda v: v.number)
 
 
@@ -161,49 +165,46 @@ def summary(faults: Sequence[FaultView]) -> str:
     if not faults:
         return "No fault was injected in this run."
     by = {state: [f for f in faults if f.achieved == state] for state in OK_MARK}
-    done = len(by["installed"])
+    done = len(by[Achieved.INSTALLED])
     every = "The fault" if done == 1 else f"All {done} faults"
     words = every if done == len(faults) else f"{done} of {plural(len(faults), 'fault')}"
     out = f"{words} {'was' if done == 1 else 'were'} installed and measured."
-    for state in ("skipped", "indeterminate", "not achieved"):
+    for state in (Achieved.SKIPPED, Achieved.INDETERMINATE, Achieved.NOT_ACHIEVED):
         if numbers := [str(f.number) for f in by[state]]:
             subject, verb = ("Fault", "was") if len(numbers) == 1 else ("Faults", "were")
             out += f" {subject} {listed(numbers)} {verb} {state}."
     return out
 
 
-def _view(data: ReportData, record: Mapping[str, Any], place: int) -> FaultView:
-    card = mapping(record.get("card"))
-    kind = str(record.get("kind") or card.get("kind") or "fault")
-    cut = frozenset((str(a), str(b)) for a, b in (p for p in map(sequence, sequence(record.get("cut"))) if len(p) == 2))
-    inject, heal = mapping(record.get("inject_proof")), mapping(record.get("heal_proof"))
-    nodes = [str(n) for n in sequence(record.get("nodes"))]
-    links = _links(inject)
+def _view(data: ReportData, record: FaultRecord) -> FaultView:
+    card, cut, nodes = record.card, frozenset(record.cut), record.nodes
+    kind = record.kind or card.kind
+    inject, heal = record.inject_proof, record.heal_proof
+    links = _links(inject.links if inject is not None else {})
     names = sorted({n for pair in (*links, *cut) for n in pair}, key=_servers_first)
     if cut and not links:
         names = sorted({*data.servers, *names}, key=_servers_first)
-    measured = [mapping(m) for m in sequence(record.get("measured"))]
-    held = _held_states(nodes, record, inject, measured)
+    measured = record.measurements
+    held = _held_states(record)
     split = sides(data.servers, names, cut) if cut else []
-    achieved = str(record.get("achieved") or "indeterminate")
-    start = number(record.get("injected_ns"), -1)
-    others = frozenset().union(*(_aside(m) for m in measured if m.get("phase") == "inject")) - cut
+    others = frozenset().union(*(_aside(m) for m in measured if m.phase == "inject")) - cut
     matrix = [(a, [None if a == b else _cell(a, b, cut, links, others) for b in names]) for a in names]
+    healed_ns = record.healed_ns if record.healed_ns >= 0 else data.end_ns
     return FaultView(
-        number=number(card.get("number"), place),
+        number=card.number,
         kind=shorten(kind, 40),
-        name=shorten(str(card.get("name") or kind), 80),
-        words=shorten(str(record.get("words") or "")),
-        achieved=achieved,
-        mark=OK_MARK.get(achieved, "unknown"),
-        reason=shorten(str(record.get("reason") or "")),
-        leader=shorten(str(record.get("leader") or ""), 40),
-        epoch=number(record.get("epoch"), -1),
-        ordered_ns=data.main_start_ns + round(_float(card.get("at_s")) * 1e9),
-        start_ns=start,
-        heal_ordered_ns=number(record.get("heal_ordered_ns"), -1),
-        end_ns=_end(data, record) if start >= 0 else -1,
-        apply_ms=_float(record.get("apply_ms"), -1.0),
+        name=shorten(card.name or kind, 80),
+        words=shorten(record.words),
+        achieved=record.achieved,
+        mark=OK_MARK[record.achieved],
+        reason=shorten(record.reason),
+        leader=shorten(record.leader or "", 40),
+        epoch=record.epoch,
+        ordered_ns=data.main_start_ns + round(card.at_s * 1e9),
+        start_ns=record.injected_ns,
+        heal_ordered_ns=record.heal_ordered_ns,
+        end_ns=healed_ns if record.carried_out else -1,
+        apply_ms=record.apply_ms,
         nodes=[shorten(n, 40) for n in nodes],
         cut=cut,
         matrix=matrix,
@@ -212,63 +213,58 @@ def _view(data: ReportData, record: Mapping[str, Any], place: int) -> FaultView:
         states=_states(nodes, inject, heal),
         inject_proof=_proof_words(inject, "after the order"),
         heal_proof=_proof_words(heal, "after the heal"),
-        wrong=[shorten(str(w)) for p in (inject, heal) for w in sequence(p.get("wrong"))],
+        wrong=[shorten(words) for proof in (inject, heal) if proof is not None for words in proof.wrong],
         alone=[n for side in split for n in side.cut_off if n in data.servers],
         sides=[shorten(side.words(len(data.servers))) for side in split],
         others=others,
         held_states=held,
         measured=[_measured(m, cut, held) for m in measured][:MOST_MEASURED],
-        lapsed_ns=number(record.get("lapsed_ns"), -1),
+        lapsed_ns=record.lapsed_ns,
     )
 
 
-def _held_states(
-    nodes: Sequence[str], record: Mapping[str, Any], inject: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
+def _held_states(record: FaultRecord) -> dict[str, str]:
     """What the processes of the nodes that a fault hit were while it held: as ordered, else as measured."""
-    ordered = mapping(mapping(mapping(record.get("ordered")).get("held")).get("states"))
-    seen = dict(mapping(inject.get("states")))
-    for m in measured:
-        if m.get("phase") != "heal":
-            seen |= mapping(m.get("states"))
-    found = ordered or {n: seen[n] for n in nodes if n in seen}
-    return {str(n): shorten(str(state), 40) for n, state in found.items()}
+    ordered = record.ordered.held.states if record.ordered is not None else {}
+    seen = dict(record.inject_proof.states) if record.inject_proof is not None else {}
+    for m in record.measurements:
+        if m.phase != "heal":
+            seen |= m.states
+    found = ordered or {n: seen[n] for n in record.nodes if n in seen}
+    return {n: shorten(state, 40) for n, state in found.items()}
 
 
-def _measured(m: Mapping[str, Any], cut: frozenset[tuple[str, str]], held: Mapping[str, str]) -> Measured:
+def _measured(m: Measurement, cut: frozenset[Link], held: Mapping[str, str]) -> Measured:
     """One measurement in words.  Links whose order changed meanwhile, and those that other faults cut, do not count."""
-    healed = m.get("phase") == "heal"
+    healed = m.phase == "heal"
     aside = _aside(m)
-    links = {pair: counts for pair, counts in _links(m).items() if pair not in aside and counts[0] > 0}
+    links = {pair: counts for pair, counts in _links(m.links).items() if pair not in aside and counts[0] > 0}
     through = [pair for pair, (_, received) in links.items() if not healed and pair in cut and received]
     silent = [pair for pair, (_, received) in links.items() if (healed or pair not in cut) and not received]
-    states = {str(n): str(state) for n, state in mapping(m.get("states")).items()}
-    lapsed = [n for n, state in held.items() if not healed and n in states and states[n] != state]
+    lapsed = [n for n, state in held.items() if not healed and n in m.states and m.states[n] != state]
     words = []
     if links:
         wrong = [f"{a} to {b} let beacons through" for a, b in through] + [f"{a} to {b} was silent" for a, b in silent]
         words.append(listed(wrong[:4]) if wrong else f"{plural(len(links), 'link')} as ordered")
-    shown = {n: state for n, state in states.items() if n in held} or states
+    shown = {n: state for n, state in m.states.items() if n in held} or m.states
     words += [f"{n} {state}" for n, state in sorted(shown.items(), key=lambda entry: natural(entry[0]))]
-    words += [f"{label(str(name))} {amount(v, str(name))}" for name, v in mapping(m.get("values")).items()]
-    problems = [shorten(str(p)) for p in sequence(m.get("problems"))]
-    when = shorten(str(m.get("phase") or "measured"), 40)
+    words += [f"{label(name)} {amount(v, name)}" for name, v in m.values.items()]
+    problems = [shorten(p) for p in m.problems]
     text = shorten("; ".join([*words, *problems]) or "nothing was measured")
-    return Measured(when, number(m.get("to_ns"), -1), text, bool(through or silent or lapsed or problems))
+    return Measured(shorten(m.phase, 40), m.to_ns, text, bool(through or silent or lapsed or problems))
 
 
-def _aside(m: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+def _aside(m: Measurement) -> frozenset[Link]:
     """The links that other faults cut or changed during a measurement."""
-    pairs = [sequence(pair) for name in ("also_cut", "unsettled") for pair in sequence(m.get(name))]
-    return frozenset((str(pair[0]), str(pair[1])) for pair in pairs if len(pair) == 2)
+    return frozenset((*m.also_cut, *m.unsettled))
 
 
 def _cell(
     a: str,
     b: str,
-    cut: frozenset[tuple[str, str]],
-    links: Mapping[tuple[str, str], tuple[int, int]],
-    others: frozenset[tuple[str, str]],
+    cut: frozenset[Link],
+    links: Mapping[Link, tuple[int, int]],
+    others: frozenset[Link],
 ) -> LinkCell:
     sent, received = links.get((a, b), (-1, -1))
     ordered, by_other = (a, b) in cut, (a, b) in others
@@ -276,40 +272,30 @@ def _cell(
     return LinkCell(a, b, ordered, sent, received, wrong, by_other)
 
 
-def _links(proof: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, int]]:
-    out = {}
-    for pair, counts in mapping(proof.get("links")).items():
-        ends, both = str(pair).split(">", 1), sequence(counts)
-        if len(ends) == 2 and len(both) == 2:
-            out[ends[0], ends[1]] = (number(both[0], -1), number(both[1], -1))
-    return out
+def _links(counts: Mapping[str, tuple[int, int]]) -> dict[Link, tuple[int, int]]:
+    """The beacons (sent, received) of each directed link.  counts: by names such as "n1>n2"."""
+    ends = {tuple(name.split(">", 1)): both for name, both in counts.items()}
+    return {(pair[0], pair[1]): both for pair, both in ends.items() if len(pair) == 2}
 
 
-def _states(nodes: list[str], inject: Mapping[str, Any], heal: Mapping[str, Any]) -> list[StateRow]:
-    after, healed = mapping(inject.get("states")), mapping(heal.get("states"))
-    names = sorted({*map(str, after), *map(str, healed)}, key=natural)
+def _states(nodes: Sequence[str], inject: Proof | None, heal: Proof | None) -> list[StateRow]:
+    after, healed = (proof.states if proof is not None else {} for proof in (inject, heal))
     return [
-        StateRow(shorten(n, 40), shorten(str(after.get(n, "–")), 40), shorten(str(healed.get(n, "–")), 40), n in nodes)
-        for n in names
+        StateRow(shorten(n, 40), shorten(after.get(n, "–"), 40), shorten(healed.get(n, "–"), 40), n in nodes)
+        for n in sorted({*after, *healed}, key=natural)
     ]
 
 
-def _proof_words(proof: Mapping[str, Any], when: str) -> str:
-    if not proof:
+def _proof_words(proof: Proof | None, when: str) -> str:
+    if proof is None:
         return f"Nothing was measured {when}."
-    links, states = _links(proof), mapping(proof.get("states"))
+    links, states = _links(proof.links), proof.states
     what = [plural(len(links), "directed pair")] if links else []
     what += [f"{len(states)} {'process' if len(states) == 1 else 'processes'}"] if states else []
-    verdict = shorten(str(proof.get("verdict") or "indeterminate"), 60)
-    return f"{listed(what) or 'Nothing'} measured {when}: {verdict}."
+    return f"{listed(what) or 'Nothing'} measured {when}: {shorten(proof.verdict, 60)}."
 
 
-def _end(data: ReportData, record: Mapping[str, Any]) -> int:
-    healed = number(record.get("healed_ns"), -1)
-    return healed if healed >= 0 else data.end_ns
-
-
-def _ring(names: Sequence[str], cut: frozenset[tuple[str, str]]) -> ServerRing:
+def _ring(names: Sequence[str], cut: frozenset[Link]) -> ServerRing:
     spots = []
     for i, name in enumerate(names):
         angle = 2 * math.pi * i / len(names) - math.pi / 2
@@ -336,7 +322,3 @@ def _line(a: Point, b: Point) -> tuple[float, float, float, float]:
 
 def _servers_first(name: str) -> tuple[int, tuple[str, int, str]]:
     return (1 if name.startswith("c") and name[1:].isdigit() else 0, natural(name))
-
-
-def _float(value: Any, default: float = 0.0) -> float:
-    return float(value) if isinstance(value, int | float) else default

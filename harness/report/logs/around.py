@@ -104,7 +104,7 @@ def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
 
 def _began(data: ReportData) -> datetime | None:
     try:
-        began = datetime.fromisoformat(str(data.test.get("started_utc")))
+        began = datetime.fromisoformat(data.header.started_utc if data.header is not None else "")
     except ValueError:
         return None
     return began if began.tzinfo else began.replace(tzinfo=UTC)

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number, sequence
-from checkers.base.stored_run import was_ordered
 from harness.plain_words import plural, seconds, shorten
 from harness.report.evidence.operation_columns import OperationColumns
 from harness.report.evidence.report_data import ReportData
@@ -240,13 +238,11 @@ def _events(
         words = f"{d.node} still believes it leads epoch {d.epoch}, for {lasted}; it answers {answered}"
         rows.append(EventRow(d.start_ns, "leader deposed", words))
     rows += [EventRow(s.start_ns, "node down", f"{s.node} is not running") for s in roles if s.role == DEAD]
-    for death in (mapping(d) for d in sequence(data.outcome.get("deaths"))):
-        if not was_ordered(death):
-            why = shorten(str(death.get("reason") or "no reason given"))
-            words = f"{death.get('node')}: {why}"
-            rows.append(EventRow(number(death.get("time_ns"), 0), "node died unexpectedly", words))
+    for death in data.outcome.known_deaths:
+        if not death.ordered:
+            words = f"{death.node}: {shorten(death.reason or 'no reason given')}"
+            rows.append(EventRow(death.time_ns, "node died unexpectedly", words))
     rows += [EventRow(m.time_ns, "violation", m.text, "violation", m.anchor) for m in moments if m.time_ns >= 0]
-    for phase in data.phases:
-        name = shorten(str(phase.get("name") or ""), 40)
-        rows.append(EventRow(number(phase.get("start_ns"), 0), "phase", f"{name} begins"))
+    for phase in data.outcome.phases:
+        rows.append(EventRow(phase.start_ns, "phase", f"{shorten(phase.name, 40)} begins"))
     return sorted(rows, key=lambda r: r.time_ns)

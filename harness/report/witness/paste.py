@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from checkers.base.json_file import mapping, number, sequence
+from checkers.record.header import Revision
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
@@ -34,17 +35,18 @@ def paste(data: ReportData, finding: ReportedViolation, around: str) -> str:
     rows = [mapping(e) for e in sequence(finding.witness.get("events"))]
     lines += [f"  {_row(row)}" for row in rows[:ROWS_MOST]]
     lines += [f"  and {len(rows) - ROWS_MOST} more rows"] if len(rows) > ROWS_MOST else []
-    rerun = data.test.get("rerun")
-    lines += ["", f"Run again: {shorten(str(rerun), 600)}"] if rerun else []
+    rerun = data.header.rerun if data.header is not None else ""
+    lines += ["", f"Run again: {shorten(rerun, 600)}"] if rerun else []
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _where(data: ReportData, finding: ReportedViolation, around: str) -> list[tuple[str, str]]:
-    git, spec = mapping(data.test.get("git")), data.spec
-    revision = str(git.get("revision") or "")[:12]
-    dirty = " with uncommitted changes" if git.get("dirty") and revision else ""
-    run = f"{data.folder.parent.name}/{data.folder.name}" if data.test else ""
-    versions = mapping(data.test.get("versions"))
+    spec, header = data.spec, data.header
+    git = header.git if header is not None else Revision()
+    revision = git.revision[:12]
+    dirty = " with uncommitted changes" if git.dirty and revision else ""
+    run = f"{data.folder.parent.name}/{data.folder.name}" if header is not None else ""
+    versions = header.versions if header is not None else {}
     system = " ".join(str(part) for part in (spec.get("subject"), versions.get(str(spec.get("subject")))) if part)
     bug = f", planted bug {spec['bug']}" if spec.get("bug") else ""
     moment = seconds(finding.moment_ns) if finding.moment_ns >= 0 else ""
@@ -52,7 +54,7 @@ def _where(data: ReportData, finding: ReportedViolation, around: str) -> list[tu
         ("Run", shorten(run, 120)),
         ("System", shorten(system, 120) + bug if system else ""),
         ("Revision", f"{shorten(revision, 12)}{dirty}" if revision else ""),
-        ("Seed", shorten(str(data.test.get("seed", spec.get("seed", ""))), 40)),
+        ("Seed", "" if data.seed is None else str(data.seed)),
         ("At", f"{moment}; {around}" if moment and around else moment),
     ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.cards_of_run import Dealing
@@ -22,11 +21,11 @@ async def operations_and_faults(run: RunContext) -> None:
     run.interpreter.tally.invoked = 0
 
     def dealt(cards: Sequence[Card]) -> None:
-        run.note(schedule=[asdict(card) for card in cards])
+        run.note(schedule=tuple(cards))
 
     dealing = Dealing(spec, run.subject.declares, dealt)
     run.watch.seen = lambda statuses: dealing.look(statuses, run.records.values())
-    run.note(schedule=[asdict(card) for card in dealing.schedule.cards], main_began_ns=began_ns)
+    run.note(schedule=tuple(dealing.schedule.cards), main_began_ns=began_ns)
     until_s = run.clock.monotonic_s() + spec.time_limit_s
     async with asyncio.TaskGroup() as group:
         group.create_task(

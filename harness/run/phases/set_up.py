@@ -44,9 +44,9 @@ async def _start_servers(run: RunContext) -> None:
     await subject.install(run.nodes, seed=run.spec.seed, bug=run.spec.bug)
     await asyncio.gather(*(subject.start(node) for node in run.nodes))
     if run.online is not None and subject.declares.traces:
-        started_on = clocks.started_on(run.test)
+        started_on = clocks.started_on(run.header)
         lives = {node.name: subject.live(node, started_on(node.name)) for node in run.nodes}
-        run.online.follow(lives, one_clock=clocks.one_clock(run.test))
+        run.online.follow(lives, one_clock=clocks.one_clock(run.header))
     await until_ready(subject, run.nodes, run.clock, run.progress.detail)
     if subject.declares.elections:
         await until_led(run.watch, len(run.nodes), run.clock)

@@ -12,7 +12,7 @@ from harness.real_systems.known_findings import FINDINGS
 def run_of(results: Path, revision: str, dirty: bool = False) -> Path:
     run = results / "run"
     run.mkdir(parents=True, exist_ok=True)
-    (run / "test.json").write_text(json.dumps({"git": {"revision": revision * 10, "dirty": dirty}}))
+    (run / "test.json").write_text(json.dumps({"spec": {}, "git": {"revision": revision * 10, "dirty": dirty}}))
     (run / "results.json").write_text(json.dumps({"verdict": "unknown" if dirty else "invalid"}))
     return run
 

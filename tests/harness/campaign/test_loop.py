@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from checkers.base.verdict import HARNESS_FAILED
+from checkers.record.reading import Record
 from harness.campaign import loop
 from harness.campaign.child_run import ChildRun
 from harness.campaign.log import LOCK, CampaignLog, Signature
@@ -33,11 +34,12 @@ from harness.run.conductor import Conductor
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
+from tests.support.fault_records import whole
 
 CHOICES = Choices(Spec(backend="docker"), ("register", "set"), ("none", "kill", "pause"), (3,), (60.0,))
 LOST = {"verdict": "invalid", "witness": [{"kind": "lost write", "summary": "a write was lost", "facts": {}}]}
 STALE = {"verdict": "invalid", "witness": [{"kind": "stale read", "summary": "a read was stale", "facts": {}}]}
-KILLED = {"kind": "kill", "injected_ns": 1_000, "card": {}}
+KILLED = whole({"kind": "kill", "injected_ns": 1_000})
 CODES = {"valid": 0, "invalid": 1, "unknown": 2}
 Runs = Callable[..., list[Sequence[str]]]
 
@@ -64,8 +66,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
             run.mkdir(parents=True)
             (run / "results.json").write_text(json.dumps(result))
             (run / "faults.json").write_text(json.dumps([KILLED]))
-            (run / "test.json").write_text(json.dumps({"main_began_ns": 2_000_000_000}))
-            (run / "outcome.json").write_text(json.dumps({"phases": [{"end_ns": 9_000_000_000}]}))
+            (run / "test.json").write_text(json.dumps({"spec": {}, "main_began_ns": 2_000_000_000}))
+            (run / "outcome.json").write_text(
+                json.dumps({"phases": [{"name": "main", "start_ns": 0, "end_ns": 9_000_000_000}]})
+            )
             return ChildRun(result["exit_code"], run, 60.0)
 
         monkeypatch.setattr(loop, "run_child", run_child)
@@ -261,20 +265,26 @@ def test_a_runner_of_ones_own_gets_several_tests_at_once(tmp_path: Path) -> None
     assert seen == [2, 2, 1] and len(log.runs) == 5
 
 
-def test_the_seconds_end_with_the_first_online_finding_of_that_checker() -> None:
+def test_the_seconds_end_with_the_first_online_finding_of_that_checker(tmp_path: Path) -> None:
+    ns_per_s = 1_000_000_000
     outcome = {
-        "phases": [{"end_ns": 4_000_000_000}, {"end_ns": 90_000_000_000}],
+        "phases": [
+            {"name": "set-up", "start_ns": 0, "end_ns": 4 * ns_per_s},
+            {"name": "main", "start_ns": 0, "end_ns": 90 * ns_per_s},
+        ],
         "online": {
             "findings": [
-                {"checker": "log-matching", "time_ns": 5_000_000_000},
-                {"checker": "vote-once", "time_ns": 21_000_000_000},
-                {"checker": "vote-once", "time_ns": 20_500_000_000},
+                {"checker": "log-matching", "kind": "", "summary": "", "time_ns": 5 * ns_per_s},
+                {"checker": "vote-once", "kind": "", "summary": "", "time_ns": 21 * ns_per_s},
+                {"checker": "vote-once", "kind": "", "summary": "", "time_ns": 20_500_000_000},
             ]
         },
     }
-    test = {"main_began_ns": 4_000_000_000}
-    assert seconds_to_find("vote-once", test, outcome) == 16.5
-    assert seconds_to_find("linearizability", test, outcome) == 86.0
+    test = {"spec": {}, "main_began_ns": 4 * ns_per_s}
+    for name, content in (("test.json", test), ("outcome.json", outcome)):
+        (tmp_path / name).write_text(json.dumps(content))
+    assert seconds_to_find("vote-once", Record(tmp_path)) == 16.5
+    assert seconds_to_find("linearizability", Record(tmp_path)) == 86.0
 
 
 def test_the_page_leads_to_the_run_and_escapes_what_it_shows(tmp_path: Path, runs: Runs) -> None:

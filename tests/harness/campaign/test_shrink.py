@@ -14,6 +14,7 @@ from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _
 from harness.spec import Spec
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import Schedule
+from tests.support.fault_records import whole
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 
@@ -175,7 +176,7 @@ def test_the_search_ends_when_its_time_is_up_and_says_so() -> None:
 
 def test_a_role_that_did_not_come_up_is_reported_with_the_run_that_passed(tmp_path: Path) -> None:
     reason = "no node led within 5 s, and its fault hit the leader, which was n2"
-    skipped = {"card": {"kind": "kill", "name": "leader"}, "achieved": "skipped", "reason": reason}
+    skipped = whole({"card": {"kind": "kill", "name": "leader"}, "achieved": "skipped", "reason": reason})
     (tmp_path / "faults.json").write_text(json.dumps([skipped, {**skipped, "achieved": "installed"}]))
     said: list[str] = []
     search = _Search(lambda _: (False, str(tmp_path)), Limits(), TrialLog(), said.append)

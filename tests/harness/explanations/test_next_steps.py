@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+from checkers.record.header import Header
 from harness.explanations.next_steps import next_steps, shortfalls
 from harness.spec import Spec
+from tests.support.records_of_runs import header_of
 
 RUN = "results/test-partition/a-run"
 
 
-def test_of(rerun: str, **spec: Any) -> dict[str, Any]:
-    return {"rerun": rerun, "spec": Spec(**({"seed": 7} | spec)).to_json()}
+def test_of(rerun: str, **spec: Any) -> Header:
+    return header_of({"rerun": rerun, "spec": Spec(**({"seed": 7} | spec)).to_json()})
 
 
 test_of.__test__ = False  # type: ignore[attr-defined]

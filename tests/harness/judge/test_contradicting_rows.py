@@ -235,4 +235,4 @@ def test_a_run_that_ended_early_is_never_valid(runs: dict[str, Path], tmp_path: 
     results = judged(run)
     assert results["checkers"]["vacuity"]["verdict"] == "not applicable"
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
-    assert verdict_in_words(results, {}).startswith("Unknown: the run ended early because of a violation")
+    assert verdict_in_words(results, None).startswith("Unknown: the run ended early because of a violation")

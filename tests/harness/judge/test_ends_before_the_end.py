@@ -35,7 +35,7 @@ def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
         "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
     )
     assert vacuity["reason"] == "there is no outcome.json: the harness did not come to its end"
-    assert "None" not in verdict_in_words(results, {})
+    assert "None" not in verdict_in_words(results, None)
 
 
 def test_a_system_that_never_became_ready_is_unknown_and_no_failure_of_the_harness() -> None:
@@ -43,7 +43,8 @@ def test_a_system_that_never_became_ready_is_unknown_and_no_failure_of_the_harne
     _note_set_up_failure(results, "the server of n1 is dead")
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
     assert (
-        verdict_in_words(results, {}) == "No test took place: the system never became ready: the server of n1 is dead."
+        verdict_in_words(results, None)
+        == "No test took place: the system never became ready: the server of n1 is dead."
     )
     invalid: dict[str, Any] = {"verdict": "invalid", "exit_code": 1}
     _note_set_up_failure(invalid, "the server of n1 is dead")

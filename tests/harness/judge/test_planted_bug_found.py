@@ -9,6 +9,7 @@ import pytest
 from harness.explanations.headline import verdict_in_words
 from harness.judge.planted_bug_found import demand
 from system_under_test.subject import Bug
+from tests.support.records_of_runs import header_of
 
 BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",), "decisions:must_confirm")
 STALE = {"verdict": "invalid", "reason": "", "witness": [{"kind": "stale read", "summary": "n1 answered an old value"}]}
@@ -65,7 +66,7 @@ def test_what_counts_as_found(
 
 def test_a_missed_bug_stands_in_the_first_line() -> None:
     results = judged("valid", 0, linearizability=VALID)
-    words = verdict_in_words(results, {"spec": {"bug": "stale-read", "subject": "kraft"}})
+    words = verdict_in_words(results, header_of({"spec": {"bug": "stale-read", "subject": "kraft"}}))
     assert words.startswith("Unknown: planted bug stale-read: not found by linearizability.")
 
 

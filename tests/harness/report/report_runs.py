@@ -238,8 +238,8 @@ def rising(reported: list[tuple[float, str, int, dict[str, Any]]]) -> list[tuple
 def deaths(world: World) -> list[dict[str, Any]]:
     """The node the second card killed, and one that died of its own."""
     killed = world.faults[1]
-    mine = {"incarnation": 0, "status": "signal 9", "reason": "fault 2", "excerpt": ""}
-    own = {"incarnation": 0, "status": "exit 1", "reason": "truncation below its mark", "excerpt": "Traceback:\n  log"}
+    mine = {"status": -9, "reason": "fault 2", "excerpt": ""}
+    own = {"status": 1, "reason": "truncation below its mark", "excerpt": "Traceback:\n  log"}
     return [
         {"node": killed.nodes[0], "time_ns": killed.injected_ns, "ordered": True} | mine,
         {"node": "n5", "time_ns": int(world.length_s * 0.9 * NS), "ordered": False} | own,

@@ -128,8 +128,9 @@ def test_a_register_has_no_elements() -> None:
 
 def fault(number: int, start_s: float, end_s: float) -> dict[str, Any]:
     return {
-        "card": {"number": number, "kind": "partition", "name": "leader", "at_s": start_s},
+        "card": {"number": number, "kind": "partition", "name": "leader", "at_s": start_s, "heal_s": end_s},
         "achieved": "installed",
+        "words": "",
         "injected_ns": int(start_s * NS),
         "healed_ns": int(end_s * NS),
     }

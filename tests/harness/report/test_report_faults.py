@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from report_runs import build
 
+from checkers.record.outcome import Coverage, Death
 from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
 from harness.report.faults.majority import sides
 from harness.report.render import _ended_by
+from tests.support.fault_records import fault_of
 
 S = 1_000_000_000
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
@@ -78,15 +80,25 @@ def record(**more: Any) -> dict[str, Any]:
     return known | {"nodes": ["n2"], "cut": [], "injected_ns": 2 * S, "healed_ns": 9 * S, "apply_ms": 4.0} | more
 
 
+def measurement(phase: str, to_ns: int, **more: Any) -> dict[str, Any]:
+    return {"phase": phase, "from_ns": 0, "to_ns": to_ns} | more
+
+
 def view(data: ReportData, **more: Any) -> faults.FaultView:
-    (one,) = faults.views(dataclasses.replace(data, faults=[record(**more)]))
+    (one,) = faults.views(dataclasses.replace(data, faults=[fault_of(record(**more))]))
     return one
 
 
 def test_a_kind_of_fault_that_this_version_never_met_is_shown_by_its_record(data: ReportData) -> None:
     measured = [
-        {"phase": "hold", "to_ns": 3 * S, "values": {"water_level_ms": 12.5}, "states": {"n2": "running"}},
-        {"phase": "heal", "to_ns": 9 * S, "problems": ["the pump did not answer"]},
+        {
+            "phase": "hold",
+            "from_ns": 0,
+            "to_ns": 3 * S,
+            "values": {"water_level_ms": 12.5},
+            "states": {"n2": "running"},
+        },
+        {"phase": "heal", "from_ns": 0, "to_ns": 9 * S, "problems": ["the pump did not answer"]},
     ]
     seen = view(data, measured=measured)
     assert (seen.kind, seen.words, seen.pairs_words) == ("flood", "water stands in the basement of n2", "n2")
@@ -99,7 +111,7 @@ def test_a_kind_of_fault_that_this_version_never_met_is_shown_by_its_record(data
 
 def test_a_link_that_another_fault_cuts_is_not_framed_as_wrong(data: ReportData) -> None:
     links = {"n1>n2": [150, 0], "n2>n1": [150, 150], "n1>n3": [150, 0], "n3>n1": [150, 0]}
-    measured = [{"phase": "inject", "to_ns": 3 * S, "links": links, "also_cut": [["n1", "n2"]]}]
+    measured = [measurement("inject", 3 * S, links=links, also_cut=[["n1", "n2"]])]
     seen = view(data, cut=[["n1", "n3"]], measured=measured, inject_proof={"links": links, "verdict": "as ordered"})
     cells = {(c.source, c.target): c for _, row in seen.matrix for c in row if c}
     assert {pair for pair, cell in cells.items() if cell.wrong} == {("n3", "n1")}
@@ -109,7 +121,10 @@ def test_a_link_that_another_fault_cuts_is_not_framed_as_wrong(data: ReportData)
 
 def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: ReportData) -> None:
     links = {"n1>n2": [150, 3], "n2>n1": [150, 0], "n1>n3": [150, 150]}
-    measured = [{"phase": "hold", "to_ns": 3 * S, "links": links}, {"phase": "heal", "to_ns": 9 * S, "links": links}]
+    measured = [
+        measurement("hold", 3 * S, links=links),
+        measurement("heal", 9 * S, links=links),
+    ]
     seen = view(data, cut=[["n1", "n2"], ["n2", "n1"]], measured=measured, lapsed_ns=3 * S)
     assert [(m.words, m.wrong) for m in seen.measured] == [
         ("n1 to n2 let beacons through", True),
@@ -121,29 +136,30 @@ def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: Re
 
 
 def test_only_a_fault_whose_record_says_so_ended_a_process(data: ReportData) -> None:
-    death = {"node": "n2", "time_ns": 2 * S - 3_000_000, "ordered": True}
+    death = Death("n2", 2 * S - 3_000_000, ordered=True)
     dead = {"ordered": {"held": {"states": {"n2": "dead"}}}}
     assert _ended_by(data, death, [view(data, **dead)]) == "ended by fault 1 (basement)"
     assert _ended_by(data, death, [view(data)]) == "stopped by the harness", "this fault ended nothing"
     other = {"ordered": {"held": {"states": {"n3": "dead"}}}}
     assert _ended_by(data, death, [view(data, **other)]) == "stopped by the harness"
-    late = death | {"time_ns": data.end_ns + S}
+    late = dataclasses.replace(death, time_ns=data.end_ns + S)
     assert _ended_by(data, late, [view(data, **dead)]) == "stopped by the harness at the end of the run"
-    assert _ended_by(data, death | {"ordered": False}, [view(data, **dead)]) == "ended by itself"
+    assert _ended_by(data, dataclasses.replace(death, ordered=False), [view(data, **dead)]) == "ended by itself"
 
 
 def test_an_old_record_that_was_measured_twice_only_is_read_as_well(data: ReportData) -> None:
     old = record(inject_proof={"verdict": "as ordered", "states": {"n2": "dead", "n1": "running"}})
     del old["kind"]
-    (seen,) = faults.views(dataclasses.replace(data, faults=[old]))
+    (seen,) = faults.views(dataclasses.replace(data, faults=[fault_of(old)]))
     assert seen.held_states == {"n2": "dead"}
     assert seen.ended("n2", 3 * S) and not seen.ended("n1", 3 * S) and not seen.ended("n2", 10 * S)
     assert seen.measured == []
 
 
 def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData) -> None:
-    cells = [["kill", "leader", "no node leads", 7], ["kill", "follower", "a node leads", 3]]
-    outcome = {**data.outcome, "coverage": {"cells": cells, "situations": {"two terms": 0, "one": 4, "votes": None}}}
+    cells = (("kill", "leader", "no node leads", 7), ("kill", "follower", "a node leads", 3))
+    coverage = Coverage(cells, {"two terms": 0, "one": 4, "votes": None})
+    outcome = dataclasses.replace(data.outcome, coverage=coverage)
     shown = coverage_table.view(dataclasses.replace(data, outcome=outcome))
     assert shown is not None
     assert [(row.role, row.looks) for row in shown.rows] == [
@@ -155,9 +171,10 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
     assert [row.words for row in shown.situations] == ["never", "met", "not reported by this system"]
 
 
-@pytest.mark.parametrize("kept", [{}, None, [], {"cells": 5}, {"cells": [["kill"], 7, [1, 2, 3, "x"]]}])
-def test_a_run_without_such_a_table_shows_none(data: ReportData, kept: Any) -> None:
-    assert coverage_table.view(dataclasses.replace(data, outcome={**data.outcome, "coverage": kept})) is None
+@pytest.mark.parametrize("kept", [None, Coverage()])
+def test_a_run_without_such_a_table_shows_none(data: ReportData, kept: Coverage | None) -> None:
+    outcome = dataclasses.replace(data.outcome, coverage=kept)
+    assert coverage_table.view(dataclasses.replace(data, outcome=outcome)) is None
 
 
 def test_no_line_of_the_report_branches_on_a_kind() -> None:

@@ -16,10 +16,11 @@ from waiting import eventually
 from checkers.base.columns import TRACE
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import HARNESS_FAILED, Validity, Witness
+from checkers.base.verdict import HARNESS_FAILED, Validity
 from checkers.judging.pipeline import judge_run
 from checkers.online.growing_logs import LIVE, NewEntries
 from checkers.online.online_finding import OnlineFinding
+from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import contradictions, judge
@@ -169,10 +170,9 @@ class UnreadableRow(ValueError):
 
 
 def test_what_the_sealed_run_does_not_confirm_is_a_contradiction() -> None:
-    finding = OnlineFinding("vote-once", Witness("voted twice in one epoch", "n1 voted twice.")).to_json()
-    online = {"findings": [finding]}
+    online = [OnlineViolation("vote-once", "voted twice in one epoch", "n1 voted twice.")]
     assert contradictions(online, {"vote-once": {"verdict": "invalid"}}) == []
-    assert contradictions({}, {"vote-once": {"verdict": "valid"}}) == []
+    assert contradictions([], {"vote-once": {"verdict": "valid"}}) == []
     for verdict in ("valid", "unknown"):
         (words,) = contradictions(online, {"vote-once": {"verdict": verdict}})
         assert "n1 voted twice" in words and f"that checker is {verdict}" in words

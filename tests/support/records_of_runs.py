@@ -1,0 +1,20 @@
+"""Values of the record of a run, from the few fields that a test is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkers.record.header import Header
+from checkers.record.outcome import Outcome
+from checkers.record.reading import OUTCOME, TEST, decoded
+
+
+def header_of(test: Mapping[str, Any]) -> Header:
+    """test: what test.json holds, as far as it matters."""
+    return decoded(TEST, {"spec": {}, **test}, Header, 0)
+
+
+def outcome_of(outcome: Mapping[str, Any]) -> Outcome:
+    """outcome: what outcome.json holds, as far as it matters."""
+    return decoded(OUTCOME, outcome, Outcome, 0)
