@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
 ) -> None:
     results = {"verdict": "invalid", "checkers": {"registers": {"verdict": "invalid", "witness": [{"kind": "stale"}]}}}
     made = test_of(rerun)
-    made["spec"] = {**made["spec"], "backend": backend}
+    made = replace(made, spec={**made.spec, "backend": backend})
     kept = [step.command for step in next_steps(results, made, RUN, logs=True) if "on-violation" in step.command]
     assert kept == ([command] if command else [])
 
