@@ -20,7 +20,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TypeVar
@@ -30,8 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.record.files import BrokenFile
-from checkers.record.reading import TEST
 from harness.lake.tables import DATE, PARTITIONS, RUNS, SYSTEM, TABLES
 
 if TYPE_CHECKING:
@@ -115,7 +113,7 @@ class Lake:
         wanted = [*schema.names, DATE, SYSTEM] if columns is None else list(columns)
         with self.reading():
             if name == RUNS:
-                rows = self._indexed()
+                rows = self._indexed(list(dict.fromkeys([*wanted, "run"])))
                 rows = rows if run is None else rows.filter(pc.equal(rows["run"], run))
                 return rows.select(wanted)
             paths = self.files(name) if run is None else self._files_of(name, run)
@@ -126,25 +124,36 @@ class Lake:
 
     def _files_of(self, name: str, run: str) -> list[Path]:
         """The files of a table that may hold rows of this run: those of its partition."""
-        index = self._indexed()
+        index = self._indexed(["run", DATE, SYSTEM])
         rows = index.filter(pc.equal(index["run"], run)).select([DATE, SYSTEM]).to_pylist()
         return [path for row in rows for path in sorted(partition_of(self.folder / name, **row).glob("*.parquet"))]
 
-    def _indexed(self) -> pa.Table:
-        """All rows of the table of runs, with their partitions.
+    def _indexed(self, columns: Sequence[str]) -> pa.Table:
+        """These columns of all rows of the table of runs; `date` and `system` may be among them.
 
         Opening a file a day and system takes longer than a user waits for a list.  So all rows stand in one more file,
         `_index.parquet`, with the file that each came from and its time; what has changed is read anew.
         """
         marks = {str(path.relative_to(self.folder)): path.stat().st_mtime_ns for path in self.files(RUNS)}
         path = self.folder / _INDEX
-        index = pq.read_table(path, partitioning=None) if path.exists() else _INDEX_SCHEMA.empty_table()
-        if index.schema != _INDEX_SCHEMA:  # of another version
+        if path.exists():
+            with pq.ParquetFile(path) as file:
+                if file.schema_arrow == _INDEX_SCHEMA:  # else it is of another version
+                    index = file.read([*dict.fromkeys([*columns, _FILE, _MARK])], use_threads=False)
+                    if set(zip(index[_FILE].to_pylist(), index[_MARK].to_pylist(), strict=True)) == marks.items():
+                        return index.select(list(columns))
+        return self._index_anew(marks).select(list(columns))
+
+    def _index_anew(self, marks: Mapping[str, int]) -> pa.Table:
+        """Write the index anew, and return all of it.  Rows of files that did not change are taken over.
+
+        marks: file of the table of runs -> time of its last change."""
+        path = self.folder / _INDEX
+        index = _whole(path) if path.exists() else _INDEX_SCHEMA.empty_table()
+        if index.schema != _INDEX_SCHEMA:
             index = _INDEX_SCHEMA.empty_table()
-        pairs = index.select([_FILE, _MARK]).group_by([_FILE, _MARK]).aggregate([]).to_pylist()
-        held = {pair[_FILE] for pair in pairs if marks.get(pair[_FILE]) == pair[_MARK]}
-        if held == marks.keys() and len(pairs) == len(held):
-            return index
+        pairs = set(zip(index[_FILE].to_pylist(), index[_MARK].to_pylist(), strict=True))
+        held = {name for name, mark in pairs if marks.get(name) == mark}
         parts = [index.filter(pc.is_in(index[_FILE], pa.array(sorted(held), pa.string())))]
         for name in sorted(marks.keys() - held):
             rows = _with_partition(_read(self.folder / name, TABLES[RUNS], TABLES[RUNS].names), self.folder / name)
@@ -168,6 +177,8 @@ class Lake:
             for name in TABLES:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / _INDEX).unlink(missing_ok=True)
+        from checkers.record.files import BrokenFile  # a listing reads no records
+
         added = 0
         for root in run_folders(results):
             try:
@@ -187,6 +198,8 @@ class Lake:
 
 def run_folders(results: Path) -> Iterator[Path]:
     """Every run folder under `results`, in order of names, replays in run folders included.  Links are not followed."""
+    from checkers.record.reading import TEST  # a listing reads no records
+
     for folder, names, files in os.walk(results):
         if TEST in files:
             yield Path(folder)
@@ -228,6 +241,12 @@ def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
     return pa.table(dict(zip(columns, arrays, strict=True)))
 
 
+def _whole(path: Path) -> pa.Table:
+    """As `pq.read_table`, which loads two more libraries of Arrow than a small listing needs."""
+    with pq.ParquetFile(path) as file:
+        return file.read(use_threads=False)
+
+
 def _write(rows: pa.Table, path: Path) -> None:
     """Whole or not at all."""
     part = path.with_name(f"_{path.name}.part")
@@ -242,7 +261,7 @@ def _leave_out(merged: Path, run: str) -> None:
     held = pq.read_table(merged, columns=["run"], partitioning=None)["run"]
     if run not in pc.unique(held).to_pylist():
         return
-    rows = pq.read_table(merged, partitioning=None)
+    rows = _whole(merged)
     _write(rows.filter(pc.not_equal(rows["run"], run)), merged)
 
 

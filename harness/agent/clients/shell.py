@@ -1,9 +1,9 @@
 """A shell that speaks to the servers as a client of the workload does, for people who entered a client node.
 
     python3 -m harness.agent.clients.shell FILE
-    > write r0 17
+    > write k0 17
     ok  n2
-    > read r0
+    > read k0
     ok 17  n2
 
 FILE is JSON: {"module", "peers", "config", "node", "keys"}, as the clients of the run were opened.  A line is a
@@ -27,6 +27,8 @@ from system_under_test.client import Placement
 
 THREAD = 0
 LIMIT_S = 5.0
+FINDING_S = 2.0
+"""How long the client gets to find a leader before the first line is read."""
 KEYS_SHOWN = 10
 
 
@@ -73,6 +75,7 @@ async def shell(given: Mapping[str, Any]) -> None:
     print(f"servers: {', '.join(f'{name} {address}' for name, address in given['peers'].items())}")
     print(f"FUNCTION [KEY] [NUMBER [NUMBER]] [JSON]; functions: {', '.join(functions) or 'those of the client'}")
     print(f"keys: {', '.join(given['keys'][:KEYS_SHOWN])}")
+    await asyncio.sleep(FINDING_S)
     try:
         while line := await asyncio.to_thread(_read):
             if not line.strip():

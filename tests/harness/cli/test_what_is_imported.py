@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from facts_of_runs import many
+
+from harness.cli.main import needs_no_numpy
+from harness.lake.lake import Lake
+from harness.lake.tables import RUNS
 
 HISTORY = """\
 {:type :invoke, :f :%(write)s, :value %(value)s, :process 0}
@@ -47,3 +52,42 @@ def test_a_check_of_four_lines_imports_nothing_that_it_does_not_need(
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.startswith("valid")
     assert not heavy & set(ended.stdout.splitlines()[-1].split())
+
+
+LISTING = """
+import sys
+from harness.cli.main import needs_no_numpy, run_command_line
+with_numpy, words = sys.argv[1] == "with", sys.argv[2:]
+assert needs_no_numpy(words)
+if not with_numpy:
+    sys.modules["numpy"] = None
+sys.argv = ["krucible", *words]
+try:
+    run_command_line()
+except SystemExit as end:
+    assert end.code == 0, end.code
+print(" ".join(sorted({name for name, module in sys.modules.items() if module is not None})), file=sys.stderr)
+"""
+
+
+def test_listings_are_the_same_without_numpy_and_load_neither_it_nor_arrows_datasets(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for facts in many(4, 2):
+        lake.append(facts)
+    first, second = lake.read(RUNS, ["run"])["run"].to_pylist()[:2]
+    for words in (["runs"], ["runs", "--verdict", "valid"], ["compare", first, second]):
+        printed = {}
+        for numpy in ("with", "without"):
+            command = [sys.executable, "-c", LISTING, numpy, *words, "--lake", str(lake.folder)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            printed[numpy] = done.stdout
+            if numpy == "without":
+                loaded = set(done.stderr.splitlines()[-1].split())
+                assert not loaded & {"numpy", "pyarrow.dataset", "pyarrow.acero", "checkers.record.reading", "pyspark"}
+        assert printed["with"] == printed["without"] and printed["with"].strip()
+
+
+def test_a_command_that_reads_runs_has_numpy(tmp_path: Path) -> None:
+    (tmp_path / "test.json").write_text("{}")
+    for words in (["analyze", "x"], ["runs", "--rebuild"], ["compare", "a", str(tmp_path)], ["runs", "--store=s3://b"]):
+        assert not needs_no_numpy(words)

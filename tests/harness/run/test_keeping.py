@@ -77,7 +77,7 @@ def test_servers_and_client_nodes_can_be_entered_and_asked(run: dict[str, Any]) 
     server = nodes["n1"]
     assert "kraft.log" in on_node(server["command"], f"ls {server['logs']}")
     assert on_node(server["command"], f"ls {server['data']}").split()
-    asked = lambda: on_node(nodes["c1"]["client"], "write r0 4711\nread r0\n")  # noqa: E731
+    asked = lambda: on_node(nodes["c1"]["client"], "write k0 4711\nread k0\n")  # noqa: E731
     until(lambda: "ok 4711" in asked())
 
 
@@ -102,7 +102,8 @@ def test_another_cluster_stands_beside_it(run: dict[str, Any]) -> None:
             await other.destroy()
 
     asyncio.run(beside())
-    assert "ok 4711" in on_node(run["kept"]["entrances"][1]["client"], "write r0 4711\nread r0\n")
+    asked = lambda: on_node(run["kept"]["entrances"][1]["client"], "write k0 4711\nread k0\n")  # noqa: E731
+    until(lambda: "ok 4711" in asked())
 
 
 def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> None:
