@@ -12,6 +12,9 @@ PY := $(VENV)/bin/python
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(PY)
 # Two jobs: the node image is built beside the installation and the kernels.
 MAKEFLAGS += --jobs=2
+# Goals that make calls itself get only the variables that are handed on: they take others than their caller.
+MAKEOVERRIDES =
+HANDED_ON = BACKEND=$(BACKEND) PYTHON=$(PYTHON) VENV=$(VENV)
 
 NODES ?= 5
 TIME_LIMIT ?= 60
@@ -63,7 +66,7 @@ $(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDG
 $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly swarm explore hunt hunt-bugs bench mutation docs findings list release serve clean-up setup
+.PHONY: help demo test lint nightly nightly-tests swarm explore hunt hunt-bugs bench mutation docs findings list release serve clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -107,13 +110,16 @@ mutation: $(VENV)/prepared-all $(VENV)/testing ## what the tests of a room are w
 	@$(INSTALL) --editable '.[mutation]'
 	@$(PY) -m bench.mutation $(ROOM) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-nightly: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## every test and every planted bug over SEEDS seeds, and a summary page
+nightly: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## every test and every planted bug over SEEDS seeds, and a summary page (NIGHT="--bug …" for a short one)
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
 		$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation) $(NIGHT)
+	@$(MAKE) nightly-tests $(HANDED_ON)
+	@$(MAKE) findings TIMES=1 $(HANDED_ON)
+
+nightly-tests: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## the project's own long tests, with new random cases
 	@$(PY) -m pytest -m "(nightly or hypothesis) and not docker and not spark" --hypothesis-profile=night \
 		--numprocesses logical --maxprocesses 4 --dist worksteal
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
-	@$(MAKE) findings TIMES=1
 
 hunt-bugs: $(VENV)/prepared $(IMAGE) ## every planted bug over SEEDS seeds: found how often, after how many seconds (BUG=… for one)
 	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \

@@ -37,5 +37,17 @@ def test_what_a_goal_takes_is_passed_on() -> None:
     ended = make("test-partition,kill", "BUG=stale-read", "SEED=3", "SUBJECT=my system.py", "BACKEND=docker")
     assert ended.returncode == 0, ended.stderr
     assert "--nemesis partition,kill" in ended.stdout and "--bug stale-read" in ended.stdout
+    kept = make("test-kill", "KEEP=on-violation")
+    assert "--keep on-violation" in kept.stdout
+    assert (
+        "--all" in make("release").stdout and "release results/latest" in make("release", "RUN=results/latest").stdout
+    )
     hunt = make("hunt", "HUNT=--nodes 3 --nemesis kill", "MINUTES=5")
     assert "--minutes 5" in hunt.stdout and "--nodes 3 --nemesis kill" in hunt.stdout
+
+
+def test_a_goal_that_make_calls_itself_is_not_refused_for_the_variables_of_its_caller() -> None:
+    ended = make("nightly", "SEEDS=1", "NIGHT=--bug no-fsync", "BACKEND=docker")
+    assert ended.returncode == 0, ended.stderr
+    assert "nightly --seeds 1 --backend docker" in ended.stdout and "--bug no-fsync" in ended.stdout
+    assert "findings --backend docker --times 1" in ended.stdout

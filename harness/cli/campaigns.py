@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from checkers.base.verdict import HARNESS_FAILED
 from harness.cli.known_findings import names
 from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects, trust, workloads
 from harness.spec import Spec, WrongSpec, unknown_name
@@ -79,7 +80,10 @@ def _lake_above(folder: Path) -> Lake:
 
 
 def _night(plan: Plan, folder: Path, console: Console) -> int:
-    """Carry out a night: what failed before comes first, and what came out is held against all runs before."""
+    """Carry out a night: what failed before comes first, and what came out is held against all runs before.
+
+    A night that is interrupted (a job that ran out of its time) also leaves its summary, dashboard and failures.
+    """
     from harness.campaign import kept_failures, night_page
     from harness.campaign.log import CampaignLog
     from harness.campaign.page import SUMMARY, headline
@@ -95,7 +99,11 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
         console.print(f"{len(again)} runs that failed before come first")
     tests = [*again, *(spec for spec in plan.tests if spec not in set(again))]
     plan = replace(plan, tests=tests)
-    code = _carry_out(plan, folder, console)
+    interrupted = False
+    try:
+        code = _carry_out(plan, folder, console)
+    except KeyboardInterrupt:
+        code, interrupted = HARNESS_FAILED, True
     with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, goes_on=True) as log:
         now = began.isoformat(timespec="seconds")
         kept_failures.keep(folder, kept_failures.after(failures, log.runs, folder, known_revision, now))
@@ -111,6 +119,8 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
         night_page.write_badge(folder, code, standing)
     night_page.add_to_step_summary(summary.read_text(encoding="utf-8"))
     console.print("\n".join([*(one.line() for one in standing), f"dashboard: {dashboard}"]))
+    if interrupted:
+        raise KeyboardInterrupt
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from facts_of_runs import facts, violation, with_rows
+from rich.console import Console
 
-from harness.campaign import night_page
+from harness.campaign import loop, night_page
 from harness.campaign.kept_failures import KEPT_MAX, PASSES, Failure, after, due, keep, kept
 from harness.campaign.log import AS_EXPECTED, FOUND, Ended, Planned
+from harness.campaign.loop import Plan
 from harness.campaign.night_page import bounded, write_badge, write_dashboard
 from harness.campaign.standing import BACK_AFTER, PastRun, Standing, State, canary_age, past_runs, standings, streaks
+from harness.cli.campaigns import _night
 from harness.lake.facts import Facts
 from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS
@@ -189,3 +193,19 @@ def test_words_name_what_is_new_and_what_is_broken() -> None:
     text = "\n".join(night_page.words_of([NEW], runs, T0))
     assert "**new** stale read" in text and "broken: kraft register under kill" in text and "never found" in text
     assert json.dumps(text)
+
+
+def test_a_night_that_is_interrupted_leaves_its_summary_and_its_dashboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "campaign", interrupted)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    plan = Plan("nightly", "A night.", [Spec(seed=1)], goes_on=False)
+    with pytest.raises(KeyboardInterrupt):
+        _night(plan, tmp_path / "night", Console(file=io.StringIO()))
+    for name in ("summary.md", "dashboard.html", "badge.svg", "junit.xml", "failures.json"):
+        assert (tmp_path / "night" / name).exists(), name
+    assert "canary" in (tmp_path / "step.md").read_text()
