@@ -6,17 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from histories import Script, by_construction, write_stream
 
+from checkers.base.arrays import Int8
 from checkers.base.checker import Budget, Part
 from checkers.base.history import Event
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Validity
+from checkers.base.verdict import Validity, Witness
+from checkers.kernels.operations import Operations
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers import unique_values as register
 from checkers.registers import checker
 from checkers.registers.checker import BucketFinding, combine, judge, split
 from checkers.sealing import deal_keys_to_buckets
-from checkers.sealing.key_buckets import SIZE_BYTES_PER_OPERATION, open_bucket
+from checkers.sealing.key_buckets import SIZE_BYTES_PER_OPERATION, open_bucket, read_operations
 from checkers.sealing.seal import seal
 
 
@@ -124,3 +129,74 @@ def test_findings_of_buckets_add_up() -> None:
     )  # type: ignore[arg-type]
     assert unseen.looked_at["unseen_keys"] == 2
     assert "of j, k" in unseen.reason and "5 acknowledged operations" in unseen.reason
+
+
+def searched_keys(folder: Path) -> tuple[Operations, Int8]:
+    """Three keys that are judged in a few steps, and one with a wrong answer at its end that takes more."""
+    rng = Random(7)
+    events = list(by_construction(rng, 12, 3, keys=3, cas=0))
+    script = Script("large")
+    for round_ in range(12):
+        for process in range(4):
+            script.invoke(process, "write", process % 2)
+        for process in range(4):
+            script.ok(process)
+        script.invoke(0, "read").ok(0, round_ % 2)
+    script.invoke(0, "read").ok(0, 5)
+    events = [e if e.value is None else replace(e, value=e.value % 2) for e in events]
+    events += [replace(e, index=len(events) + at, process=e.process + 90) for at, e in enumerate(script.events)]
+    [part] = split(stored(folder, events))
+    operations = read_operations(open_bucket(*map(Path, part.paths), True), 0, 4)
+    codes, _, _, _ = register.judge_keys(operations, 10**9)
+    return operations, codes
+
+
+def test_a_key_that_used_up_its_share_gets_the_steps_that_others_left(tmp_path: Path) -> None:
+    operations, codes = searched_keys(tmp_path / "run")
+    free, _ = checker._search(operations, codes, Budget())
+    [large] = [k for k, found in free.items() if found.code == antichain.NO_ORDER]
+    steps = {k: checker._search(operations, np.where(np.arange(4) == k, codes, 0), Budget())[1] for k in free}
+    others = sum(steps.values()) - steps[large]
+    assert len(free) > 2 and others < steps[large] / 6, steps
+    twice = 2 * steps[large]
+    found, taken = checker._search(operations, codes, Budget(steps=twice))
+    assert found == free
+    assert steps[large] + others < taken <= twice
+    exactly, _ = checker._search(operations, codes, Budget(steps=steps[large]))
+    assert exactly[large].code == antichain.OUT_OF_STEPS
+    assert {k: v for k, v in exactly.items() if k != large} == {k: v for k, v in free.items() if k != large}
+
+
+def test_without_a_step_every_searched_key_is_out_of_steps(tmp_path: Path) -> None:
+    operations, codes = searched_keys(tmp_path / "run")
+    found, taken = checker._search(operations, codes, Budget(steps=0))
+    assert taken == 0
+    chosen = checker._search(operations, codes, Budget())[0]
+    assert len(chosen) > 2
+    assert found == dict.fromkeys(chosen, checker._Searched(antichain.OUT_OF_STEPS, -1))
+
+
+def test_the_worst_kind_leads_and_then_the_earliest(tmp_path: Path) -> None:
+    stale, lost = Witness("stale read", "…"), Witness("lost write", "…")
+    first = BucketFinding(2, 20, 9, 7, ((5, stale), (9, lost)), 2, (), ())
+    second = BucketFinding(1, 20, 9, 7, ((3, replace(stale, summary="early")),), 1, (), ())
+    verdict = combine(None, [first, second])  # type: ignore[arg-type]
+    assert [(w.kind, w.summary) for w in verdict.witnesses] == [
+        ("lost write", "…"),
+        ("stale read", "early"),
+        ("stale read", "…"),
+    ]
+    assert verdict.looked_at["invalid_keys"] == verdict.looked_at["violations"] == 3
+
+
+def test_each_wrong_key_counts_once_and_a_mismatch_only_where_it_is_observed(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for key in ("a", "b"):
+        script = Script(key).invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 2).fail(1, "mismatch")
+        script.invoke(0, "read").ok(0, 1)
+        events += [replace(e, index=len(events) + at, time_ns=0) for at, e in enumerate(script.events)]
+    part = part_of(tmp_path / "run", events)
+    assert part.params == {"failed_cas": checker.OBSERVED}
+    assert judge(part, Budget()).invalid_keys == 2
+    assert judge(replace(part, params={"failed_cas": checker.DID_NOT_HAPPEN}), Budget()).invalid_keys == 0
+    assert judge(replace(part, params={}), Budget()).invalid_keys == 0
