@@ -27,10 +27,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir
+from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.stats import status_by_exit_code
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 ROOT = Path(__file__).parents[1]
 TESTED = ("checkers", "harness", "nemesis", "workloads", "system_under_test", "simulation", "krucible")
@@ -49,18 +53,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="krucible-mutation-") as folder, chdir(folder):
         copy_tree(Path(folder))
         configure(files, tests)
-        changes = {name: change for file in files for name, change in changes_of(file)}
+        mutants = {name: mutant for file in files for name, mutant in mutants_of(file)}
+        drawn = random.Random(chosen.seed).sample(sorted(mutants), len(mutants))
+        changed = ((name, change_of(*mutants[name])) for name in drawn)
+        changes = dict(islice(((name, change) for name, change in changed if change), chosen.sample))
         names = sorted(changes)
-        if chosen.sample and chosen.sample < len(names):
-            names = sorted(random.Random(chosen.seed).sample(names, chosen.sample))
-        print(f"{len(names)} of {len(changes)} mutants of {len(files)} files, tested by {' '.join(tests)}", flush=True)
+        of_all = f"{len(names)} mutants, drawn from {len(mutants)}" if chosen.sample else f"{len(names)} mutants"
+        print(f"{of_all}, of {len(files)} files, tested by {' '.join(tests)}", flush=True)
         outcomes = outcomes_of(names, files)
     found = Counter(outcomes.values())
     for name, outcome in sorted(outcomes.items()):
         if outcome not in ("killed", "timeout"):
             print(f"\n{outcome}: {name}\n{changes[name]}")
     killed = found["killed"] + found["timeout"]
-    print(f"\n{' '.join(chosen.room)}: {killed} of {len(names)} mutants killed, " + str(dict(found)))
+    print(
+        f"\n{' '.join(chosen.room)}, seed {chosen.seed}: {killed} of {len(names)} mutants killed, " + str(dict(found))
+    )
     return 0 if killed == len(names) else 1
 
 
@@ -78,29 +86,30 @@ def tests_of(room: str) -> str:
     return str(path)
 
 
-def changes_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield each mutant of a file that changes more than words: its name for mutmut, and the lines that differ."""
+def mutants_of(file: Path) -> Iterator[tuple[str, tuple[Function, Function]]]:
+    """Yield each mutant of a file: its name for mutmut, the original function and the changed one."""
     mutated = mutate_file_contents(str(file), file.read_text())
-    functions = {
-        node.name: node
-        for node in ast.walk(ast.parse(mutated.code))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+    functions = {node.name: node for node in ast.walk(ast.parse(mutated.code)) if isinstance(node, Function)}
     module = ".".join(file.with_suffix("").parts)
     for name in mutated.mutant_names:
         short = name.rpartition(".")[2]
         original = functions[short.rpartition("__mutmut_")[0] + "__mutmut_orig"]
-        before, after = lines_of(original), lines_of(functions[short])
-        if without_words(original) != without_words(functions[short]):
-            difference = difflib.unified_diff(before, after, lineterm="", n=1)
-            yield f"{module}.{name}", "\n".join(line for line in difference if line[:3] not in ("---", "+++"))
+        yield f"{module}.{name}", (original, functions[short])
 
 
-def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def change_of(original: Function, mutant: Function) -> str:
+    """Return the lines that differ; "" if only words do."""
+    if without_words(original) == without_words(mutant):
+        return ""
+    difference = difflib.unified_diff(lines_of(original), lines_of(mutant), lineterm="", n=1)
+    return "\n".join(line for line in difference if line[:3] not in ("---", "+++"))
+
+
+def lines_of(function: Function) -> list[str]:
     return ast.unparse(function).splitlines()[1:]
 
 
-def without_words(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def without_words(function: Function) -> list[str]:
     """Return the lines of a function in which every text is the same one."""
 
     class Blank(ast.NodeTransformer):
