@@ -12,10 +12,14 @@ acknowledged write never took effect.  The history decides this in two cases:
     lost write           nothing showed the newer value, and the node that answered the read acknowledged the next write
 
 Otherwise the kind is *read against acknowledgement*, which blames neither node.
+
+An order cycle may rest on an earlier read: if that read is left out, all answers have an order.  Then the summary names
+both answers, and blames neither.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,8 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, O
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.explain_unique_values import UNEXPLAINED, Story, at, span_before, value_of, who, witness_of
-from checkers.registers.shrink_witness_repeated_values import smallest_window
+from checkers.registers.kernel_questions import Questions
+from checkers.registers.shrink_witness_repeated_values import latest_rival, smallest_window
 from checkers.registers.shrink_witness_unique_values import as_value
 from checkers.sealing.history_rows import Row, read_rows
 from checkers.sealing.key_buckets import Bucket
@@ -46,7 +51,11 @@ def explain(bucket: Bucket, operations: Operations, k: int, impossible_at: int) 
         window = smallest_window(key, int(operations.positions[k]), impossible_at)
     except Disagreement as problem:
         raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    return witness_of(RepeatedStory(bucket, operations, k, key, window))
+    story = RepeatedStory(bucket, operations, k, key, window)
+    if story.kind() == "order cycle":
+        rival = latest_rival(key, window.limit, window.culprit, Questions(int(operations.positions[k])))
+        story = RepeatedStory(bucket, operations, k, key, replace(window, rival=rival))
+    return witness_of(story)
 
 
 class RepeatedStory(Story):
@@ -140,6 +149,27 @@ class RepeatedStory(Story):
             return summary.removesuffix(UNEXPLAINED) + f"; right would have been {self.expected()}"
         return summary
 
+    def wrong_one(self) -> str | None:
+        """None: a later answer with the same value may show another write of it."""
+        return None
+
+    def _both_in_words(self) -> str:
+        assert self.window.rival is not None
+        first, second = self._answered_in_words(self.window.rival), self._answered_in_words(self.window.culprit)
+        return f"{first[0].upper()}{first[1:]}, and {second}: {self._without_either()}"
+
+    def _without_either(self) -> str:
+        f = "read" if self.key.kind[self.window.culprit] == READ else "cas"
+        return f"if the first read or this {f} is left out, all answers so far have an order, so the two contradict each other"
+
+    def expected(self) -> str:
+        if self.window.rival is None:
+            return super().expected()
+        right = self._expected_of_culprit()
+        return (
+            f"another answer to the read at {at(self.answer(self.window.rival))}, or, if that read was right, {right}"
+        )
+
     def _with_its_write(self, value: int | None) -> str:
         """The value alone: several writes may have produced it."""
         return value_of(NIL if value is None else value)
@@ -177,7 +207,11 @@ class RepeatedStory(Story):
             return self._either()
         if self._certainly_overwritten():
             return [f"Every write of {value} had been overwritten before {culprit} was invoked"]
-        return [f"In no order of the other operations does {self.name} hold {value} while {culprit} is under way"]
+        words = f"In no order of the other operations does {self.name} hold {value} while {culprit} is under way"
+        if self.window.rival is None:
+            return [words]
+        first = self._answered_in_words(self.window.rival)
+        return [words, f"{first[0].upper()}{first[1:]}: {self._without_either()}"]
 
     def _either(self) -> list[str]:
         newest, read = self.answer(self.lost()), self.answer(self.window.culprit)

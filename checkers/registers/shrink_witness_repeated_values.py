@@ -45,6 +45,9 @@ If only older operations rule out a state, the window may still begin with it.  
 POSITIONS_TRIED = 20_000_000
 """Limit of positions that are judged again while right answers are tried, all answers together."""
 
+RIVALS_TRIED = 8
+"""How many reads before the culprit's answer are left out, one at a time, to find one that contradicts it."""
+
 NO_ORDER = 9
 """`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
 
@@ -319,6 +322,21 @@ def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced:
         if ask.code(changed, limit, (NIL,)) == antichain.LINEARIZABLE:
             right.append(as_value(value))
     return tuple(right)
+
+
+def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | None:
+    """The latest read before the culprit's answer without which all answers so far have an order.
+
+    At most RIVALS_TRIED reads are tried.  None if there is none among them.
+    """
+    reads = np.flatnonzero((key.kind == READ) & (key.ret < limit) & (np.arange(len(key.kind)) != culprit))
+    latest = reads[np.argsort(-key.ret[reads])]
+    for op in latest[: min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit))].tolist():
+        others = np.arange(len(key.kind)) != op
+        rest = Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
+        if ask.code(rest, limit, (NIL,), whole=True) == antichain.LINEARIZABLE:
+            return op
+    return None
 
 
 def _rejudged(key: Key, limit: int, excerpt: _Excerpt) -> bool:

@@ -56,7 +56,8 @@ class Window:
     rejudged: the independent search finds no order either.
     unfinished: the budget for questions ran out, so a smaller window may exist.
     rival: the one read of the window that contradicts the culprit: without this read all answers up to the culprit's
-    have an order, so one of the two is wrong.  None if there is no such read, or more than one.
+    have an order, so one of the two is wrong.  None if there is no such read, or more than one.  If values repeat, it
+    is the latest such read, and may lie before the window.
     """
 
     code: int

@@ -207,3 +207,35 @@ def test_a_read_is_stale_where_another_node_showed_the_newer_value(tmp_path: Pat
 def test_a_node_that_contradicts_itself_answered_a_stale_read(tmp_path: Path) -> None:
     script = Script("k7").invoke(0, "write", 2).ok(0).invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 2)
     assert witness_of(tmp_path, script.invoke(0, "write", 2).ok(0)).kind == "stale read"
+
+
+def test_two_reads_that_contradict_each_other_are_both_named(tmp_path: Path) -> None:
+    script = toggled(2).invoke(0, "write", 3).info(0)
+    script.invoke(2, "read").ok(2, 3, node="n1").invoke(3, "read").ok(3, 2, node="n2")
+    witness = witness_of(tmp_path / "run", script)
+    assert witness.kind == "order cycle"
+    assert "n1 answered a read of k7 with 3, and at" in witness.summary and "n2 answered a read" in witness.summary
+    assert "if the first read or this read is left out, all answers so far have an order" in witness.summary
+    assert [suspect["node"] for suspect in witness.facts["suspects"]] == ["n1", "n2"]
+    assert "guilty" not in witness.facts
+    assert witness.facts["expected"].startswith("another answer to the read at ")
+
+
+def test_a_cas_is_not_blamed_alone_if_an_earlier_read_contradicts_it(tmp_path: Path) -> None:
+    script = toggled(2).invoke(4, "write", 1).invoke(5, "write", 3).ok(4).ok(5)
+    script.invoke(2, "read").ok(2, 3, node="n2").invoke(3, "cas", 1, 2).ok(3, node="n1")
+    witness = witness_of(tmp_path / "run", script)
+    assert "n2 answered a read of k7 with 3" in witness.summary
+    assert "n1 let a cas of k7 from 1 to 2 succeed" in witness.summary
+    assert "if the first read or this cas is left out" in witness.summary
+    assert any("if the first read or this cas is left out" in sentence for sentence in witness.facts["why"])
+
+
+def test_a_read_before_that_changes_nothing_is_not_named(tmp_path: Path) -> None:
+    """Without any one of the earlier reads there is still no order."""
+    script = toggled(2).invoke(0, "write", 3).info(0)
+    for reader in (2, 4):
+        script.invoke(reader, "read").ok(reader, 3, node="n1")
+    script.invoke(3, "read").ok(3, 2, node="n2")
+    witness = witness_of(tmp_path / "run", script)
+    assert "left out" not in witness.summary and "suspects" not in witness.facts
