@@ -55,7 +55,7 @@ TAKES_explore := BUG MINUTES EXPLORE
 TAKES_hunt := MINUTES REPLAYS SEED BUG HUNT
 TAKES_release := RUN
 TAKES_findings := TIMES
-TAKES_bench := FULL
+TAKES_bench := FULL KEEP
 TAKES_mutation := ROOM SAMPLE SEED
 takes = PYTHON VENV BACKEND SUBJECT $(TAKES_$1) $(if $(filter test-%,$1),$(TAKES_TEST)) $(if $(filter find-%,$1),SEED)
 TAKEN := $(sort $(foreach goal,$(or $(MAKECMDGOALS),help),$(call takes,$(goal))))
@@ -103,8 +103,8 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 
-bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour)
-	@$(PY) -m bench.everything $(if $(FULL),--full)
+bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour; KEEP=1: keep the figures to compare with)
+	@$(PY) -m bench.everything $(if $(FULL),--full) $(if $(KEEP),--keep)
 
 mutation: $(VENV)/prepared-all $(VENV)/testing ## what the tests of a room are worth (ROOM=checkers/raft, SAMPLE=200 of its mutants)
 	@$(INSTALL) --editable '.[mutation]'

@@ -1,6 +1,6 @@
 """All measurements, one after another: `make bench`, or `make bench FULL=1` for the sizes that goals are set for.
 
-    python -m bench.everything [--full] [--into results/bench] [--keep]
+    python -m bench.everything [--full] [--only SCRIPT …] [--into results/bench] [--keep]
 
 Figures go into one file of JSON lines, `figures.jsonl`, and what cost against size shows into `cost.png`.  Without
 --full it takes two minutes on two cores and goes up to a million; with it a quarter of an hour and 24 GB of memory.
@@ -59,6 +59,7 @@ FULL = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
+    parser.add_argument("--only", nargs="+", choices=sorted({s[0] for s in QUICK}), help="these scripts alone")
     parser.add_argument("--into", type=Path, default=ROOT / "results" / "bench")
     parser.add_argument("--keep", action="store_true", help="keep the figures of today in the tree, to compare with")
     chosen = parser.parse_args()
@@ -69,6 +70,8 @@ def main() -> int:
     print(f"this machine takes {factor():.2f} times as long as the one that goals were set on; goals are scaled by it")
     broken = []
     for script, *words in FULL if chosen.full else QUICK:
+        if chosen.only and script not in chosen.only:
+            continue
         print(f"\n{script} {' '.join(words)}   load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
         done = subprocess.run(
             [sys.executable, "-m", f"bench.{script}", *words, "--json", str(file)], cwd=ROOT, check=False
