@@ -160,7 +160,8 @@ class RepeatedStory(Story):
 
     def _without_either(self) -> str:
         f = "read" if self.key.kind[self.window.culprit] == READ else "cas"
-        return f"if the first read or this {f} is left out, all answers so far have an order, so the two contradict each other"
+        left_out = f"if the first read or this {f} is left out, all answers so far have an order"
+        return f"{left_out}, so the two contradict each other"
 
     def expected(self) -> str:
         if self.window.rival is None:
