@@ -335,7 +335,7 @@ def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | No
         others = np.arange(len(key.kind)) != op
         rest = Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
         if ask.code(rest, limit, (NIL,), whole=True) == antichain.LINEARIZABLE:
-            return op
+            return int(op)
     return None
 
 
