@@ -34,10 +34,18 @@ def of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> tuple[float
     waited_ns = ran_ns = 0
     found = False
     for pid in pids:
-        for file in (proc / str(pid) / "task").glob("*/schedstat"):
+        for thread in _threads(proc / str(pid)):
             try:
-                ran, waited, _ = file.read_text().split()
+                ran, waited, _ = (thread / "schedstat").read_text().split()
                 ran_ns, waited_ns, found = ran_ns + int(ran), waited_ns + int(waited), True
             except (OSError, ValueError):  # the thread ended meanwhile
                 continue
     return (waited_ns / 1e9, ran_ns / 1e9) if found else (NOT_KNOWN_S, NOT_KNOWN_S)
+
+
+def _threads(process: Path) -> list[Path]:
+    """The folders of its threads; none where the process ended meanwhile."""
+    try:
+        return list((process / "task").iterdir())
+    except OSError:
+        return []

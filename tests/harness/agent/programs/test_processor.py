@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from harness.agent.programs.processor import NOT_KNOWN_S, of_processes, pressure_s
 
 PRESSURE = "some avg10=62.70 avg60=56.62 avg300=28.01 total=125054995\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
@@ -32,3 +34,11 @@ def test_the_threads_of_all_processes_add_up(tmp_path: Path) -> None:
 def test_this_process_ran() -> None:
     waited_s, ran_s = of_processes({os.getpid()})
     assert (ran_s > 0 and waited_s >= 0) or not Path("/proc/self/schedstat").exists()
+
+
+def test_a_process_that_ends_while_its_threads_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder was there when it was looked for, and is gone when it is read."""
+    monkeypatch.setattr(Path, "is_dir", lambda self: True)
+    assert of_processes([27], tmp_path) == (NOT_KNOWN_S, NOT_KNOWN_S)
