@@ -14,10 +14,12 @@ Name changes of one folder are always kept as a prefix: file systems journal the
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Literal
 
@@ -62,6 +64,8 @@ class VolatileDisk:
         self.failing: dict[str, int] = {}
         self.lost_changes = 0
         """How many changes the crash that left this disk behind took back, wholly or in part."""
+        self.on_beside: Callable[[Callable[[], None]], None] = _in_a_turn_of_its_own
+        """Takes what an fsync beside the loop is to do, and does it later."""
         self._folders: dict[str, _Folder] = {"": _Folder()}
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
@@ -171,6 +175,9 @@ class VolatileDisk:
         found.durable = dict(found.current)
         found.pending.clear()
 
+    def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        self.on_beside(partial(_sync, sync, done))
+
     def _find(self, path: str) -> tuple[_Folder, str]:
         parent, _, name = path.rpartition("/")
         if parent not in self._folders:
@@ -218,6 +225,19 @@ class VolatileFile:
         self._disk.before_change()
         self._inode.pending.append(change)
         _apply(self._inode.current, change)
+
+
+def _in_a_turn_of_its_own(work: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(work)
+
+
+def _sync(sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+    problem: Exception | None = None
+    try:
+        sync()
+    except Exception as raised:  # noqa: BLE001 - it belongs to whoever waits for the fsync
+        problem = raised
+    done(problem)
 
 
 def _unobserved(verb: str, path: str) -> None:

@@ -22,6 +22,8 @@ State = Literal["running", "stopped", "dead"]
 
 EPOCH_NS = 1_700_000_000 * 10**9
 """What a right wall clock shows when the loop begins."""
+FSYNC_S = (0.0002, 0.003)
+"""How long an fsync beside the loop takes, at least and at most."""
 KILLED = -9
 
 
@@ -38,7 +40,8 @@ class End:
 class Machine:
     """name: of the host, as the network knows it.  disk: replaced by a crash.  files: path -> content, beside the disk.
 
-    on_term: set by the server, and started in its process by SIGTERM."""
+    on_term: set by the server, and started in its process by SIGTERM.  fsync_s: how much longer an fsync takes than
+    on a disk that is well."""
 
     def __init__(self, name: str, loop: SimulatedLoop, network: Network, seed: int) -> None:
         self.name = name
@@ -52,6 +55,9 @@ class Machine:
         self.on_operation: Callable[[str, str], None] = lambda verb, path: None
         self._loop = loop
         self._network = network
+        self.fsync_s = 0.0
+        self._fsync_random = self.random("fsync")
+        self._syncing = False
         self._dies_in = 0
         self._wall_ahead_s, self._wall_rate, self._wall_since_s = 0.0, 1.0, 0.0
 
@@ -73,6 +79,7 @@ class Machine:
         self.on_term = None
         self.disk.before_change = self._before_change
         self.disk.on_operation = self._before_operation
+        self.disk.on_beside = self._beside
         process.spawn(self._run(process, main))
         return self.pid
 
@@ -137,8 +144,22 @@ class Machine:
                 raise Killed
 
     def _before_operation(self, verb: str, path: str) -> None:
-        if OWNER.get() is self.process is not None:
+        process = self.process
+        if process is not None and OWNER.get() is process:
             self.on_operation(verb, path)
+            if verb == "fsync" and not self._syncing:
+                self._loop.occupy(process, self.fsync_s)
+
+    def _beside(self, sync: Callable[[], None]) -> None:
+        """An fsync that its process does not wait for takes effect after a while; a crash before takes it back."""
+        self._loop.call_later(self._fsync_random.uniform(*FSYNC_S) + self.fsync_s, self._sync, sync)
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        self._syncing = True
+        try:
+            sync()
+        finally:
+            self._syncing = False
 
     @property
     def on_exception(self) -> Callable[[dict[str, Any]], None] | None:

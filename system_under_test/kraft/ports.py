@@ -87,6 +87,11 @@ class Disk(Protocol):
 
     def fsync_dir(self, folder: str) -> None: ...
 
+    def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Do `sync`, the fsync of an open file, while the running loop goes on.  Afterwards `done` is called on the
+        loop, in a turn of its own, with what `sync` raised.  Those of one disk are done one after another."""
+        ...
+
 
 class Transport(Protocol):
     """The way to the other voters: one request at a time on one connection per peer, as Kafka does it."""

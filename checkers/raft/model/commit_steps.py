@@ -17,8 +17,8 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         return Unexplained("mark out of turn", why, "a leader and its followers advance a mark")
     if mark < voter.mark:
         return Unexplained("high watermark went back", f"it was {voter.mark} before", "a mark only rises")
-    if mark > voter.flushed:
-        return Unexplained("mark beyond the log", f"its durable log ended at {voter.flushed}", "a mark in the log")
+    if mark > voter.log.end:
+        return Unexplained("mark beyond the log", f"its log ended at {voter.log.end}", "a mark in the log")
     leads = voter.role == "leader"
     answer = _may_commit(voter, branch, mark) if leads else _may_follow(quorum, voter, branch, mark)
     if answer is None:

@@ -44,10 +44,12 @@ def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer
 
 
 def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """The whole log of a node is durable."""
-    if row.offset != voter.log.end or row.epoch != voter.epoch:
-        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
-    voter.flushed = voter.log.end
+    """The log of a node is durable up to an offset.  What it appended while the flush went on is not."""
+    if row.offset is None or not voter.flushed <= row.offset <= voter.log.end or row.epoch != voter.epoch:
+        return malformed(
+            f"its log ended at {voter.log.end} and was durable up to {voter.flushed}, in epoch {voter.epoch}"
+        )
+    voter.flushed = row.offset
     quorum.note_reach(voter)
     return None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from random import Random
 
@@ -33,6 +34,7 @@ class CoreLog:
         self.flushed = 0
         self._machine = machine
         self._fsynced = 0
+        self._flushing = 0  # what the flush that goes on makes durable
 
     @property
     def end_offset(self) -> int:
@@ -75,6 +77,18 @@ class CoreLog:
         if really:
             self._fsynced = self.end_offset
 
+    def begin_flush(self, done: Callable[[int, Exception | None], None], really: bool = True) -> None:
+        self._flushing = self.end_offset
+        self._machine.disk.beside(partial(self._end_flush, really), partial(done, self.end_offset))
+
+    def _end_flush(self, really: bool) -> None:
+        disk = self._machine.disk
+        disk.fail_if("fsync", "log")
+        disk.before_change()
+        self.flushed = max(self.flushed, self._flushing)
+        if really:
+            self._fsynced = max(self._fsynced, self._flushing)
+
     def truncate(self, end_offset: int) -> None:
         """Durable on return, as that of a node's log."""
         self._changes("truncate")
@@ -100,6 +114,7 @@ class CoreLog:
         keep = bisect_right(self.ends, end_offset)
         del self.batches[keep:], self.ends[keep:], self.chain[keep:]
         self.flushed, self._fsynced = min(self.flushed, self.end_offset), min(self._fsynced, self.end_offset)
+        self._flushing = min(self._flushing, self.end_offset)
 
 
 def _mixed(before: int, batch: Batch) -> int:

@@ -132,6 +132,18 @@ class CoreVoter(Voter):
                 raise
         self._trace.row("append", self._log.last_epoch, offset=self._log.end_offset)
 
+    def _begin_flush(self, effect: fx.BeginFlush) -> None:
+        self._log.begin_flush(self._flushed, must_fsync(self._bugs))
+
+    def _flushed(self, log_end_offset: int, problem: Exception | None) -> None:
+        def flushed(now: float) -> list[fx.Effect]:
+            if problem is not None:
+                raise problem
+            self._trace.row("flush", self.epoch, offset=self._log.flushed)
+            return self._known.on_flushed(now, log_end_offset)
+
+        self._drive(flushed)
+
     def _flush(self, effect: fx.Flush) -> None:
         self._log.flush(must_fsync(self._bugs))
         self._trace.row("flush", self.epoch, offset=self._log.flushed)
@@ -255,6 +267,7 @@ class CoreVoter(Voter):
 _CORE_EFFECTS: Mapping[type, Callable[[CoreVoter, Any], None]] = {
     fx.Persist: CoreVoter._persist,
     fx.Append: CoreVoter._append,
+    fx.BeginFlush: CoreVoter._begin_flush,
     fx.Flush: CoreVoter._flush,
     fx.Truncate: CoreVoter._truncate,
     fx.Send: CoreVoter._send,

@@ -162,7 +162,6 @@ class World:
         self._armed: list[_Armed] = []
         self._cuts: dict[int, frozenset[Link]] = {}
         self._impairments: dict[int, dict[Link, Impairment]] = {}
-        self._slow: dict[str, float] = {}
         self._lost_power: dict[str, str] = {}
         self._damaged: set[str] = set()
         self._storm = False
@@ -462,8 +461,6 @@ class World:
         def operation(verb: str, path: str) -> None:
             if verb == "fsync":
                 self._met("fsync", voter)
-                if (slow_s := self._slow.get(voter.name)) and voter.machine.process is not None:
-                    self.loop.occupy(voter.machine.process, slow_s)
 
         return operation
 
@@ -472,7 +469,7 @@ class World:
             return False
         disk = victim.machine.disk
         if card.how == "slow":
-            self._slow[victim.name] = card.size
+            victim.machine.fsync_s = card.size
         elif card.how == "full":
             victim.may_stop = True
             disk.capacity_bytes = sum(map(len, disk.files().values())) + int(card.size)
@@ -487,7 +484,7 @@ class World:
     def _mend(self, victim: Voter) -> None:
         disk = victim.machine.disk
         disk.failing, disk.capacity_bytes = {}, None
-        self._slow.pop(victim.name, None)
+        victim.machine.fsync_s = 0.0
         victim.may_stop = victim.name in self._damaged
         self._again(victim)
 

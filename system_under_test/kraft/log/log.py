@@ -4,7 +4,10 @@ The consensus core sees it as a `LogView`, and the core's effects change it.  Th
 
     start_offset  <=  flushed_offset  <=  end_offset
     the first         durable: what a     what has been appended; readable at once,
-    offset            power loss leaves   followers may fetch it, a power loss may take it
+    offset            power loss leaves   followers may fetch it, a crash may take it
+
+Flushing.  What is appended stays in memory until a flush writes it, all in one write, and fsyncs it.  `begin_flush`
+does the fsync beside the loop; what is appended meanwhile waits for the next flush and shares it.
 
 Recovery.  At start everything is read once: headers, CRCs, base offsets that join, epochs that do not fall.  Bytes that
 break a rule are a torn tail only if all of this holds: they stand in the *last* segment, no readable batch stands
@@ -23,7 +26,7 @@ deleted, newest first, and an empty log begins at the snapshot.  A crash in betw
 hold the end of its newest snapshot.  The next start replaces it: what such a log holds beside the snapshot was never
 committed.
 
-At most one append is ever unflushed, so that a power loss which reorders writes leaves no batch behind a torn one.
+At most one write is ever unflushed, so that a power loss which reorders writes leaves no batch behind a torn one.
 
 Reading.  Bytes that come from the disk are checked again (`DamagedLog`): a leader finds its own rot and stops, before
 it hands damaged batches to its followers.
@@ -42,6 +45,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
 from system_under_test.kraft.log import batch as codec
@@ -100,6 +104,7 @@ class Log:
         self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
         self._control_offsets: list[int] = []  # where the control batches begin, rising
         self._flushed = 0
+        self._flushing: int | None = None  # a flush goes on, and everything below this will be durable by it
         self._checks_batches = checks_batches
         self._recovery_point = RecoveryPoint(disk, folder)
 
@@ -196,9 +201,9 @@ class Log:
         return self.snapshots.read_at(snapshot, position, max_size_bytes)
 
     def append(self, batches: Sequence[Batch], timestamp_ms: int) -> None:
-        """Write batches behind the end, in one write.  Durable after `flush`.
+        """Append batches behind the end: readable at once, durable after a flush.
 
-        Raises LogRefused if they do not join and CorruptBatch if fetched bytes are damaged; nothing is written then.
+        Raises LogRefused if they do not join and CorruptBatch if fetched bytes are damaged; nothing is appended then.
         """
         raws = [codec.encode(batch, timestamp_ms, checked=self._checks_batches) for batch in batches]
         headers = [codec.read_header(raw) for raw in raws]
@@ -212,7 +217,6 @@ class Log:
             end, epoch = header.end_offset, header.epoch
         if not headers:
             return
-        self.flush()
         segment = self._segment_for(sum(map(len, raws)), timestamp_ms)
         position = segment.size_bytes
         segment.append(raws, headers)
@@ -228,8 +232,34 @@ class Log:
         """Make everything appended so far durable."""
         if self._flushed < self.end_offset:
             self._segments[-1].flush()
-            self._flushed = self.end_offset
-            self._recovery_point.raise_to(self._flushed)
+            self._note_flushed(self.end_offset)
+
+    def begin_flush(self, done: Callable[[int, Exception | None], None]) -> None:
+        """Begin to make everything appended so far durable, beside the loop; one at a time.
+
+        done: called on the loop afterwards with the log's end as it is now, and what went wrong.  What was cut off
+        meanwhile is not durable by it, nor is what was appended in its place: `flushed_offset` tells."""
+        if self._flushing is not None:
+            raise RuntimeError("a flush goes on already")
+        self._flushing = self.end_offset
+        self._segments[-1].begin_flush(partial(self._end_flush, self.end_offset, done))
+
+    def _end_flush(
+        self, end_offset: int, done: Callable[[int, Exception | None], None], problem: Exception | None
+    ) -> None:
+        durable, self._flushing = self._flushing, None
+        if problem is None and durable is not None and durable > self._flushed:
+            self._note_flushed(durable)
+        done(end_offset, problem)
+
+    def _note_flushed(self, end_offset: int) -> None:
+        self._flushed = end_offset
+        self._recovery_point.raise_to(end_offset)
+
+    def _note_cut(self) -> None:
+        self._flushed = min(self._flushed, self.end_offset)
+        if self._flushing is not None:
+            self._flushing = min(self._flushing, self.end_offset)
 
     def truncate(self, end_offset: int) -> None:
         """Remove every batch that ends beyond `end_offset`, durable on return.
@@ -247,7 +277,7 @@ class Log:
         while len(self._segments) - 1 > segment_number:  # last first: a crash leaves no hole
             self._segments.pop().remove()
         self._segments[-1].cut(position)
-        self._flushed = min(self._flushed, self.end_offset)
+        self._note_cut()
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
         self._control_offsets = [offset for offset in self._control_offsets if offset < self.end_offset]
         self._store_epochs()
@@ -272,6 +302,7 @@ class Log:
         the log holds its end already.  Durable on return.  Raises CorruptSnapshot; nothing is changed then."""
         content = self.snapshots.load_part(snapshot)
         if self.prefix_at(snapshot.end_offset) == snapshot:
+            self.flush()
             self.snapshots.freeze(snapshot)
             return content
         self._recovery_point.lower_to(0)
@@ -310,8 +341,8 @@ class Log:
         self._epochs = []
         self._control_offsets = []
         self._store_epochs()
-        self._flushed = snapshot.end_offset
-        self._recovery_point.raise_to(self._flushed)
+        self._note_cut()
+        self._note_flushed(snapshot.end_offset)
         for older in [each for each in self.snapshots.ids if each != snapshot]:
             self.snapshots.remove(older)
 
@@ -340,6 +371,7 @@ class Log:
         """The last segment, or a new one if it is full or old; rolling makes the full one durable."""
         if self._segments[-1].has_room(size_bytes, timestamp_ms, self._segment_max_bytes):
             return self._segments[-1]
+        self.flush()
         self._segments.append(Segment.create(self._disk, self._folder, self.end_offset))
         return self._segments[-1]
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import Header
@@ -29,7 +30,9 @@ def file_name(base_offset: int, suffix: str = ".log") -> str:
 
 
 class Segment:
-    """Batches from `base_offset` on.  Made by `open`, or, empty, by `create`."""
+    """Batches from `base_offset` on.  Made by `open`, or, empty, by `create`.
+
+    size_bytes: of all batches, with those that were appended and are not written to the file yet."""
 
     def __init__(self, disk: Disk, folder: str, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -38,6 +41,9 @@ class Segment:
         self._disk = disk
         self._folder = folder
         self._log = disk.open(self._path(".log"))
+        self._unwritten: list[bytes] = []
+        self._written_bytes = 0
+        self._syncing = self._closed = False
         self._index = _Index(disk, self._path(".index"), _INDEX_ENTRY)
         self._times = _Index(disk, self._path(".timeindex"), _TIME_ENTRY)
         self._unindexed_bytes = 0
@@ -66,6 +72,7 @@ class Segment:
                 codec.check_crc(view[position : position + header.size_bytes])
             yield position, header
             self._take(position, header)
+            self._written_bytes = self.size_bytes
 
     def write_indexes(self) -> None:
         """Bring both index files to what the last `scan` found."""
@@ -77,8 +84,14 @@ class Segment:
 
         Only the batches behind the last index entry that stays are read again.
         """
-        self._log.truncate(size_bytes)
-        self._log.fsync()
+        if size_bytes <= self._written_bytes:
+            self._unwritten.clear()
+            self._written_bytes = size_bytes
+            self._log.truncate(size_bytes)
+            self._log.fsync()
+        else:
+            unwritten = b"".join(self._unwritten)[: size_bytes - self._written_bytes]
+            self._unwritten = [unwritten]
         start = self._index.keep_before(size_bytes)
         self._times.keep(len(self._index))
         newest = self._times.last()
@@ -86,7 +99,7 @@ class Segment:
         self._newest = (-1, 0) if newest is None else (newest[0], newest[1] + self.base_offset)
         if start == 0:
             self.first_timestamp_ms = None
-        kept = self._log.read_at(start, size_bytes - start)
+        kept = self.read(start, size_bytes - start)
         while self.size_bytes < size_bytes:
             self._take(self.size_bytes, codec.read_header(kept, self.size_bytes - start))
         self.write_indexes()
@@ -99,17 +112,20 @@ class Segment:
         return self.size_bytes + size_bytes <= max_size_bytes and age_ms <= SEGMENT_MAX_AGE_MS
 
     def append(self, raws: list[bytes], headers: list[Header]) -> None:
-        """Write batches behind the last one, in one write; durable after `flush`."""
-        start = position = self.size_bytes
+        """Take batches behind the last one: readable at once, written by the next flush."""
+        position = self.size_bytes
         for raw, header in zip(raws, headers, strict=True):
             self._take(position, header)
             position += len(raw)
-        self._log.write_at(start, raws[0] if len(raws) == 1 else b"".join(raws))
-        self._index.write()
-        self._times.write()
+        self._unwritten += raws
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        return self._log.read_at(position, size_bytes)
+        in_file = max(0, min(size_bytes, self._written_bytes - position))
+        data = self._log.read_at(position, in_file) if in_file else b""
+        if in_file < size_bytes and self._unwritten:
+            start = max(0, position - self._written_bytes)
+            data += b"".join(self._unwritten)[start : start + size_bytes - in_file]
+        return data
 
     def next_whole_batch(self, position: int) -> int | None:
         """Where the first readable batch begins, at `position` or behind it; None if there is none."""
@@ -125,10 +141,41 @@ class Segment:
         return self._log.size() - self.size_bytes
 
     def flush(self) -> None:
+        """Write what was appended, and make it durable.
+
+        Of two writes the second begins when the first is durable, so that a power loss that reorders writes leaves no
+        batch behind a torn one."""
+        if self._syncing and self._unwritten:
+            self._log.fsync()
+        self._write()
         self._log.fsync()
 
+    def begin_flush(self, done: Callable[[Exception | None], None]) -> None:
+        """As `flush`, but the fsync goes on beside the loop, and `done` is called on the loop after it.  One at a time;
+        what is appended meanwhile is not written before the next flush."""
+        self._write()
+        self._syncing = True
+        self._disk.beside(self._log.fsync, partial(self._synced, done))
+
+    def _synced(self, done: Callable[[Exception | None], None], problem: Exception | None) -> None:
+        self._syncing = False
+        if self._closed:
+            self._log.close()
+        done(problem)
+
+    def _write(self) -> None:
+        if self._unwritten:
+            self._log.write_at(self._written_bytes, b"".join(self._unwritten))
+            self._written_bytes = self.size_bytes
+            self._unwritten.clear()
+            self._index.write()
+            self._times.write()
+
     def close(self) -> None:
-        self._log.close()
+        """A file whose fsync goes on is closed after it."""
+        self._closed = True
+        if not self._syncing:
+            self._log.close()
 
     def remove(self) -> None:
         """Delete the segment, durable on return."""
@@ -141,7 +188,7 @@ class Segment:
         return f"{self._folder}/{file_name(self.base_offset, suffix)}"
 
     def _forget(self) -> None:
-        self.size_bytes = self._unindexed_bytes = 0
+        self.size_bytes = self._written_bytes = self._unindexed_bytes = 0
         self.first_timestamp_ms = None
         self._newest = (-1, 0)
         self._index.clear()

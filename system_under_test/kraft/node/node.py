@@ -5,6 +5,8 @@ carried out, in order, each finished before the next, before the core is called 
 
     event -> core -> effects -> disk, then trace, then messages -> (the core's own deadline passed?  tick) -> timer
 
+The one thing that goes on beside it is the fsync of the log (`effects.BeginFlush`); its end is an event like any other.
+
 That order is what the traces are judged by: a row is written after its effect is durable and before any message that
 depends on it leaves.  Answers and requests leave only as later effects of the same list, and reach a socket only when
 the loop runs again.
@@ -363,6 +365,18 @@ class QuorumNode:
         self._log.append(effect.batches, self._clock.wall_ms())
         self._trace.row("append", self._log.last_epoch, offset=self._log.end_offset)
 
+    def _begin_flush(self, effect: fx.BeginFlush) -> None:
+        self._log.begin_flush(self._flushed)
+
+    def _flushed(self, log_end_offset: int, problem: Exception | None) -> None:
+        def flushed(now: float) -> list[fx.Effect]:
+            if problem is not None:
+                raise problem
+            self._trace.row("flush", self._epoch, offset=self._log.flushed_offset)
+            return self._core.on_flushed(now, log_end_offset)
+
+        self._drive(flushed)
+
     def _flush(self, effect: fx.Flush) -> None:
         self._log.flush()
         self._trace.row("flush", self._epoch, offset=self._log.flushed_offset)
@@ -565,6 +579,7 @@ def _voters_in_log(parts: NodeParts) -> VotersInLog:
 _CARRY_OUT: dict[type, Callable[[QuorumNode, Any], None]] = {
     fx.Persist: QuorumNode._persist,
     fx.Append: QuorumNode._append,
+    fx.BeginFlush: QuorumNode._begin_flush,
     fx.Flush: QuorumNode._flush,
     fx.Truncate: QuorumNode._truncate,
     fx.WriteSnapshot: QuorumNode._write_snapshot,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from system_under_test.kraft.raft.decisions import committed_end, leader_counts_itself, must_confirm
+from system_under_test.kraft.raft.decisions import (
+    committed_end,
+    leader_counts_itself,
+    must_confirm,
+    own_end_that_counts,
+)
 from system_under_test.kraft.raft.effects import ReadReady, Refused
 from system_under_test.kraft.raft.messages import Error, FetchResponse
 from system_under_test.kraft.raft.states import Leader, Parked
@@ -20,8 +25,10 @@ def commit(voter: Voter, leader: Leader) -> None:
     epoch, no voter without it can be elected.
     """
     ends = [progress.end_offset for progress in leader.followers.values()]
-    counts_itself = leader_counts_itself(is_voter=not voter.observes, bugs=voter.bugs)
-    mark = committed_end(voter.end_offset if counts_itself else None, ends, voter.bugs)
+    own = None
+    if leader_counts_itself(is_voter=not voter.observes, bugs=voter.bugs):
+        own = own_end_that_counts(voter.flushed_end, voter.end_offset, voter.bugs)
+    mark = committed_end(own, ends, voter.bugs)
     if mark <= leader.epoch_start_offset:
         return
     voter.advance(mark)

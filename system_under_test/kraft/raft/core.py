@@ -6,6 +6,7 @@ says what each one promises).  `deadline` says when `tick` is needed next; being
 
 What the caller must keep to, besides the effects:
 
+* `on_flushed` is called once for every `BeginFlush`.
 * `on_response` is called exactly once for every `Send`: with the response, or with None when it timed out or the
   connection broke.  After a time-out the connection is closed: a late answer must never be taken for the next one.
 * On one connection a peer's requests arrive in the order sent, and a peer sends its next Fetch only when it has the
@@ -28,6 +29,7 @@ from random import Random
 
 from system_under_test.kraft.raft import changes, commitment, election, leadership, replication, snapshots, validity
 from system_under_test.kraft.raft.changes import VoterChange
+from system_under_test.kraft.raft.decisions import may_acknowledge
 from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -138,6 +140,11 @@ class Core:
         """None: no answer will come."""
         return self._step(now, partial(_on_response, self._voter, now, peer, request, response))
 
+    def on_flushed(self, now: float, log_end_offset: int) -> list[Effect]:
+        """A BeginFlush is done.  log_end_offset: where the log ended when it began; what was cut off or appended since
+        is not meant."""
+        return self._step(now, partial(_on_flushed, self._voter, log_end_offset))
+
     def propose(
         self, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None = None
     ) -> list[Effect]:
@@ -197,8 +204,7 @@ def _start(voter: Voter, now: float) -> None:
     if voter.end_epoch > file.epoch:  # quorum-state was lost: of this epoch nothing is known, least of all our vote
         file = QuorumState(voter.end_epoch)
         voter.persist(file)
-    if voter.end_offset > voter.log.start.end_offset:
-        voter.flush()
+    voter.flush()
     deadline = voter.election_timeout(now)
     if file.leader_id == voter.me:  # the epoch's offsets may have been given out already: never lead it again
         voter.state = Resigned(file.epoch, deadline, (), set(voter.others))
@@ -264,6 +270,15 @@ def _tick(voter: Voter, now: float) -> None:
                 election.become_unattached(voter, now, voter.epoch + 1)
             case Unattached() | Candidate() | Follower():
                 election.become_prospective(voter, now)
+
+
+# The disk
+
+
+def _on_flushed(voter: Voter, log_end_offset: int) -> None:
+    voter.flushed(log_end_offset)
+    if isinstance(voter.state, Leader):
+        commitment.commit(voter, voter.state)
 
 
 # Requests and responses
@@ -374,7 +389,7 @@ _OF_A_SNAPSHOT = frozenset({Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANG
 def _send_wanted(voter: Voter, now: float) -> float:
     """Send all that is due; returns when something is due next."""
     next_due = math.inf
-    for peer in voter.named_leaders:
+    for peer in voter.named_leaders if _may_fetch(voter) else ():
         if (peer, FetchRequest) not in voter.in_flight:
             voter.send(peer, replication.fetch_request(voter, voter.named_leaders[peer]))
     for peer, due in _wanted(voter):
@@ -393,7 +408,7 @@ def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
     peers: Iterable[int]
     match state:
         case Follower(leader_id=leader_id):
-            peers = (leader_id,)
+            peers = (leader_id,) if kind is not FetchRequest or _may_fetch(voter) else ()
         case Prospective() | Candidate():
             peers = [peer for peer in voter.others if not state.votes.answered(peer)]
         case Resigned(untold=untold):
@@ -406,6 +421,10 @@ def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
         if (peer, kind) not in voter.in_flight:
             due = leadership.begin_due(voter, state, peer) if isinstance(state, Leader) else -math.inf
             yield peer, max(due, retry_at.get(peer, -math.inf))
+
+
+def _may_fetch(voter: Voter) -> bool:
+    return may_acknowledge(voter.flushed_end, voter.end_offset, voter.bugs)
 
 
 def _kind(voter: Voter) -> type[RaftRequest] | None:

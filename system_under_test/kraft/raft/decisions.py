@@ -47,6 +47,9 @@ TWO_CHANGES_AT_ONCE = "two-voter-changes-at-once"
 CHANGE_BEFORE_EPOCH_COMMITS = "change-before-epoch-commits"
 VOTERS_AT_COMMIT = "voters-at-commit"
 REMOVED_LEADER_COUNTS_ITSELF = "removed-leader-counts-itself"
+COUNTS_UNFLUSHED_SELF = "counts-unflushed-self"
+FETCH_ACKS_UNFLUSHED = "fetch-acks-unflushed"
+FLUSH_OF_CUT_TAIL = "flush-of-cut-tail"
 
 T = TypeVar("T")
 
@@ -74,6 +77,9 @@ BUGS: dict[str, str] = {
     CHANGE_BEFORE_EPOCH_COMMITS: "a leader may change the voters before a record of its epoch has committed",
     VOTERS_AT_COMMIT: "voters count from the commit of their record, not from its append",
     REMOVED_LEADER_COUNTS_ITSELF: "a leader that is removed counts its own log until the removal has committed",
+    COUNTS_UNFLUSHED_SELF: "a leader counts its own log end for the high watermark before it is durable",
+    FETCH_ACKS_UNFLUSHED: "a follower acknowledges what it has appended before it is durable",
+    FLUSH_OF_CUT_TAIL: "an fsync that ends after its tail was cut off counts for what was appended in its place",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -111,6 +117,25 @@ def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collect
     if LONE_VOTE in bugs and me in granted:
         return True
     return len(granted) >= majority(len(voters))
+
+
+def own_end_that_counts(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> int:
+    """How much of its own log a leader counts for the high watermark: what is durable (KAFKA-10533)."""
+    return end_offset if COUNTS_UNFLUSHED_SELF in bugs else flushed_end
+
+
+def may_acknowledge(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> bool:
+    """Whether a follower may tell a leader where its log ends, as every Fetch does: once all of it is durable
+    (KAFKA-17332)."""
+    return flushed_end >= end_offset or FETCH_ACKS_UNFLUSHED in bugs
+
+
+def end_made_durable(end_at_begin: int, kept: int, bugs: Collection[str] = ()) -> int:
+    """Up to where a flush that is done has made the log durable.
+
+    end_at_begin: where the log ended when the flush began.  kept: the least end of the log since then.  What was cut
+    off meanwhile is no longer there, and what was appended in its place was not flushed by it."""
+    return end_at_begin if FLUSH_OF_CUT_TAIL in bugs else min(end_at_begin, kept)
 
 
 def committed_end(own_flushed_end: int | None, other_ends: Sequence[int], bugs: Collection[str] = ()) -> int:

@@ -1,9 +1,19 @@
 """What the core wants done, in order.
 
 The order is the contract.  The executor carries effects out one after another, and finishes each before it begins the
-next.  `Persist` and `Flush` are durable on return; `Append` and `Truncate` have changed the log.  Only then may a
-later `Send` or `Reply` leave.  A crash may fall between any two of them.  The executor writes the trace row of an
-effect directly after carrying it out, and so before any message that depends on it.
+next.  A crash may fall between any two of them.  The executor writes the trace row of an effect directly after carrying
+it out, and so before any message that depends on it.
+
+    effect                         when it returns                   what may not come before
+    Persist, Flush                 durable                           every later effect of the list
+    Truncate, InstallSnapshot      changed, and the change durable   every later effect of the list
+    Append, WriteSnapshot          readable, not durable             every later effect of the list
+    BeginFlush                     begun; `Core.on_flushed` ends it  the leader's own log end in a high watermark,
+                                                                     and a follower's next Fetch, which acknowledges
+
+So an fsync of the log holds up nothing but what must wait for it.  A leader answers fetches with batches that are not
+durable on its own disk yet, and commits them by the disks of the others.  What is appended while a flush goes on waits
+for the next one, and shares it.
 """
 
 from __future__ import annotations
@@ -28,6 +38,12 @@ class Persist:
 @dataclass(frozen=True, slots=True)
 class Append:
     batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginFlush:
+    """Make everything appended so far durable, beside what comes next.  One at a time: `Core.on_flushed` is called when
+    it is done, with the log's end as it is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +162,7 @@ class Fatal:
 Effect = (
     Persist
     | Append
+    | BeginFlush
     | Flush
     | Truncate
     | WriteSnapshot

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from system_under_test.kraft.raft.commitment import commit
 from system_under_test.kraft.raft.decisions import end_kept_by_new_follower, grants_vote, resigns_without_majority, wins
 from system_under_test.kraft.raft.messages import (
     Batch,
@@ -81,7 +80,11 @@ def let_others_campaign(voter: Voter, now: float) -> None:
 
 
 def become_candidate(voter: Voter, now: float) -> None:
-    """Raise the epoch and vote for myself in it, durably, before the first request for a vote is sent."""
+    """Raise the epoch and vote for myself in it, durably, before the first request for a vote is sent.
+
+    The log is durable before: votes are given to the log that is told, and a restarted candidate of the same epoch
+    collects them again."""
+    voter.flush()
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
     voter.enter(candidate, file, voted_now=True)
@@ -105,10 +108,10 @@ def become_leader(voter: Voter, now: float) -> None:
     )
     voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
     change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))
-    voter.append([Batch(start, epoch, 1, change)])
+    opening = [Batch(start, epoch, 1, change)]
     if voter.identity.dynamic and not voter.history.may_change:
-        voter.append([Batch(start + 1, epoch, 1, KRaftVersion(1)), Batch(start + 2, epoch, 1, voter.voter_set)])
-    commit(voter, leader)  # at once, if there is no other voter
+        opening += [Batch(start + 1, epoch, 1, KRaftVersion(1)), Batch(start + 2, epoch, 1, voter.voter_set)]
+    voter.append(opening)
 
 
 def resign(voter: Voter, now: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from system_under_test.kraft.raft.commitment import commit
 from system_under_test.kraft.raft.effects import Accepted, Refused
 from system_under_test.kraft.raft.election import become_prospective, contradicts, follows, give_up, quorum_deadline
 from system_under_test.kraft.raft.messages import (
@@ -103,7 +102,6 @@ def propose(
     voter.emit(Accepted(token, voter.epoch, first, end))
     voter.append(batches)
     leader.news_at = now
-    commit(voter, leader)
 
 
 # Noticing that no majority fetches

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import NoReturn
 
-from system_under_test.kraft.raft.decisions import BUGS, voters_in_force
+from system_under_test.kraft.raft.decisions import BUGS, end_made_durable, voters_in_force
 from system_under_test.kraft.raft.effects import (
     Append,
+    BeginFlush,
     Effect,
     Fatal,
     Flush,
@@ -84,6 +85,8 @@ class Voter:
         self.log = log
         self.end_offset = log.end_offset
         self.end_epoch = log.last_epoch
+        self.flushed_end = log.start.end_offset  # everything below it is durable
+        self.flushing: int | None = None  # a flush goes on, and everything below this will be durable by it
 
         self.persisted = persisted
         self.state: State = Unattached(persisted.epoch, math.inf)
@@ -195,7 +198,7 @@ class Voter:
             self.emit(Persist(state, voted_now))
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Append and flush: what a power loss could take must not count for a majority."""
+        """Append, and begin to flush: what a power loss could take must not count for a majority."""
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
         self.emit(Append(tuple(batches)))
@@ -205,10 +208,27 @@ class Voter:
                 self.history.append(batch.base_offset, named)
                 self._voters_in_force()
                 self.report_voters()
-        self.flush()
+        self.begin_flush()
+
+    def begin_flush(self) -> None:
+        """Unless one goes on: what is appended meanwhile shares the next one."""
+        if self.flushing is None and self.flushed_end < self.end_offset:
+            self.flushing = self.end_offset
+            self.emit(BeginFlush())
+
+    def flushed(self, end_offset: int) -> None:
+        """The flush that goes on is done; the log ended at end_offset when it began."""
+        if self.flushing is None:
+            raise RuntimeError(f"voter {self.me}: a flush up to offset {end_offset} is done, but none goes on")
+        durable, self.flushing = end_made_durable(end_offset, self.flushing, self.bugs), None
+        self.flushed_end = max(self.flushed_end, durable)
+        self.begin_flush()
 
     def flush(self) -> None:
-        self.emit(Flush())
+        """Everything appended so far is durable before anything else happens."""
+        if self.flushed_end < self.end_offset:
+            self.flushed_end = self.end_offset
+            self.emit(Flush())
 
     @property
     def committed_end(self) -> int:
@@ -229,17 +249,27 @@ class Voter:
             return
         self.end_offset = end_offset
         self.end_epoch = last.epoch if last is not None else start.epoch
+        self._cut_flushed()
         self.emit(Truncate(end_offset))
         if self.history.latest_offset >= end_offset:
             self.history.truncate(end_offset)
             self._voters_in_force()
             self.report_voters()
+        self.begin_flush()
 
     def install(self, snapshot: SnapshotId) -> None:
         """All bytes of a fetched snapshot are written: the log begins anew behind it."""
         self.end_offset, self.end_epoch = snapshot
+        self._cut_flushed()
+        self.flushed_end = self.end_offset
         self.emit(InstallSnapshot(snapshot))
         self.stale_history = True
+
+    def _cut_flushed(self) -> None:
+        """The log was cut: the flush that goes on makes nothing durable of what is appended in place of the tail."""
+        self.flushed_end = min(self.flushed_end, self.end_offset)
+        if self.flushing is not None:
+            self.flushing = min(self.flushing, self.end_offset)
 
     def advance(self, high_watermark: int) -> None:
         if self.high_watermark is None or high_watermark > self.high_watermark:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, QuorumState, SnapshotId
@@ -31,6 +31,7 @@ class Disk:
         self._part = b""
         self._durable: list[Batch] = []
         self._journal: list[Batch | int] = []  # a batch appended, or an offset truncated to
+        self._flush_number = 0
 
     # LogView
 
@@ -102,6 +103,18 @@ class Disk:
     def flush(self) -> None:
         self._durable = self.batches.copy()
         self._journal.clear()
+        self._flush_number += 1
+
+    def begin_flush(self) -> Callable[[], None]:
+        """To be called when the fsync is done: what is in the log now is durable then."""
+        batches, written, number = self.batches.copy(), len(self._journal), self._flush_number
+
+        def end() -> None:
+            if self._flush_number == number:  # else a flush has overtaken it
+                self._durable = batches
+                del self._journal[:written]
+
+        return end
 
     def lose_power(self, random: Random) -> None:
         """What stands in the log afterwards is durable."""

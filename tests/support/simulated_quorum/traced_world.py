@@ -99,6 +99,11 @@ class TracedWorld(World):
         written = len(self.traces[self._names[id]]) - rows
         self._unsent[id] = written if written > 0 and node.core is not None else 0
 
+    def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
+        self._say(node.id, "flush", offset=node.disk.flushed_end)
+        self._unsent[node.id] = 1
+        return super()._flushed(node, core, log_end)
+
     def _say_vote(self, id: int, event: str, state: QuorumState) -> None:
         self._say(id, event, epoch=state.epoch, peer=None if state.voted is None else self._names[state.voted.id])
 

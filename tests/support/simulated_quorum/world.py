@@ -19,6 +19,7 @@ from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.effects import (
     Accepted,
     Append,
+    BeginFlush,
     Effect,
     Fatal,
     Flush,
@@ -41,6 +42,8 @@ from system_under_test.kraft.raft.messages import (
 from system_under_test.kraft.raft.timing import Timing
 
 CLUSTER_ID = "shuffled"
+FSYNC_S = 0.001
+"""How long an fsync takes that goes on beside the core."""
 
 
 @dataclass
@@ -80,6 +83,7 @@ class World(Network):
         self.bugs = frozenset(bugs)
         self.story: list[str] | None = None  # a list: every effect is appended to it
 
+        self.fsync_s: dict[int, float] = {}  # of a voter whose disk is slow
         self.crashes: Callable[[], bool] = lambda: False  # called between any two effects
         self.on_crash: Callable[[int], None] = lambda node: None
         self.tamper: Callable[[list[Effect]], list[Effect]] = lambda effects: effects  # a faulty executor
@@ -275,6 +279,8 @@ class World(Network):
             case Append(batches=batches):
                 disk.append(batches)
                 watch.appended(node.id, len(batches))
+            case BeginFlush():
+                self._begin_flush(node)
             case Flush():
                 if must_fsync(self.bugs):
                     disk.flush()
@@ -316,6 +322,19 @@ class World(Network):
             case Fatal(reason=reason):
                 self._die(node, reason)
                 watch.violated(NO_FATAL, f"voter {node.id} stops: {reason}")
+
+    def _begin_flush(self, node: Node) -> None:
+        incarnation, log_end, end = node.incarnation, node.disk.end_offset, node.disk.begin_flush()
+
+        def done() -> None:
+            if node.incarnation == incarnation and must_fsync(self.bugs):
+                end()
+            self._enter(node, lambda core: self._flushed(node, core, log_end), incarnation)
+
+        self.at(self.now + self.fsync_s.get(node.id, FSYNC_S), done)
+
+    def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
+        return core.on_flushed(self.now, log_end)
 
     def _die(self, node: Node, reason: str) -> None:
         node.died_of = reason

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 
 class RealFile:
@@ -41,11 +46,15 @@ class RealFile:
         os.close(self._descriptor)
 
 
+_Sync = tuple[asyncio.AbstractEventLoop, Callable[[], None], Callable[[Exception | None], None]]
+
+
 class RealDisk:
-    """`ports.Disk` over the folder `root`, which must exist."""
+    """`ports.Disk` over the folder `root`, which must exist.  Its fsyncs beside the loop are those of one thread."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._syncs: SimpleQueue[_Sync] | None = None
 
     def open(self, path: str) -> RealFile:
         return RealFile(self.root / path)
@@ -74,6 +83,13 @@ class RealDisk:
     def fsync_dir(self, folder: str) -> None:
         self._fsync_dir(self.root / folder)
 
+    def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        if self._syncs is None:
+            self._syncs = SimpleQueue()
+            # It ends with the process, which must be able to end while the disk does not answer.
+            threading.Thread(target=_sync_all, args=(self._syncs,), name="fsync", daemon=True).start()
+        self._syncs.put((asyncio.get_running_loop(), sync, done))
+
     @staticmethod
     def _fsync_dir(path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -81,3 +97,15 @@ class RealDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _sync_all(syncs: SimpleQueue[_Sync]) -> None:
+    while True:
+        loop, sync, done = syncs.get()
+        problem: Exception | None = None
+        try:
+            sync()
+        except Exception as raised:  # noqa: BLE001 - it belongs to whoever waits for the fsync
+            problem = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(done, problem)

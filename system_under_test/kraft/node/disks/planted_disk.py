@@ -5,7 +5,7 @@ It wraps the real disk.  With the bugs off nothing is wrapped, so that a clean n
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.decisions import (
@@ -58,6 +58,9 @@ class PlantedDisk:
 
     def fsync_dir(self, folder: str) -> None:
         self._disk.fsync_dir(folder)
+
+    def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        self._disk.beside(sync, done)
 
 
 class PlantedFile:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
 from simulated_quorum.disk import Disk
 
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.effects import Append, Effect, Flush, Persist, Reply, Send, Truncate
+from system_under_test.kraft.raft.effects import Append, BeginFlush, Effect, Flush, Persist, Reply, Send, Truncate
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,
@@ -50,7 +50,9 @@ def end(epoch=EPOCH, leader=PEER, *preferred, cluster=CLUSTER):
 
 
 class Bench:
-    """Voter 1 of three, by default with a log of two batches of two records and epochs 2 and 4."""
+    """Voter 1 of three, by default with a log of two batches of two records and epochs 2 and 4.
+
+    slow_disk: a flush is done when the test says so; else at once."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Bench:
         bugs: Sequence[str] = (),
         observer: bool = False,
         dynamic: bool = False,
+        slow_disk: bool = False,
     ) -> None:
         self.disk = Disk()
         for number, (epoch, count) in enumerate(log):
@@ -73,6 +76,8 @@ class Bench:
         )
         self.core = Core(identity, self.disk, self.disk.quorum_state, Random(1), self.now)
         self.tokens = 0
+        self.slow_disk = slow_disk
+        self.flushes: list[tuple[int, Callable[[], None]]] = []  # that go on: (log end, what makes them durable)
         self.effects = self._carry_out(self.core.start(self.now))
 
     @classmethod
@@ -145,10 +150,24 @@ class Bench:
                     self.disk.quorum_state = state
                 case Append(batches=batches):
                     self.disk.append(batches)
+                case BeginFlush():
+                    self.flushes.append((self.disk.end_offset, self.disk.begin_flush()))
                 case Flush():
                     self.disk.flush()
                 case Truncate(end_offset=end):
                     self.disk.truncate(end)
+        if not self.slow_disk:
+            while self.flushes:
+                self.effects = effects = [*effects, *self.end_flush()]
+        return effects
+
+    def end_flush(self) -> list[Effect]:
+        """The flush that goes on is done."""
+        [(end, durable)], self.flushes = self.flushes, []
+        durable()
+        before, self.slow_disk = self.slow_disk, True
+        effects = self._carry_out(self.core.on_flushed(self.now, end))
+        self.slow_disk = before
         return effects
 
 
