@@ -204,11 +204,14 @@ def _highest_applied(rows: pa.Table) -> Sequence[int]:
 
 
 def _owed(rows: pa.Table) -> Sequence[int]:
-    """Rows that show whether a later truncation or restart removes too much: the largest mark owed, the last flush, and
-    the lowest end of the log since."""
+    """Rows that show whether a later truncation or restart removes too much: the largest mark that is flushed, the last
+    mark if the log was not cut since, the last flush, and the lowest end of the log since that."""
     owed, _, _ = kept_by_own_trace.follow(rows, _NO_MARKS)
     events, offsets = np.array(words(rows, "event")), numbers(rows, "offset")
     kept = [int(owed[-1])] if owed[-1] != NOWHERE else []
+    marks = np.flatnonzero(events == "high-watermark")
+    if len(marks) and not np.isin(events[marks[-1] :], ("truncate", "start")).any():
+        kept.append(int(marks[-1]))
     flushes = np.flatnonzero(events == "flush")
     since = int(flushes[-1]) if len(flushes) else 0
     kept += [since] if len(flushes) else []

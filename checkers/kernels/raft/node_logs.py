@@ -22,21 +22,27 @@ def keeps(events: Int64, offsets: Int64, holds_mark: Bools) -> tuple[Int64, Int6
     holds_mark: after this row the node holds everything below its offset, and this prefix is committed.
 
     Returns int64 columns, one entry per row, NOWHERE if there is none:
-    owed, the row of the largest mark that the node must keep after this row;
+    owed, the row of the largest mark that the node must keep on its disk after this row: one that is flushed;
     removed, the row of the mark that a truncation or start removed although the node had to keep it;
     flushed, the log end that is known durable after this row.
-    A start must keep only what was flushed.  Entries that a node lost rightly are no longer owed.
+    A truncation must keep every mark, a start only what was flushed.  Entries that a node lost rightly are no longer
+    owed.
     """
     count = events.shape[0]
     owed = np.full(count, NOWHERE, np.int64)
     removed = np.full(count, NOWHERE, np.int64)
     durable = np.empty(count, np.int64)
+    rising = np.empty(count, np.int64)  # the rows of the marks held, each larger than the one before
+    held = 0
+    on_disk = 0  # of them, how many are flushed
     top = NOWHERE
     flushed = np.int64(0)
     for i in range(count):
         event, offset = events[i], offsets[i]
         if holds_mark[i] and offset > 0 and (top == NOWHERE or offset >= offsets[top]):
-            top = i
+            held -= held > 0 and offsets[rising[held - 1]] == offset
+            rising[held] = top = i
+            held += 1
         if event == FLUSH:
             flushed = offset
         elif event in (TRUNCATE, START):
@@ -44,8 +50,12 @@ def keeps(events: Int64, offsets: Int64, holds_mark: Bools) -> tuple[Int64, Int6
                 if event == TRUNCATE or offset < min(flushed, offsets[top]):
                     removed[i] = top
                 top = NOWHERE
+                held = on_disk = 0
             flushed = min(flushed, offset)
-        owed[i] = top
+        on_disk = min(on_disk, held)
+        while on_disk < held and offsets[rising[on_disk]] <= flushed:
+            on_disk += 1
+        owed[i] = rising[on_disk - 1] if on_disk else NOWHERE
         durable[i] = flushed
     return owed, removed, durable
 

@@ -217,8 +217,6 @@ def _lost_own(copy: Row, own: OwnTrace, log: CopiedLog) -> list[Lost]:
     if before == 0 or own.owed[before - 1] == NOWHERE:
         return []
     mark = own.row(int(own.owed[before - 1]))
-    if own.owes_only_flushed(copy) and mark["offset"] > own.flushed_at(copy["trace_seq"]):
-        return []
     one = Marks(
         np.array([mark["offset"]]), np.array([mark["hash"] or 0]), np.array([mark["hash"] is not None]), np.array([0])
     )

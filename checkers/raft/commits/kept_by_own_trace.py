@@ -29,7 +29,7 @@ ROW_SIZE_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class OwnTrace:
-    """What one node had to keep and had flushed after each row of its trace (see `keeps`).
+    """What one node had to keep on its disk, and had flushed, after each row of its trace (see `keeps`).
 
     starts: seqs of starts; fatal: seqs of the rows with which a process ended because of an error.
     """

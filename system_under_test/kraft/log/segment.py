@@ -53,6 +53,7 @@ class Segment:
     def create(cls, disk: Disk, folder: str, base_offset: int) -> Segment:
         """An empty segment whose name is durable on return."""
         segment = cls(disk, folder, base_offset)
+        segment.write_indexes()
         disk.fsync_dir(folder)
         return segment
 

@@ -226,3 +226,20 @@ def test_what_a_node_must_keep(trace: list[tuple[int, int]], removed: int | None
     events, offsets = (np.array([r[i] for r in trace], np.int64) for i in (0, 1))
     _, found, _ = keeps(events, offsets, events == MARK)
     assert np.flatnonzero(found != NOWHERE).tolist() == ([] if removed is None else [removed])
+
+
+@pytest.mark.parametrize(
+    ("trace", "owed"),
+    [
+        ([(APPEND, 5), (MARK, 5)], NOWHERE),  # committed by the disks of others
+        ([(APPEND, 5), (MARK, 5), (FLUSH, 5)], 1),
+        ([(APPEND, 5), (MARK, 5), (APPEND, 9), (MARK, 9), (FLUSH, 5)], 1),
+        ([(APPEND, 9), (MARK, 5), (MARK, 9), (FLUSH, 7), (FLUSH, 9)], 2),
+        ([(APPEND, 9), (FLUSH, 9), (MARK, 5), (MARK, 9), (START, 9)], 3),
+        ([(APPEND, 9), (FLUSH, 5), (MARK, 5), (MARK, 9), (START, 5)], NOWHERE),  # the greater was lost rightly
+        ([(APPEND, 9), (FLUSH, 9), (MARK, 9), (TRUNCATE, 5), (APPEND, 7), (MARK, 7), (FLUSH, 7)], 5),
+    ],
+)
+def test_what_a_node_must_keep_on_its_disk(trace: list[tuple[int, int]], owed: int) -> None:
+    events, offsets = (np.array([r[i] for r in trace], np.int64) for i in (0, 1))
+    assert keeps(events, offsets, events == MARK)[0][-1] == owed

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import hashlib
+import os
+import threading
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -17,13 +22,24 @@ from system_under_test.kraft.log.batch import CorruptBatch, read_header
 from system_under_test.kraft.log.log import FOLDER, Log, LogRefused, open_log
 from system_under_test.kraft.log.segment import INDEX_INTERVAL_BYTES, file_name
 from system_under_test.kraft.node.disks.disk import RealDisk
-from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, LeaderChange
 
 NOW_MS = 1_750_000_000_000
 
 
 SMALL_SEGMENT_BYTES = 400
+
+
+class SlowDisk(VolatileDisk):
+    """A disk whose fsyncs beside the loop end when the test says so."""
+
+    def __init__(self, before_change: Callable[[], None] = lambda: None) -> None:
+        super().__init__(before_change)
+        self.syncs: list[Callable[[], None]] = []
+        self.on_beside = self.syncs.append
+
+    def end_sync(self) -> None:
+        self.syncs.pop(0)()
 
 
 class Model:
@@ -59,6 +75,8 @@ step = st.one_of(
     st.tuples(st.just("append"), st.integers(0, 2), st.lists(st.binary(max_size=150), min_size=1, max_size=4)),
     st.tuples(st.just("lead"), st.integers(1, 3)),
     st.tuples(st.just("flush")),
+    st.tuples(st.just("begin flush")),
+    st.tuples(st.just("end flush")),
     st.tuples(st.just("truncate"), st.integers(0, 12)),
     st.tuples(st.just("reopen")),
 )
@@ -73,7 +91,7 @@ def body_of(log: Log, number: int) -> bytes:
     return last.body
 
 
-def take(log: Log, model: Model, what: tuple, disk: Disk) -> Log:
+def take(log: Log, model: Model, what: tuple, disk: SlowDisk) -> Log:
     """Do one step to the log and to its model."""
     if what[0] in ("append", "lead"):
         epoch = model.epoch + what[1]
@@ -89,11 +107,24 @@ def take(log: Log, model: Model, what: tuple, disk: Disk) -> Log:
         log.truncate(offset)
         model.batches = [b for b in model.batches if b.end_offset <= offset]
         model.flushed = min(model.flushed, len(model.batches))
+    elif what[0] == "begin flush":
+        if not disk.syncs:
+            log.begin_flush(lambda end, problem: None)
+    elif what[0] == "end flush":
+        if disk.syncs:
+            disk.end_sync()
     else:
+        model.batches = [b for b in model.batches if b.end_offset <= written_end(log, disk)]
         log.close()
+        disk.syncs.clear()
         log = open_log(disk, segment_max_bytes=SMALL_SEGMENT_BYTES, cache_max_bytes=200)
         model.flushed = len(model.batches)
     return log
+
+
+def written_end(log: Log, disk: VolatileDisk) -> int:
+    """Where the log ends in its files: what was appended since the last flush began is in memory alone."""
+    return open_log(disk.crash("keep", Random(0)), segment_max_bytes=SMALL_SEGMENT_BYTES).end_offset
 
 
 def assert_same(log: Log, model: Model) -> None:
@@ -124,7 +155,7 @@ def fitting(batches: list[Batch], size_bytes: int) -> int:
 @settings(deadline=None, max_examples=100)
 @given(steps)
 def test_it_holds_what_a_list_would(what: list[tuple]) -> None:
-    disk, model = VolatileDisk(), Model()
+    disk, model = SlowDisk(), Model()
     log = open_log(disk, segment_max_bytes=SMALL_SEGMENT_BYTES, cache_max_bytes=200)
     for one in what:
         log = take(log, model, one, disk)
@@ -166,7 +197,7 @@ def places(batches: list[Batch]) -> list[tuple[int, int, int]]:
     return [(b.base_offset, b.epoch, b.count) for b in batches]
 
 
-def run_until(what: list[tuple], moment: int | None) -> tuple[VolatileDisk, Model, Model, int]:
+def run_until(what: list[tuple], moment: int | None) -> tuple[SlowDisk, Model, Model, int]:
     """(disk, model before the step in mid-air, model after it, changes made) with the power lost at that change."""
     counter = count()
 
@@ -174,7 +205,7 @@ def run_until(what: list[tuple], moment: int | None) -> tuple[VolatileDisk, Mode
         if next(counter) == moment:
             raise PowerLoss
 
-    disk, before, after = VolatileDisk(before_change), Model(), Model()
+    disk, before, after = SlowDisk(before_change), Model(), Model()
     try:
         log = open_log(disk, segment_max_bytes=SMALL_SEGMENT_BYTES)
         for one in what:
@@ -182,6 +213,7 @@ def run_until(what: list[tuple], moment: int | None) -> tuple[VolatileDisk, Mode
             foresee(after, one)
             log = take(log, copy_of(before), one, disk)
             after.batches = list(log.batches(0))
+            after.flushed = min(after.flushed, len(after.batches))
     except PowerLoss:
         pass
     return disk, before, after, next(counter)
@@ -202,7 +234,7 @@ def foresee(model: Model, one: tuple) -> None:
         offset = max(0, model.end - one[1])
         model.batches = [b for b in model.batches if b.end_offset <= offset]
         model.flushed = min(model.flushed, len(model.batches))
-    else:
+    elif one[0] == "flush":
         model.flushed = len(model.batches)
 
 
@@ -227,6 +259,7 @@ def test_the_indexes_are_made_anew(tmp_path: Path) -> None:
     log = open_log(RealDisk(tmp_path))
     for _ in range(50):
         log.append([Batch(log.end_offset, 1, 2, (b"x" * 200, b"y" * 200))], NOW_MS)
+    log.flush()
     log.close()
     index, times = (tmp_path / FOLDER / file_name(0, suffix) for suffix in (".index", ".timeindex"))
     as_written = index.read_bytes(), times.read_bytes()
@@ -248,6 +281,7 @@ def test_a_cut_leaves_the_indexes_of_a_log_that_was_never_longer(tmp_path: Path,
             log.append([Batch(log.end_offset, 1, 1, (b"x" * 700,))], NOW_MS + number % 7)
         log.truncate(kept)
         log.append([Batch(log.end_offset, 1, 1, (b"y" * 5000,)), Batch(log.end_offset + 1, 1, 1, (b"z",))], NOW_MS)
+        log.flush()
         log.close()
     for suffix in (".log", ".index", ".timeindex"):
         cut, short = (tmp_path / name / FOLDER / file_name(0, suffix) for name in ("cut", "short"))
@@ -283,3 +317,107 @@ def test_the_prefix_hash_is_the_documented_one() -> None:
     assert first == 8068176980279933523
     assert prefix_hash.extend(first, 1, 1, 7) == -8660655707311474905
     assert prefix_hash.extend(first, 1, 2, 7) != -8660655707311474905
+
+
+def slow_log(**options: int) -> tuple[SlowDisk, Log, list[tuple[int, Exception | None]]]:
+    """A log, and where the ends of its flushes are told."""
+    disk = SlowDisk()
+    return disk, open_log(disk, **options), []
+
+
+def grow(log: Log, *values: bytes) -> None:
+    log.append([Batch(log.end_offset, 1, len(values), values)], NOW_MS)
+
+
+def survivor(disk: VolatileDisk) -> Log:
+    return open_log(disk.crash("lose", Random(0)))
+
+
+def test_what_is_appended_while_a_flush_goes_on_waits_for_the_next_one() -> None:
+    disk, log, told = slow_log()
+    grow(log, b"a")
+    log.begin_flush(lambda *end: told.append(end))
+    grow(log, b"b", b"c")
+    assert [batch.base_offset for batch in log.batches(0)] == [0, 1], "readable at once"
+    assert (log.flushed_offset, survivor(disk).end_offset) == (0, 0)
+    disk.end_sync()
+    assert (told, log.flushed_offset, survivor(disk).end_offset) == ([(1, None)], 1, 1)
+    assert open_log(disk.crash("keep", Random(0))).end_offset == 1, "one write at a time is not durable"
+    log.begin_flush(lambda *end: told.append(end))
+    disk.end_sync()
+    assert (told[-1], log.flushed_offset, survivor(disk).end_offset) == ((3, None), 3, 3)
+
+
+def test_a_flush_that_cannot_wait_overtakes_the_one_that_goes_on() -> None:
+    disk, log, told = slow_log()
+    grow(log, b"a")
+    log.begin_flush(lambda *end: told.append(end))
+    grow(log, b"b")
+    log.flush()
+    assert (log.flushed_offset, survivor(disk).end_offset) == (2, 2)
+    disk.end_sync()
+    assert (told, log.flushed_offset) == ([(1, None)], 2)
+
+
+def test_a_flush_whose_tail_was_cut_off_makes_nothing_durable_in_its_place() -> None:
+    disk, log, told = slow_log()
+    grow(log, b"a")
+    log.flush()
+    grow(log, b"b", b"c")
+    log.begin_flush(lambda *end: told.append(end))
+    log.truncate(1)
+    log.append([Batch(1, 2, 2, (b"d", b"e"))], NOW_MS)
+    disk.end_sync()
+    assert (told, log.flushed_offset, survivor(disk).end_offset) == ([(3, None)], 1, 1)
+
+
+@pytest.mark.parametrize("cut_to", [1, 2, 3])
+def test_a_cut_of_what_is_not_written_yet(cut_to: int) -> None:
+    disk, log, told = slow_log()
+    for value in (b"a", b"b", b"c"):
+        grow(log, value)
+        if value == b"a":
+            log.begin_flush(lambda *end: told.append(end))
+    log.truncate(cut_to)
+    kept = list(log.batches(0))
+    disk.end_sync()
+    log.flush()
+    assert len(kept) == cut_to
+    assert list(survivor(disk).batches(0)) == kept
+    assert told == [(1, None)]
+
+
+def test_a_segment_that_goes_while_its_flush_goes_on_is_closed_after_it() -> None:
+    disk, log, told = slow_log(segment_max_bytes=SMALL_SEGMENT_BYTES)
+    grow(log, b"x" * 300)
+    log.flush()
+    grow(log, b"y" * 300)
+    grow(log, b"z" * 300)
+    log.begin_flush(lambda *end: told.append(end))
+    log.truncate(1)
+    disk.end_sync()
+    grow(log, b"w")
+    log.flush()
+    assert (told, survivor(disk).end_offset) == ([(3, None)], 2)
+
+
+def test_an_fsync_that_fails_is_told_and_nothing_is_durable_by_it() -> None:
+    disk, log, told = slow_log()
+    grow(log, b"a")
+    log.begin_flush(lambda *end: told.append(end))
+    disk.failing = {"fsync": errno.EIO}
+    disk.end_sync()
+    [(end, problem)] = told
+    assert (end, log.flushed_offset) == (1, 0)
+    assert isinstance(problem, OSError)
+
+
+async def test_the_real_disk_syncs_beside_the_loop(tmp_path: Path) -> None:
+    disk, loop = RealDisk(tmp_path), asyncio.get_running_loop()
+    hold, done = threading.Event(), loop.create_future()
+    disk.beside(hold.wait, lambda problem: None)
+    disk.beside(lambda: os.fsync(1 << 20), done.set_result)
+    await asyncio.sleep(0)
+    assert not done.done(), "the loop goes on, and the second waits for the first"
+    hold.set()
+    assert isinstance(await done, OSError)

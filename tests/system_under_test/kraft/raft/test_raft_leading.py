@@ -25,7 +25,7 @@ def test_a_new_leader_opens_its_epoch_in_the_log_and_announces_itself():
     assert bench.disk.batches[-1] == Batch(4, EPOCH, 1, LeaderChange(ME, (1, 2, 3), (1, 2)))
     assert bench.disk.quorum_state == QuorumState(EPOCH, ME, ReplicaKey(ME))
     kinds = [type(effect).__name__ for effect in bench.effects]
-    assert kinds == ["Persist", "RoleChanged", "Append", "Flush", "Send", "Send"]
+    assert kinds == ["Persist", "RoleChanged", "Append", "BeginFlush", "Send", "Send"]
 
 
 def test_begin_is_repeated_every_half_fetch_timeout_to_who_does_not_fetch():

@@ -7,8 +7,8 @@ from raft_voter import EPOCH, ME, PEER, THIRD, Bench, fetch_of, leader_speaks
 
 from system_under_test.kraft.raft.effects import (
     Append,
+    BeginFlush,
     Fatal,
-    Flush,
     HighWatermark,
     Truncate,
 )
@@ -27,7 +27,7 @@ from system_under_test.kraft.raft.messages import (
 def test_a_follower_appends_flushes_and_asks_for_more():
     bench = Bench.in_role("follower")
     effects = leader_speaks(bench, high_watermark=3, batches=(Batch(4, 5, 1, b"x"),))
-    assert effects[:3] == [Append((Batch(4, 5, 1, b"x"),)), Flush(), HighWatermark(3)]
+    assert effects[:3] == [Append((Batch(4, 5, 1, b"x"),)), BeginFlush(), HighWatermark(3)]
     assert [
         (fetch.fetch_offset, fetch.last_fetched_epoch, fetch.high_watermark) for fetch in bench.sent(FetchRequest)
     ] == [(5, 5, 3)]
