@@ -110,7 +110,7 @@ def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
             voter.must_load = row.offset
         if row.peer not in (None, voter.name):
             voter.log = quorum.position(voter.epoch, row.offset)
-            voter.flushed = row.offset
+            voter.flushed, voter.unflushed = row.offset, []
             quorum.note_reach(voter)
     return answer
 

@@ -30,7 +30,7 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if row.epoch not in voter.votes:
         quorum.hidden_votes[row.epoch].add(voter.name)
     voter.incarnation, voter.ended, voter.role, voter.leader = row.incarnation, False, "", None
-    voter.epoch, voter.log, voter.flushed = row.epoch, log, log.end
+    voter.epoch, voter.log, voter.flushed, voter.unflushed = row.epoch, log, log.end, []
     voter.mark, voter.applied, voter.must_run, voter.must_apply, voter.must_load = -1, 0, False, 0, 0
     voter.must_report_state, voter.stored_epoch = voter.reports_state, None
     return None

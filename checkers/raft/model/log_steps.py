@@ -10,8 +10,15 @@ def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A leader writes an entry, or a follower takes entries of its leader."""
     if row.offset is None or row.offset <= voter.log.end:
         return malformed(f"its log ended at {voter.log.end} before")
+    answer = _append(quorum, voter, row, row.offset)
+    if answer is None:
+        voter.unflushed.append(row.offset)
+    return answer
+
+
+def _append(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
     if voter.role == "leader":
-        return _write(quorum, voter, row, row.offset)
+        return _write(quorum, voter, row, end)
     if voter.role != "follower":
         why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
         return Unexplained("append out of turn", why, "only a leader and its followers append")
@@ -23,11 +30,11 @@ def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
             f"{branch.leader}'s",
             "a follower appends only where its log is equal to the leader's up to there",
         )
-    if branch.end < row.offset:
-        return Blocked(f"that {branch.leader} wrote offset {row.offset - 1} in epoch {voter.epoch}", (branch.leader,))
-    log = quorum.position(voter.epoch, row.offset)
+    if branch.end < end:
+        return Blocked(f"that {branch.leader} wrote offset {end - 1} in epoch {voter.epoch}", (branch.leader,))
+    log = quorum.position(voter.epoch, end)
     if log.epoch != row.epoch:
-        why = f"{branch.leader}'s entry at offset {row.offset - 1} is of epoch {log.epoch}"
+        why = f"{branch.leader}'s entry at offset {end - 1} is of epoch {log.epoch}"
         return Unexplained("entry of another epoch", why, "a follower holds what its leader holds")
     voter.log = log
     return None
@@ -45,11 +52,12 @@ def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer
 
 def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """The log of a node is durable up to an offset.  What it appended while the flush went on is not."""
-    if row.offset is None or not voter.flushed <= row.offset <= voter.log.end or row.epoch != voter.epoch:
+    if row.epoch != voter.epoch or row.offset is None or row.offset not in (voter.flushed, *voter.unflushed):
         return malformed(
             f"its log ended at {voter.log.end} and was durable up to {voter.flushed}, in epoch {voter.epoch}"
         )
     voter.flushed = row.offset
+    voter.unflushed = [end for end in voter.unflushed if end > row.offset]
     quorum.note_reach(voter)
     return None
 
@@ -73,6 +81,9 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         )
     voter.log = quorum.position(voter.log.epoch, row.offset)
     voter.flushed = min(voter.flushed, row.offset)
+    voter.unflushed = [end for end in voter.unflushed if end < row.offset]
+    if row.offset > voter.flushed:
+        voter.unflushed.append(row.offset)
     quorum.note_reach(voter)
     return None
 

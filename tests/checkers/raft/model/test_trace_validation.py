@@ -201,6 +201,8 @@ CLAIMS_NOTHING_ELSE = {
     ("doubled", "applied"),
     ("doubled", "flush"),
     ("doubled", "high-watermark"),
+    ("dropped", "flush"),  # the next one reaches further
+    ("swapped", "flush"),  # what follows may come while it goes on
     ("doubled", "vote"),  # reported twice, it is the same claim
     ("dropped", "vote"),  # one of more votes than a majority
     ("dropped", "role"),  # a resignation, and what a higher epoch begins with: the next role may follow at once
