@@ -202,6 +202,7 @@ CLAIMS_NOTHING_ELSE = {
     ("doubled", "flush"),
     ("doubled", "high-watermark"),
     ("dropped", "flush"),  # the next one reaches further
+    ("of_another_offset", "flush"),  # of what was durable before: that claims less
     ("swapped", "flush"),  # what follows may come while it goes on
     ("doubled", "vote"),  # reported twice, it is the same claim
     ("dropped", "vote"),  # one of more votes than a majority
