@@ -208,6 +208,27 @@ _VOTER_BUGS = (
         "leader_counts_itself",
         shown_by=("membership",),
     ),
+    _bug(
+        decisions.COUNTS_UNFLUSHED_SELF,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "own_end_that_counts",
+        in_containers=False,
+    ),
+    _bug(
+        decisions.FETCH_ACKS_UNFLUSHED,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "may_acknowledge",
+        in_containers=False,
+    ),
+    _bug(
+        decisions.FLUSH_OF_CUT_TAIL,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "end_made_durable",
+        in_containers=False,
+    ),
 )
 
 

@@ -5,6 +5,7 @@ scripts give the voters their names as they go.  Everything the invariants of `s
 """
 
 import pytest
+from simulated_quorum.invariants import DURABLE_FIRST, ON_A_MAJORITY
 from simulated_quorum.world import World
 
 from system_under_test.kraft.raft.messages import (
@@ -209,3 +210,76 @@ def test_requests_that_come_twice_change_nothing():
     assert write.outcome == "acknowledged"
     assert all(world.bodies(id) == ["once"] for id in world.nodes)
     assert not world.watch.violations
+
+
+# Slow disks
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_with_a_slow_disk_commits_by_the_disks_of_the_others(seed):
+    world = World(3, seed=seed)
+    leader = world.elect()
+    epoch = world.core(leader).epoch
+    world.fsync_s[leader] = 2.5
+    for number in range(40):
+        proposal = world.propose(leader, f"p{number}")
+        assert world.wait_for(lambda proposal=proposal: proposal.outcome == "acknowledged", 0.1)
+        world.elapse(0.2)
+    assert (world.leader(), world.core(leader).epoch) == (leader, epoch)
+    assert not world.watch.violations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_follower_with_a_slow_disk_holds_nobody_up_and_unseats_nobody(seed):
+    world = World(3, seed=seed)
+    leader = world.elect()
+    epoch, slow = world.core(leader).epoch, world.others(leader)[0]
+    world.fsync_s[slow] = 2.5
+    for number in range(40):
+        proposal = world.propose(leader, f"p{number}")
+        assert world.wait_for(lambda proposal=proposal: proposal.outcome == "acknowledged", 0.1)
+        world.elapse(0.2)
+    assert (world.leader(), world.core(leader).epoch) == (leader, epoch)
+    assert world.wait_for(lambda: len(world.bodies(slow)) == 40, 10.0)
+    assert not world.watch.violations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_power_loss_before_the_flush_takes_only_what_nobody_was_promised(seed):
+    world = World(3, seed=seed)
+    leader = world.elect()
+    world.elapse(1.0)
+    world.fsync_s = dict.fromkeys(world.nodes, 1.0)
+    proposal = world.propose(leader, "p")
+    world.elapse(0.5)
+    assert all(world.bodies(id) == ["p"] for id in world.nodes), "it stands in every log, and on no disk"
+    assert proposal.outcome == "accepted"
+    for id in world.nodes:
+        world.crash(id, power_loss=True)
+    world.fsync_s = {}
+    for id in world.nodes:
+        world.restart(id)
+    world.elect()
+    assert not world.watch.violations
+
+
+@pytest.mark.parametrize(
+    ("bug", "slow_voters", "broken"),
+    [
+        ("counts-unflushed-self", "leader", {ON_A_MAJORITY}),
+        ("fetch-acks-unflushed", "followers", {ON_A_MAJORITY, DURABLE_FIRST}),
+    ],
+)
+def test_a_voter_that_counts_before_its_disk_does_commits_on_a_minority(bug, slow_voters, broken):
+    for bugs in ((), (bug,)):
+        world = World(3, bugs=bugs)
+        leader = world.elect()
+        world.elapse(1.0)
+        followers = world.others(leader)
+        if slow_voters == "leader":
+            world.crash(followers[1])
+        world.fsync_s = dict.fromkeys([leader] if slow_voters == "leader" else followers, 1.0)
+        proposal = world.propose(leader, "p")
+        world.elapse(0.5)
+        assert proposal.outcome == ("acknowledged" if bugs else "accepted")
+        assert world.violated() == (broken if bugs else set())
