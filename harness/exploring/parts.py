@@ -184,7 +184,7 @@ def _node(node: Node, name: Naming) -> tuple[Any, ...]:
     believed = (held.epoch, name[held.leader_id], name[held.voted.id if held.voted is not None else None])
     named = tuple(sorted((name[leader], epoch) for leader, epoch in voter.named_leaders.items()))
     asked = tuple(sorted((name[peer] or 0, kind.__name__) for peer, kind in voter.in_flight))
-    marks = (voter.high_watermark, node.mark, voter.end_offset, voter.end_epoch)
+    marks = (voter.high_watermark, node.mark, voter.end_offset, voter.end_epoch, voter.flushed_end, voter.flushing)
     return (_state(voter.state, name), stored, believed, log, *marks, named, asked, node.connections, node.core.halted)
 
 

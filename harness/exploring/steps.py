@@ -14,7 +14,8 @@ A step is one of
     write, read   a client asks a voter that believes to lead   (writes, reads)
 
 Those with a budget happen at most so often, and no epoch beyond the last is entered.  Time is abstracted: every timer
-may ring at any moment, which is more than clocks of any rate would allow.
+may ring at any moment, which is more than clocks of any rate would allow.  A flush that a step begins ends with it,
+or a power loss inside of the step comes first.
 """
 
 from __future__ import annotations

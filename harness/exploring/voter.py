@@ -279,11 +279,18 @@ def happen(before: Node, event: Event, identity: Identity) -> Outcome:
         return Outcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
     effects = _effects(node, event, identity)
     carried = _Carried(node, identity.bugs, (*held, event.token) if event.kind == "read" else held)
-    for number, effect in enumerate(effects, 1):
-        carried.out(effect, last=number == len(effects))
+    while effects:
+        for number, effect in enumerate(effects, 1):
+            carried.out(effect, last=number == len(effects) and not _begins_flush(effects))
+        effects = carried.end_flush() if _begins_flush(effects) else []
     if node.core is not None:
         stop_time(node.core)
     return Outcome(node, tuple(carried.acts), tuple(carried.deaths), carried.writes_log)
+
+
+def _begins_flush(effects: Sequence[fx.Effect]) -> bool:
+    """A flush that goes on ends before the next step, and a power loss may come before its end."""
+    return any(isinstance(effect, fx.BeginFlush) for effect in effects)
 
 
 def down(node: Node) -> Node:
@@ -358,6 +365,17 @@ class _Carried:
             self._dies([*self.acts[:first], *others, sent], last and len(others) == len(self._run_of_sends))
         self._run_of_sends.append(sent)
 
+    def end_flush(self) -> list[fx.Effect]:
+        """The flush that goes on is done; what the core makes of that."""
+        node = self._node
+        assert node.core is not None
+        if must_fsync(self._bugs):
+            node.log.durable = len(node.log.batches)
+        effects = node.core.on_flushed(0.0, node.log.end_offset)
+        self._run_of_sends = []
+        self._dies(self.acts, last=not effects)
+        return effects
+
     def _dies(self, acts: Sequence[Act], last: bool) -> None:
         if not last:
             answered = {act.token for act in acts if isinstance(act, Read)}
@@ -373,6 +391,8 @@ class _Carried:
             case fx.Append(batches=batches):
                 log.batches = (*log.batches, *batches)
                 self.writes_log = True
+            case fx.BeginFlush():
+                pass
             case fx.Flush():
                 if must_fsync(self._bugs):
                     log.durable = len(log.batches)
