@@ -37,6 +37,7 @@ from checkers.online.growing_registers import OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
 from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
+from checkers.transactions.independent import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.table import read_file
 
@@ -174,7 +175,9 @@ def _from_a_file(events: Sequence[Event]) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as folder:
         path = f"{folder}/history.parquet"
         pq.write_table(events_to_table(events), path)
-        return judge_transcript(read_file(path, "list-append"))
+        transcript = read_file(path, "list-append")
+        components_of(transcript, "serializable")  # only large histories need it
+        return judge_transcript(transcript)
 
 
 GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {

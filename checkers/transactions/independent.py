@@ -51,12 +51,18 @@ def groups_of(transcript: Transcript, consistency: str) -> Int32:
     alone = np.zeros(len(txns.status), np.int32)
     if len(txns.status) < TRANSACTIONS_MIN or not len(txns.key):
         return alone
-    timed = transcript.timed and anomalies.parts_of(consistency)[1] == anomalies.REALTIME
-    process, process_count = dense_processes(txns.process)
-    found = components(txns.first, txns.key, int(txns.key.max()) + 1, process, 0 if timed else process_count)
+    found = components_of(transcript, consistency)
     sizes = np.bincount(found, np.diff(txns.first) + 1).astype(np.int64)
     dealt = _dealt(sizes, _shown(transcript, found, len(sizes)))
     return np.take(dealt, found)
+
+
+def components_of(transcript: Transcript, consistency: str) -> Int32:
+    """Return the number of the component of each transaction, as `components` does."""
+    txns = transcript.txns
+    timed = transcript.timed and anomalies.parts_of(consistency)[1] == anomalies.REALTIME
+    process, process_count = dense_processes(txns.process)
+    return components(txns.first, txns.key, int(txns.key.max()) + 1, process, 0 if timed else process_count)
 
 
 def _shown(transcript: Transcript, component: Int32, count: int) -> Bools:
