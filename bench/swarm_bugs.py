@@ -27,12 +27,10 @@ from system_under_test.kraft.raft.decisions import (
     FORGETS_ON_FULL_DISK,
     LEASE_BY_WALL_CLOCK,
     NO_OP_UNCONFIRMED,
-    OBSERVER_COUNTS,
     RENAME_BEFORE_FSYNC,
     SNAPSHOT_FORGETS_TAIL,
     SNAPSHOT_ID_INCLUSIVE,
     SNAPSHOT_OF_UNCOMMITTED,
-    TRUNCATES_TO_HIGH_WATERMARK,
 )
 
 LEDGER = Path(__file__).parents[1] / "docs" / "swarm-ledger.json"
@@ -41,7 +39,6 @@ ONLY_IN_NODES = {
     FORGETS_ON_FULL_DISK,
     LEASE_BY_WALL_CLOCK,
     NO_OP_UNCONFIRMED,
-    TRUNCATES_TO_HIGH_WATERMARK,
     SNAPSHOT_FORGETS_TAIL,
     SNAPSHOT_OF_UNCOMMITTED,
     SNAPSHOT_ID_INCLUSIVE,
@@ -50,8 +47,6 @@ ONLY_IN_NODES = {
     APPLIES_DELTA_AFTER_SNAPSHOT,
 }
 """The core alone has no disk, no lease, no image and no snapshots that these bugs could spoil."""
-IN_NO_SWARM = {OBSERVER_COUNTS}
-"""A swarm has no observers."""
 APART = 100_000
 
 
@@ -68,7 +63,7 @@ def main(bugs: tuple[str, ...], searches: int, cpu_s_max: float, seconds: float)
     play(draw(1, "node", 5.0))
     for bug in bugs or BUGS:
         for layer in layers:
-            if bug in IN_NO_SWARM or (layer == "core" and bug in ONLY_IN_NODES):
+            if layer == "core" and bug in ONLY_IN_NODES:
                 continue
             runs = [_search(bug, layer, number * APART, cpu_s_max, seconds) for number in range(searches)]
             found.setdefault(bug, {})[layer] = runs

@@ -23,6 +23,8 @@ from harness.registry import BACKENDS
 from harness.spec import LIMITS, Spec, WrongSpec
 
 _LENGTH_MOST = 600
+_SAME_SEED = "Run the same seed again: the same operations and faults, at other moments."
+_SAME_SEED_SAME_RUN = "Run the same seed again: on virtual time the run is byte for byte the same."
 
 Change = Callable[[Spec], Spec]
 
@@ -64,11 +66,16 @@ def next_steps(results: Mapping[str, Any], header: Header | None, folder: str, *
             out.append(NextStep("Compare the logs that the nodes left, without any client.",
                                 with_run.format("check-logs")))  # fmt: skip
     if rerun:
-        out.append(NextStep("Run the same seed again: the same operations and faults, at other moments.", rerun))
+        out.append(NextStep(_SAME_SEED_SAME_RUN if _is_on_virtual_time(header) else _SAME_SEED, rerun))
         if (other := _another_seed(header)) and results.get("verdict") == "valid":
             out.append(NextStep("Run the next seed: other operations and other faults.", other))
     out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze")))
     return out
+
+
+def _is_on_virtual_time(header: Header | None) -> bool:
+    backend = str(header.spec.get("backend", "")) if header is not None else ""
+    return backend in BACKENDS and BACKENDS[backend].virtual_time
 
 
 def _and_keep(rerun: str, backend: str) -> str:

@@ -43,7 +43,6 @@ class CoreVoter(Voter):
         super().__init__(number, scenario, machine, network, watch)
         self._log = CoreLog(machine)
         self._core: Core | None = None
-        self._rate = scenario.rates[number - 1] if scenario.rates else 1.0
         self._bugs = frozenset({scenario.bug}) if scenario.bug in BUGS else frozenset()
         self._voters = tuple(range(1, scenario.nodes + 1))
         self._loop: SimulatedLoop = network.loop
@@ -63,7 +62,9 @@ class CoreVoter(Voter):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         random = Random(f"{self._scenario.seed}/{self.number}/timeouts/{self.lives}")
-        identity = Identity("swarm", ReplicaKey(self.number), self._voters, Timing(), self._bugs)
+        identity = Identity(
+            "swarm", ReplicaKey(self.number), self._voters, Timing(), self._bugs, observer=self.observes
+        )
         state, log = self._log.state, self._log
         self._core = Core(identity, log, state, random, self._now())
         self._network.listen(self, self.name, PORT)

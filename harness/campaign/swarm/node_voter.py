@@ -64,7 +64,6 @@ class NodeVoter(Voter):
         super().__init__(number, scenario, machine, network, watch)
         self.quorum: QuorumNode | None = None
         self._config = _config(scenario, number)
-        self._rate = scenario.rates[number - 1] if scenario.rates else 1.0
         properties = MetaProperties(self._config.cluster_id, number, self._config.directories[number])
         meta_properties.write(machine.disk, properties)
 
@@ -216,7 +215,9 @@ class _NoTrace:
 
 
 def _config(scenario: Scenario, number: int) -> Config:
-    peers = {n: Peer(f"n{n}", n, f"n{n}", PORT) for n in range(1, scenario.nodes + 1)}
+    observer = number > scenario.nodes
+    ids = (*range(1, scenario.nodes + 1), *([number] if observer else []))
+    peers = {n: Peer(f"n{n}", n, f"n{n}", PORT) for n in ids}
     return Config(
         name=f"n{number}",
         node_id=number,
@@ -232,6 +233,7 @@ def _config(scenario: Scenario, number: int) -> Config:
         segment_bytes=scenario.segment_bytes,
         cached_bytes=scenario.cached_bytes,
         snapshots=_snapshots(scenario),
+        observer=observer,
     )
 
 

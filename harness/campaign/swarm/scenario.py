@@ -70,6 +70,7 @@ class Card:
 class Scenario:
     """seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
 
+    observers: servers besides, which follow the log and do not vote; they are named after the voters.
     snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
     """
@@ -89,6 +90,7 @@ class Scenario:
     segment_bytes: int = 1 << 15
     cached_bytes: int = 1 << 12
     snapshot_bytes: int = 0
+    observers: int = 0
     rates: tuple[float, ...] = ()
     classes: tuple[str, ...] = ()
     cards: tuple[Card, ...] = field(default=())
@@ -159,7 +161,7 @@ FAULTS: Mapping[str, str] = {
 }
 """What a card can do, with what it means."""
 
-CLASSES = (*FAULTS, "clock-rates", "aimed", "quick", "snapshots")
+CLASSES = (*FAULTS, "clock-rates", "aimed", "quick", "snapshots", "observers")
 RARE = {"flip": 0.15}
 CLIENTS = ("c1", "c2")
 
@@ -197,6 +199,7 @@ def draw(
         spread_s=0.02 if slow_links else 8e-4,
         segment_bytes=1 << 11 if snapshots else 1 << 12 if small else 1 << 15,
         cached_bytes=1 << 10 if small else 1 << 13,
+        observers=2 if "observers" in on else 0,
         snapshot_bytes=random.choice((1 << 11, 1 << 13)) if snapshots else 0,
         rates=tuple(round(random.uniform(0.9, 1.1), 3) for _ in range(count)) if "clock-rates" in on else (),
         classes=tuple(on),

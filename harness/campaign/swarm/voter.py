@@ -44,6 +44,8 @@ class Voter:
         self.machine = machine
         self.lives = 0
         self.may_stop = False
+        self.observes = number > scenario.nodes
+        self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
         self.watch = watch
         self.on_first_fetch: Callable[[Voter], None] = lambda voter: None
         self._scenario = scenario

@@ -135,15 +135,18 @@ class World:
         self.digest = hashlib.blake2b(digest_size=12)
         self.watch = Watch(scenario.nodes, self.loop.time, self._met, self.note, self._committed)
         self.archive: list[Change] = []
-        self.voters: list[Voter] = []
         kind = CoreVoter if scenario.layer == "core" else NodeVoter
-        names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
-        for number, name in enumerate(names, 1):
+        servers = [f"n{number}" for number in range(1, scenario.nodes + scenario.observers + 1)]
+        names = servers[: scenario.nodes]
+        self.servers: list[Voter] = []
+        """The voters, and the observers behind them: those are never cut off, and struck where a moment finds them."""
+        for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
             voter = kind(number, scenario, machine, self.network, self.watch)
             voter.on_first_fetch = lambda voter: self._met("first-fetch", voter)
             machine.on_operation = self._operation_of(voter)
-            self.voters.append(voter)
+            self.servers.append(voter)
+        self.voters = self.servers[: scenario.nodes]
         self.watch.voters = self.voters
         self.history = History()
         self.problems: list[dict[str, Any]] = []
@@ -174,8 +177,8 @@ class World:
 
     async def main(self) -> None:
         try:
-            for voter in self.voters:
-                voter.start()
+            for server in self.servers:
+                server.start()
             if not await self._every_object([("create",)], SET_UP_S):
                 self.watch.violated("no progress", f"no object could be made within {SET_UP_S:g} s of the first start")
                 return
@@ -183,8 +186,8 @@ class World:
             await self._calm()
         finally:
             self._storm = False
-            for voter in self.voters:
-                voter.machine.kill()
+            for server in self.servers:
+                server.machine.kill()
             for host in self.hosts:
                 self.loop.kill(host)
 
@@ -298,7 +301,7 @@ class World:
         self.moments[moment] += 1
         if not self._armed:
             return
-        it = next(each for each in self.voters if each is voter)
+        it = next(each for each in self.servers if each is voter)
         for armed in [each for each in self._armed if each.card.moment == moment]:
             armed.met += 1
             if armed.met == armed.card.nth:
@@ -319,7 +322,7 @@ class World:
             self.watch.violated(
                 "a mark beyond a gap", f"{voter.name}: its log begins at {voter.log_start}, not {before}"
             )
-        it = next(each for each in self.voters if each is voter)
+        it = next(each for each in self.servers if each is voter)
         self.archive.extend(it.changes(before, after))
 
     def _strike(self, card: Card, it: Voter | None = None) -> None:
@@ -509,7 +512,7 @@ class World:
         self._impairments.clear()
         self._apply_cuts()
         self._apply_impairments()
-        for voter in self.voters:
+        for voter in self.servers:
             voter.machine.kill_at_change(0)
             voter.machine.set_wall_clock(0.0, 1.0)
             voter.machine.resume()

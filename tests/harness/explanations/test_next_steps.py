@@ -74,6 +74,15 @@ def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
     assert kept == ([command] if command else [])
 
 
+@pytest.mark.parametrize(
+    ("backend", "words"), [("simulator", "byte for byte the same"), ("docker", "at other moments")]
+)
+def test_the_same_seed_gives_the_same_run_on_virtual_time_alone(backend: str, words: str) -> None:
+    made = test_of("make test-partition SEED=7", backend=backend)
+    [again] = [step for step in next_steps({"verdict": "valid"}, made, RUN, logs=False) if "same seed" in step.words]
+    assert words in again.words
+
+
 def test_a_valid_run_leads_to_the_next_seed() -> None:
     commands = [
         s.command for s in next_steps({"verdict": "valid"}, test_of("make test-partition SEED=7"), RUN, logs=True)

@@ -126,6 +126,24 @@ def test_a_clean_system_that_takes_snapshots_keeps_every_rule() -> None:
     assert all(each.moments["snapshot"] > 5 for each in played)
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_observers_that_count_for_a_majority_are_found_and_others_do_no_harm(layer: Layer) -> None:
+    drawn = (draw(seed, layer, 30.0) for seed in range(100))
+    scenarios = list(islice((scenario for scenario in drawn if scenario.observers), 3))
+    assert all(play(scenario).found == [] for scenario in scenarios[:2])
+    planted = (play(replace(scenario, bug="observer-counts")) for scenario in scenarios)
+    assert any(found.rule == "a mark without a majority" for played in planted for found in played.found[:1])
+
+
+def test_a_write_that_changes_nothing_is_held_against_what_was_committed_when_it_came() -> None:
+    """A leader is cut off together with one of the clients, which writes what its objects hold already."""
+    cuts = tuple(Card("cut", "leader", at_s, 6.0, with_=("c1",), how="both") for at_s in (3.0, 11.0, 19.0))
+    clean = [Scenario(seed, "node", 3, "", "repeated", seconds=27.0, cards=cuts, keys=2) for seed in (1, 3)]
+    planted = [play(replace(scenario, bug="no-op-unconfirmed")) for scenario in clean]
+    assert any(found.rule == "stale read" for played in planted for found in played.found)
+    assert [play(scenario).found for scenario in clean] == [[], []]
+
+
 def test_the_core_alone_takes_no_snapshots() -> None:
     assert not any(draw(seed, "core").snapshot_bytes for seed in range(50))
 
