@@ -182,7 +182,8 @@ class Segment:
         """Delete the segment, durable on return."""
         self.close()
         for suffix in (".log", ".index", ".timeindex"):
-            self._disk.remove(self._path(suffix))
+            if suffix == ".log" or self._disk.exists(self._path(suffix)):  # indexes are made with the first batch
+                self._disk.remove(self._path(suffix))
         self._disk.fsync_dir(self._folder)
 
     def _path(self, suffix: str) -> str:

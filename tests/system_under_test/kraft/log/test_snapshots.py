@@ -187,6 +187,18 @@ def test_a_log_that_holds_the_end_of_a_snapshot_keeps_what_follows() -> None:
     assert (log.start_offset, log.end_offset, log.snapshots.ids) == (0, 9, [snapshot])
 
 
+def test_a_snapshot_is_installed_over_a_log_that_got_no_batch_since_the_one_before() -> None:
+    """A server that fetches two snapshots in a row: an empty segment has no index files that could be deleted."""
+    disk = VolatileDisk()
+    log = filled(disk)
+    for snapshot in (SnapshotId(20, 5), SnapshotId(30, 6)):
+        log.snapshots.write_part(snapshot, 0, content(snapshot, (b"a",)))
+        log.install(snapshot)
+    assert (log.start, log.end_offset) == (SnapshotId(30, 6), 30)
+    again = open_log(disk)
+    assert (again.start, again.end_offset, again.snapshots.ids) == (SnapshotId(30, 6), 30, [SnapshotId(30, 6)])
+
+
 def test_a_damaged_part_is_not_installed() -> None:
     disk = VolatileDisk()
     log = filled(disk)
