@@ -26,7 +26,7 @@ KEPT_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """words: of its signature.  seconds: of the run that found it.  found: when, in ISO 8601 (UTC).
+    """words: of its symptom.  seconds: of the run that found it.  found: when, in ISO 8601 (UTC).
     passes: runs in a row that passed since it failed last.  tried: the revision that was tried last."""
 
     spec: Spec
@@ -79,8 +79,8 @@ def after(failures: Sequence[Failure], runs: Iterable[Ended], folder: Path, revi
             continue
         if spec in known:
             known[spec] = _tried(known[spec], run, revision)
-        elif run.code == FOUND and run.signature is not None and run.folder:
-            one = Failure(_with_schedule(spec, folder, run), run.signature.words(), run.seconds, now, 0, revision)
+        elif run.code == FOUND and run.symptom is not None and run.folder:
+            one = Failure(_with_schedule(spec, folder, run), run.symptom.words(), run.seconds, now, 0, revision)
             known[one.spec] = one
     order = sorted(known.values(), key=lambda one: (one.fixed, one.seconds, one.found))
     return order[:KEPT_MAX]

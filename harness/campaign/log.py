@@ -1,7 +1,7 @@
 """What a campaign has run so far, in one file that is written whole after every run, and what it found.
 
-A **signature** names a finding: the checker and the kind of the violation that lies nearest to the cause, and the kinds
-of fault that were injected until it showed.  Runs of one signature probably show one mistake of the system, and one of
+A **symptom** names a finding: the checker and the kind of the violation that lies nearest to the cause, and the kinds
+of fault that were injected until it showed.  Runs of one symptom probably show one mistake of the system, and one of
 them is enough to study it.
 
 A **replay** is the same test once more, with the same seed.  It has seen the violation again if any of its violations
@@ -33,7 +33,7 @@ AS_EXPECTED, FOUND = EXIT_CODES[Validity.VALID], EXIT_CODES[Validity.INVALID]
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class Symptom:
     """faults: the kinds that were injected, in alphabetical order."""
 
     checker: str
@@ -78,9 +78,9 @@ class Ended:
     folder: str = ""
 
     @property
-    def signature(self) -> Signature | None:
+    def symptom(self) -> Symptom | None:
         """None if nothing was violated."""
-        return Signature(*self.violations[0], self.faults) if self.violations else None
+        return Symptom(*self.violations[0], self.faults) if self.violations else None
 
     def to_json(self) -> dict[str, Any]:
         row = asdict(self) | {"test": self.test.spec.to_json(), "rerun": self.test.spec.rerun()}
@@ -97,9 +97,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All first runs of one signature, and the replays of the first of them."""
+    """All first runs of one symptom, and the replays of the first of them."""
 
-    signature: Signature
+    symptom: Symptom
     runs: tuple[Ended, ...]
     replays: tuple[Ended, ...]
 
@@ -116,8 +116,8 @@ class Found:
     def to_json(self) -> dict[str, Any]:
         first = self.runs[0]
         return {
-            **asdict(self.signature),
-            "words": self.signature.words(),
+            **asdict(self.symptom),
+            "words": self.symptom.words(),
             "tests": [run.test.number for run in self.runs],
             "replays": len(self.replays),
             "seen_again": self.seen_again,
@@ -185,10 +185,10 @@ class CampaignLog:
 
     def found(self) -> list[Found]:
         """The findings, in the order in which they were found."""
-        seen: dict[Signature, list[Ended]] = {}
+        seen: dict[Symptom, list[Ended]] = {}
         for run in self.tests:
-            if run.code == FOUND and run.signature is not None:
-                seen.setdefault(run.signature, []).append(run)
+            if run.code == FOUND and run.symptom is not None:
+                seen.setdefault(run.symptom, []).append(run)
         return [Found(one, tuple(runs), tuple(self.replays_of(runs[0]))) for one, runs in seen.items()]
 
     def replays_of(self, first: Ended) -> list[Ended]:

@@ -226,5 +226,5 @@ def _progress(plan: Plan, log: CampaignLog, run: Ended, left_s: float) -> str:
     end = run.verdict
     if plan.every_run:
         end += ", as expected" if run.code == AS_EXPECTED else ", NOT AS EXPECTED"
-    why = run.signature.words() if run.code == FOUND and run.signature else run.words.removeprefix("Unknown: ")
+    why = run.symptom.words() if run.code == FOUND and run.symptom else run.words.removeprefix("Unknown: ")
     return f"{name}: {end}{f': {shorten(why)}' if run.code != AS_EXPECTED else ''} ({'; '.join(parts)})"

@@ -100,7 +100,7 @@ def summary(plan: Plan, log: CampaignLog) -> str:
     """
     lines = [f"## {plan.name}: {headline(plan, log)}", ""]
     for one in log.found():
-        lines += [f"- **{one.signature.words()}**: {one.words()}  ", f"  `{one.runs[0].test.spec.rerun()}`"]
+        lines += [f"- **{one.symptom.words()}**: {one.words()}  ", f"  `{one.runs[0].test.spec.rerun()}`"]
     lines += ["", "| test | planted bug | as expected | median s | slowest s |", "| --- | --- | --- | --- | --- |"]
     for group in groups_of(log.tests):
         seconds = group.found_s
@@ -119,8 +119,8 @@ def junit(plan: Plan, log: CampaignLog) -> bytes:
     suite = ET.Element("testsuite", name=f"krucible {plan.name}")
     for one in found:
         first = one.runs[0]
-        case = ET.SubElement(suite, "testcase", classname="findings", name=xml_text(one.signature.words()))
-        failure = ET.SubElement(case, "failure", type=xml_text(one.signature.kind), message=xml_text(first.words))
+        case = ET.SubElement(suite, "testcase", classname="findings", name=xml_text(one.symptom.words()))
+        failure = ET.SubElement(case, "failure", type=xml_text(one.symptom.kind), message=xml_text(first.words))
         failure.text = xml_text(f"{one.words()}\nreport: {first.folder}/report.html\nagain: {first.test.spec.rerun()}")
     errors = 0
     for group in groups:

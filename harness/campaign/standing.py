@@ -1,8 +1,8 @@
 """What a campaign found, held against all runs before it: new, known, back or gone; and how long each test has passed.
 
-Theory.  A *test* is what runs have in common that differ in their seeds alone.  A signature seen now is *new* if no
+Theory.  A *test* is what runs have in common that differ in their seeds alone.  A symptom seen now is *new* if no
 earlier run of any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else
-*known*.  A signature that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without
+*known*.  A symptom that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without
 it: then its last BACK_AFTER runs decide nothing yet, so the line says how many runs passed since.
 
 No run is repeated until it passes: a streak is the number of runs in a row, up to the last, that ended as they should.
@@ -30,7 +30,7 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True)
 class PastRun:
     """One run of the lake.  good: it ended as it should: valid, or with its planted bug found.  planted: it had a bug.
-    signatures: id -> words, of all its violations."""
+    symptoms: id -> words, of all its violations."""
 
     path: str
     started: datetime
@@ -38,14 +38,14 @@ class PastRun:
     verdict: str
     good: bool
     planted: bool
-    signatures: Mapping[str, str]
+    symptoms: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """first_seen: None for a new one.  passed_since: runs of its tests that passed since it was last seen."""
 
-    signature: str
+    symptom: str
     words: str
     state: State
     first_seen: datetime | None
@@ -53,7 +53,7 @@ class Standing:
 
     def line(self) -> str:
         """Such as: back: stale read … (6b96ad0f), first seen 2026-11-02, after 12 runs that passed."""
-        parts = [f"{self.state}: {self.words} ({self.signature})"]
+        parts = [f"{self.state}: {self.words} ({self.symptom})"]
         parts += [f"first seen {self.first_seen:%Y-%m-%d}"] if self.first_seen else []
         if self.state in (State.BACK, State.GONE):
             after = "after" if self.state is State.BACK else "not seen in"
@@ -63,48 +63,48 @@ class Standing:
 
 def past_runs(lake: Lake) -> list[PastRun]:
     """All runs of the lake, the oldest first; those that did not say when they began are left out."""
-    signatures: dict[str, dict[str, str]] = {}
-    for row in lake.read(VIOLATIONS, ["run", "signature", "words"]).to_pylist():
-        signatures.setdefault(row["run"], {})[row["signature"]] = row["words"]
+    symptoms: dict[str, dict[str, str]] = {}
+    for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
+        symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
     columns = ["run", "path", "started", SYSTEM, "workload", "kinds", "bug", "finding", "nodes", "verdict", "bug_found"]
     rows = [row for row in lake.read(RUNS, columns).to_pylist() if row["started"] is not None]
-    return [_past(row, signatures.get(row["run"], {})) for row in sorted(rows, key=lambda row: row["started"])]
+    return [_past(row, symptoms.get(row["run"], {})) for row in sorted(rows, key=lambda row: row["started"])]
 
 
-def _past(row: Mapping[str, Any], signatures: Mapping[str, str]) -> PastRun:
+def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
     planted = row["bug"] is not None or row["finding"] is not None
     good = row["bug_found"] is True if row["bug"] is not None else row["verdict"] == "valid"
     test = (row[SYSTEM], row["workload"], "+".join(row["kinds"] or ()) or "none", row["bug"] or row["finding"] or "")
-    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, signatures)
+    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, symptoms)
 
 
 def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:
-    """Each signature of clean systems: those seen now, new ones first, and those that are gone.
+    """Each symptom of clean systems: those seen now, new ones first, and those that are gone.
 
     before, now: the oldest first.
     """
     before, now = ([run for run in runs if not run.planted] for runs in (before, now))
-    words = {one: text for run in (*before, *now) for one, text in run.signatures.items()}
-    seen_now = {one for run in now for one in run.signatures}
+    words = {one: text for run in (*before, *now) for one, text in run.symptoms.items()}
+    seen_now = {one for run in now for one in run.symptoms}
     passed_now = {run.test for run in now if run.good}
     found = []
-    for signature in words:
-        shown = [run for run in before if signature in run.signatures]
-        tests = {run.test for run in (*shown, *now) if signature in run.signatures}
-        if signature in seen_now:
+    for symptom in words:
+        shown = [run for run in before if symptom in run.symptoms]
+        tests = {run.test for run in (*shown, *now) if symptom in run.symptoms}
+        if symptom in seen_now:
             since = _passed(before, tests, shown)
             state = State.NEW if not shown else State.BACK if since >= BACK_AFTER else State.KNOWN
         elif tests & passed_now:
             state, since = State.GONE, _passed([*before, *now], tests, shown)
         else:
             continue
-        found.append(Standing(signature, words[signature], state, shown[0].started if shown else None, since))
+        found.append(Standing(symptom, words[symptom], state, shown[0].started if shown else None, since))
     order = list(State)
-    return sorted(found, key=lambda one: (order.index(one.state), one.signature))
+    return sorted(found, key=lambda one: (order.index(one.state), one.symptom))
 
 
 def _passed(runs: Iterable[PastRun], tests: set[Test], shown: Sequence[PastRun]) -> int:
-    """Runs of these tests that passed after the last that showed the signature."""
+    """Runs of these tests that passed after the last that showed the symptom."""
     last = shown[-1].started if shown else None
     return sum(run.good and run.test in tests and (last is None or run.started > last) for run in runs)
 

@@ -132,7 +132,7 @@ def _summary(plan: Plan, log: CampaignLog) -> list[str]:
         lines += [f"  {group.words}: {group.name}" for group in groups_of(log.tests) if group.good < len(group.runs)]
     for group in log.found():
         first = group.runs[0]
-        lines += [f"found: {group.signature.words()}", f"  {first.words}", f"  {group.words()}"]
+        lines += [f"found: {group.symptom.words()}", f"  {first.words}", f"  {group.words()}"]
         lines += [f"  report:  {log.folder / first.folder / 'report.html'}", f"  again:   {first.test.spec.rerun()}"]
         lines += [f"  smaller: krucible shrink {log.folder / first.folder}"] if first.faults else []
     return lines

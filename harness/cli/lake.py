@@ -59,7 +59,7 @@ def _at(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option("--kind", type=Name(nemeses), default="", help="Only runs with this kind of fault.")
 @click.option("--bug", default="", help="Only runs with this planted bug.")
 @click.option("--verdict", type=click.Choice(VERDICTS), default=None, help="Only runs with this verdict.")
-@click.option("--signature", default="", metavar="ID", help="Only runs with a violation of this signature.")
+@click.option("--symptom", default="", metavar="ID", help="Only runs with a violation of this symptom.")
 @click.option("--revision", default="", help="Only runs of the revision that begins so.")
 @_at("--since", "then or later")
 @_at("--until", "earlier")
@@ -79,7 +79,7 @@ def runs(
     verdict: str | None,
     **wanted: Any,
 ) -> None:
-    """List the runs of the lake, the newest first: when, verdict, what was run, signature, folder."""
+    """List the runs of the lake, the newest first: when, verdict, what was run, symptom, folder."""
     from harness.backends.remains.kept import kept_clusters
     from harness.lake import listing
 

@@ -29,7 +29,7 @@ SPEC = (
     "revision", "dirty",
 )  # fmt: skip
 FIGURES = (
-    "verdict", "violations", "signature", "operations", "ok", "fail", "info", "p50_ms", "p99_ms", "faults",
+    "verdict", "violations", "symptom", "operations", "ok", "fail", "info", "p50_ms", "p99_ms", "faults",
     "elections", "duration_s", "judging_s",
 )  # fmt: skip
 _COMPARED = (RUNS, FAULTS, ELECTIONS, VIOLATIONS)
@@ -120,7 +120,7 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
 
 
 def timeline(rows: Rows) -> list[Event]:
-    """Faults, elections, and the first violation of each signature, in the order of time."""
+    """Faults, elections, and the first violation of each symptom, in the order of time."""
     events = []
     for fault in rows[FAULTS]:
         name = f"fault {fault['number']}: {fault['kind']} {fault['name']}"
@@ -129,8 +129,8 @@ def timeline(rows: Rows) -> list[Event]:
     events += [Event(each["time_ns"], f"{each['node']} leads epoch {each['epoch']}") for each in rows[ELECTIONS]]
     seen = set()
     for violation in sorted(rows[VIOLATIONS], key=lambda row: row["place"]):
-        if violation["signature"] not in seen and violation["moment_ns"] >= 0:
-            seen.add(violation["signature"])
+        if violation["symptom"] not in seen and violation["moment_ns"] >= 0:
+            seen.add(violation["symptom"])
             events.append(Event(violation["moment_ns"], f"violated: {violation['kind']} ({violation['checker']})"))
     return sorted(events, key=lambda event: (event.time_ns, event.words))
 

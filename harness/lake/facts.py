@@ -21,7 +21,7 @@ from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
 from checkers.record.outcome import Leader, Outcome
 from checkers.record.reading import TEST, Record
-from harness.explanations.signature import LEADER, OTHERS, ViolationSignature, faults_behind, signature_of
+from harness.explanations.symptom import LEADER, OTHERS, ViolationSymptom, faults_behind, symptom_of
 from harness.explanations.violations_by_cause import ReportedViolation, violation_count, violations_by_cause
 from harness.lake import tables
 
@@ -51,7 +51,7 @@ def facts_of(root: Path, path: str = "") -> Facts:
         raise BrokenFile(f"{root} is not a run folder: it holds no {TEST}")
     results, outcome = read_object(root / RESULTS), record.outcome or Outcome()
     operations = _operations(root)
-    found = [(each, signature_of(each, record.faults)) for each in violations_by_cause(results)]
+    found = [(each, symptom_of(each, record.faults)) for each in violations_by_cause(results)]
     run = f"{root.name}-{header.run_id}"
     started = _time(header.started_utc)
     system = Path(str(header.spec.get("subject") or "unknown")).stem
@@ -113,16 +113,14 @@ def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _verdict(
-    results: Mapping[str, Any], found: Sequence[tuple[ReportedViolation, ViolationSignature]]
-) -> dict[str, Any]:
+def _verdict(results: Mapping[str, Any], found: Sequence[tuple[ReportedViolation, ViolationSymptom]]) -> dict[str, Any]:
     vacuity = mapping(mapping(results.get("checkers")).get("vacuity")).get("verdict")
     planted = mapping(results.get("planted"))
     return {
         "verdict": str(results.get("verdict") or "not judged"),
         "exit_code": number(results["exit_code"], 3) if "exit_code" in results else None,
         "summary": str(results.get("summary") or results.get("reason") or ""),
-        "signature": found[0][1].id if found else None,
+        "symptom": found[0][1].id if found else None,
         "violations": violation_count(results),
         "vacuous": vacuity != "valid" if vacuity in ("valid", "unknown") else None,
         "bug_found": planted.get("found") is True if planted else None,
@@ -166,20 +164,20 @@ def _election(leader: Leader, faults: Sequence[FaultRecord]) -> dict[str, Any]:
 def _violation(
     place: int,
     violation: ReportedViolation,
-    signature: ViolationSignature,
+    symptom: ViolationSymptom,
     faults: Sequence[FaultRecord],
     outcome: Outcome,
 ) -> dict[str, Any]:
     behind = {fault.card.kind for fault in faults_behind(violation.moment_ns, faults)}
     return {
         "place": place,
-        "signature": signature.id,
-        "words": signature.words(),
-        "checker": signature.checker,
-        "kind": signature.kind,
-        "shape": signature.shape,
+        "symptom": symptom.id,
+        "words": symptom.words(),
+        "checker": symptom.checker,
+        "kind": symptom.kind,
+        "shape": symptom.shape,
         "faults": "+".join(sorted(behind)) or NO_FAULT,
-        "roles": "+".join(signature.roles),
+        "roles": "+".join(symptom.roles),
         "moment_ns": violation.moment_ns,
         "preceding": _preceding(violation.moment_ns, faults, outcome),
         "summary": violation.summary,

@@ -20,7 +20,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TypeVar
@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from harness.lake.tables import DATE, PARTITIONS, RUNS, SYSTEM, TABLES
+from harness.lake.tables import DATE, OLD_NAMES, PARTITIONS, RUNS, SYSTEM, TABLES
 
 if TYPE_CHECKING:
     from harness.lake.facts import Facts
@@ -230,11 +230,12 @@ def _empty(schema: pa.Schema) -> pa.Table:
 def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
     """Rows of a file as the schema of today has them: a column that an older version did not write is null."""
     with pq.ParquetFile(path) as file:
-        there = [column for column in columns if column in file.schema_arrow.names]
+        names = {column: _name_in(file.schema_arrow.names, column) for column in columns}
+        there = [name for name in names.values() if name is not None]
         rows = file.read(there, use_threads=False)
     arrays = [
-        rows[column].cast(schema.field(column).type)
-        if column in there
+        rows[name].cast(schema.field(column).type)
+        if (name := names[column]) is not None
         else pa.nulls(len(rows), schema.field(column).type)
         for column in columns
     ]
@@ -245,6 +246,11 @@ def _whole(path: Path) -> pa.Table:
     """As `pq.read_table`, which loads two more libraries of Arrow than a small listing needs."""
     with pq.ParquetFile(path) as file:
         return file.read(use_threads=False)
+
+
+def _name_in(names: Collection[str], column: str) -> str | None:
+    """What a file calls a column; None if it has none."""
+    return next((name for name in (column, OLD_NAMES.get(column)) if name in names), None)
 
 
 def _write(rows: pa.Table, path: Path) -> None:

@@ -16,7 +16,7 @@ from harness.lake.tables import RUNS, VIOLATIONS
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a run must be; "" or None: whatever.  kind: one of its kinds of fault.  signature: id of any of its
+    """What a run must be; "" or None: whatever.  kind: one of its kinds of fault.  symptom: id of any of its
     violations.  revision: how it begins.  since, until: when it started."""
 
     system: str = ""
@@ -24,7 +24,7 @@ class Filter:
     kind: str = ""
     bug: str = ""
     verdict: str = ""
-    signature: str = ""
+    symptom: str = ""
     revision: str = ""
     backend: str = ""
     since: datetime | None = None
@@ -33,7 +33,7 @@ class Filter:
 
 COLUMNS: Sequence[str] = (
     "run", "path", "started", "system", "workload", "kinds", "backend", "nodes", "seed", "bug", "revision", "dirty",
-    "verdict", "exit_code", "signature", "violations", "operations", "info", "p99_ms", "faults", "elections",
+    "verdict", "exit_code", "symptom", "violations", "operations", "info", "p99_ms", "faults", "elections",
     "duration_s", "summary",
 )  # fmt: skip
 """What a listing knows of a run."""
@@ -52,9 +52,9 @@ def runs(lake: Lake, wanted: Filter, most: int | None = None) -> list[dict[str, 
         keep = pc.and_(keep, pc.fill_null(pc.greater_equal(table["started"], _scalar(wanted.since)), False))
     if wanted.until is not None:
         keep = pc.and_(keep, pc.fill_null(pc.less(table["started"], _scalar(wanted.until)), False))
-    if wanted.signature:
-        seen = lake.read(VIOLATIONS, ["run", "signature"])
-        with_it = seen.filter(pc.equal(seen["signature"], wanted.signature))["run"]
+    if wanted.symptom:
+        seen = lake.read(VIOLATIONS, ["run", "symptom"])
+        with_it = seen.filter(pc.equal(seen["symptom"], wanted.symptom))["run"]
         keep = pc.and_(keep, pc.is_in(table["run"], with_it.combine_chunks()))
     table = table.filter(keep)
     if wanted.kind:
@@ -77,7 +77,7 @@ def _scalar(at: datetime) -> pa.Scalar:
 
 def lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """A table for a terminal: one line for each run below a line of titles."""
-    titles = ("started", "verdict", "system", "workload", "faults", "bug", "operations", "signature", "folder")
+    titles = ("started", "verdict", "system", "workload", "faults", "bug", "operations", "symptom", "folder")
     rows = [titles] + [
         (
             f"{run['started']:%Y-%m-%d %H:%M}" if run["started"] else "-",
@@ -87,7 +87,7 @@ def lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
             ",".join(run["kinds"] or ()) or "none",
             str(run["bug"] or "-"),
             f"{run['operations'] or 0:,}",
-            str(run["signature"] or "-"),
+            str(run["symptom"] or "-"),
             str(run["path"]),
         )
         for run in found

@@ -15,23 +15,23 @@ class Question:
 
 
 UNPROVOKED = """
-SELECT r.started, r.system, r.workload, v.kind, v.checker, v.signature, v.moment_ns / 1e9 AS at_s, r.path
+SELECT r.started, r.system, r.workload, v.kind, v.checker, v.symptom, v.moment_ns / 1e9 AS at_s, r.path
 FROM violations v JOIN runs r ON v.run = r.run
 WHERE v.moment_ns >= 0 AND NOT EXISTS (
   SELECT 1 FROM faults f WHERE f.run = v.run AND f.injected_ns >= 0 AND f.injected_ns <= v.moment_ns)
 ORDER BY r.started DESC, at_s
 """
 
-SIGNATURES = """
+SYMPTOMS = """
 WITH seen AS (
-  SELECT v.signature, min(v.words) AS words, v.system, r.run, min(r.started) AS started
-  FROM violations v JOIN runs r ON v.run = r.run WHERE v.place = 0 GROUP BY v.signature, v.system, r.run),
+  SELECT v.symptom, min(v.words) AS words, v.system, r.run, min(r.started) AS started
+  FROM violations v JOIN runs r ON v.run = r.run WHERE v.place = 0 GROUP BY v.symptom, v.system, r.run),
 newest AS (SELECT max(started) AS at FROM runs)
-SELECT signature, system, count(*) AS runs, min(started) AS first_seen, max(started) AS last_seen,
+SELECT symptom, system, count(*) AS runs, min(started) AS first_seen, max(started) AS last_seen,
   count_if(started > at - INTERVAL 7 DAYS) AS last_7_days,
   count_if(started <= at - INTERVAL 7 DAYS AND started > at - INTERVAL 14 DAYS) AS the_7_before,
   min(words) AS words
-FROM seen CROSS JOIN newest GROUP BY signature, system ORDER BY last_seen DESC, runs DESC
+FROM seen CROSS JOIN newest GROUP BY symptom, system ORDER BY last_seen DESC, runs DESC
 """
 
 LATENCY = """
@@ -67,25 +67,25 @@ WITH tests AS (
     r.started
   FROM runs r WHERE r.revision <> '' AND r.verdict IN ('valid', 'invalid')),
 shown AS (
-  SELECT DISTINCT t.system, t.workload, t.kinds, t.bug, v.signature FROM tests t JOIN violations v ON v.run = t.run),
+  SELECT DISTINCT t.system, t.workload, t.kinds, t.bug, v.symptom FROM tests t JOIN violations v ON v.run = t.run),
 held AS (
-  SELECT s.signature, t.*, EXISTS (SELECT 1 FROM violations v WHERE v.run = t.run AND v.signature = s.signature) AS bad
+  SELECT s.symptom, t.*, EXISTS (SELECT 1 FROM violations v WHERE v.run = t.run AND v.symptom = s.symptom) AS bad
   FROM tests t JOIN shown s
     ON t.system = s.system AND t.workload = s.workload AND t.kinds = s.kinds AND t.bug = s.bug),
 by_revision AS (
-  SELECT signature, system, workload, kinds, bug, revision, min(started) AS began, count(*) AS runs,
+  SELECT symptom, system, workload, kinds, bug, revision, min(started) AS began, count(*) AS runs,
     count_if(bad) AS bad
-  FROM held GROUP BY signature, system, workload, kinds, bug, revision),
+  FROM held GROUP BY symptom, system, workload, kinds, bug, revision),
 last_bad AS (
-  SELECT *, max(CASE WHEN bad > 0 THEN began END) OVER (PARTITION BY signature, system, workload, kinds, bug) AS bad_at
+  SELECT *, max(CASE WHEN bad > 0 THEN began END) OVER (PARTITION BY symptom, system, workload, kinds, bug) AS bad_at
   FROM by_revision)
-SELECT signature, system, workload, kinds, bug, sum(bad) AS seen_in, sum(runs) AS of_runs,
+SELECT symptom, system, workload, kinds, bug, sum(bad) AS seen_in, sum(runs) AS of_runs,
   substr(max_by(revision, CASE WHEN bad > 0 THEN began END), 1, 12) AS last_bad_revision,
   substr(min_by(revision, CASE WHEN began > bad_at THEN began END), 1, 12) AS good_since_revision,
   coalesce(sum(CASE WHEN began > bad_at THEN runs END), 0) AS runs_since,
   CASE WHEN max(began) > max(bad_at) THEN 'fixed, perhaps'
        WHEN sum(CASE WHEN bad > 0 THEN runs - bad ELSE 0 END) > 0 THEN 'flaky' ELSE 'fails' END AS state
-FROM last_bad GROUP BY signature, system, workload, kinds, bug ORDER BY state, signature, system
+FROM last_bad GROUP BY symptom, system, workload, kinds, bug ORDER BY state, symptom, system
 """
 
 UNMET = """
@@ -101,11 +101,11 @@ FROM costs c GROUP BY c.system, c.checker ORDER BY slowest_s DESC
 
 QUESTIONS: Mapping[str, Question] = {
     "unprovoked": Question("Which violations were not preceded by any fault?", UNPROVOKED),
-    "signatures": Question("When was each signature first and last seen, and is it seen more often?", SIGNATURES),
+    "symptoms": Question("When was each symptom first and last seen, and is it seen more often?", SYMPTOMS),
     "latency": Question("What are the latencies by week, system and kinds of fault in force?", LATENCY),
     "before": Question("What happened last before each kind of violation?", BEFORE),
     "vacuity": Question("How many runs of each week proved nothing, and what did they lack most often?", VACUITY),
-    "fixed": Question("Which signatures are flaky, and which are not seen since which revision?", FIXED),
+    "fixed": Question("Which symptoms are flaky, and which are not seen since which revision?", FIXED),
     "unmet": Question("Which situations and roles did no fault ever meet?", UNMET),
     "costs": Question("What does each checker cost?", COSTS),
 }

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from checkers.spark.session import SparkJudge
 from harness.lake.lake import Lake
-from harness.lake.tables import DATE, SYSTEM, TABLES
+from harness.lake.tables import DATE, OLD_NAMES, SYSTEM, TABLES
 
 _TYPES = {
     pa.string(): "STRING",
@@ -30,8 +30,9 @@ class WrongQuery(ValueError):
 
 
 def columns_of(table: str) -> str:
-    """The columns of a view, as Spark writes a schema."""
+    """The columns of the files of a table, as Spark writes a schema; a file has a renamed column under one name."""
     own = [f"`{field.name}` {_TYPES[field.type]}" for field in TABLES[table]]
+    own += [f"`{OLD_NAMES[field.name]}` {_TYPES[field.type]}" for field in TABLES[table] if field.name in OLD_NAMES]
     return ", ".join([*own, f"`{DATE}` DATE", f"`{SYSTEM}` STRING"])
 
 
@@ -45,6 +46,7 @@ def ask(lake: Lake, statement: str, spark: SparkJudge) -> tuple[Sequence[str], l
     session = spark.sql_session()
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
+    from pyspark.sql.functions import coalesce
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # it prints every refusal, with Java's stack
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -53,6 +55,9 @@ def ask(lake: Lake, statement: str, spark: SparkJudge) -> tuple[Sequence[str], l
         try:
             for table in filter(statement.__contains__, TABLES):  # each costs a listing of its files
                 rows = session.read.schema(columns_of(table)).parquet((lake.folder / table).as_uri())
+                for name, old in OLD_NAMES.items():
+                    if old in rows.columns:
+                        rows = rows.withColumn(name, coalesce(name, old)).drop(old)
                 rows.createOrReplaceTempView(table)
             answer = session.sql(statement)
             return answer.columns, [row.asDict(recursive=True) for row in answer.collect()]

@@ -20,6 +20,9 @@ PARTITIONS = pa.schema([(DATE, pa.string()), (SYSTEM, pa.string())])
 _NAMES = pa.list_(pa.string())
 _RUN = pa.field("run", pa.string(), nullable=False)
 
+OLD_NAMES: Mapping[str, str] = {"symptom": "signature"}
+"""Column -> its name in lakes of older versions, which stay readable."""
+
 TABLES: Mapping[str, pa.Schema] = {
     RUNS: pa.schema(
         [
@@ -44,7 +47,7 @@ TABLES: Mapping[str, pa.Schema] = {
             ("verdict", pa.string()),
             ("exit_code", pa.int32()),
             ("summary", pa.string()),
-            ("signature", pa.string()),  # id of the violation nearest to the cause, else null
+            ("symptom", pa.string()),  # id of the violation nearest to the cause, else null
             ("violations", pa.int64()),
             ("vacuous", pa.bool_()),  # null if nobody asked
             ("operations", pa.int64()),  # that were invoked by clients
@@ -99,8 +102,8 @@ TABLES: Mapping[str, pa.Schema] = {
         [
             _RUN,
             ("place", pa.int32()),  # 0 is the nearest to the cause
-            ("signature", pa.string()),
-            ("words", pa.string()),  # of the signature
+            ("symptom", pa.string()),
+            ("words", pa.string()),  # of the symptom
             ("checker", pa.string()),
             ("kind", pa.string()),
             ("shape", pa.string()),

@@ -237,7 +237,7 @@ def _filter(given: Mapping[str, str]) -> Filter:
         except ValueError:
             raise HTTPException(400, f"{name} is no date or time, such as 2026-11-25.") from None
 
-    names = ("system", "workload", "kind", "bug", "verdict", "signature", "revision", "backend")
+    names = ("system", "workload", "kind", "bug", "verdict", "symptom", "revision", "backend")
     wanted: dict[str, Any] = {name: given.get(name, "") for name in names}
     return replace(Filter(**wanted), since=time("since"), until=time("until"))
 

@@ -93,6 +93,6 @@ def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:
 def choices(sources: Sequence[Source]) -> dict[str, list[str]]:
     """What a reader can filter by: column -> the values that there are."""
     every = [run for source in sources for run in runs(source.lake, Filter())]
-    columns = ("system", "workload", "bug", "verdict", "signature")
+    columns = ("system", "workload", "bug", "verdict", "symptom")
     found = {column: sorted({str(run[column]) for run in every if run[column]}) for column in columns}
     return found | {"kind": sorted({kind for run in every for kind in run["kinds"] or ()})}

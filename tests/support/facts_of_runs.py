@@ -40,10 +40,10 @@ def with_rows(name: str, started: datetime, system: str, rows: Mapping[str, Sequ
     return Facts(name, f"{started:%Y-%m-%d}", system, filled)
 
 
-def violation(signature: str = "6b96ad0f", **fields: Any) -> dict[str, Any]:
+def violation(symptom: str = "6b96ad0f", **fields: Any) -> dict[str, Any]:
     """A row of the table of violations."""
     return {
-        "place": 0, "signature": signature, "words": "stale read under partition of the leader",
+        "place": 0, "symptom": symptom, "words": "stale read under partition of the leader",
         "checker": "linearizability", "kind": "stale read", "shape": "read", "faults": "partition", "roles": "leader",
         "moment_ns": 5 * 10**9, "preceding": "partition injected", "summary": "n3 answered with 5.", **fields,
     }  # fmt: skip
@@ -57,16 +57,16 @@ def many(count: int, days: int, seed: int = 1, seconds: int = 20) -> list[Facts]
         day, system = number * days // count, rng.choice(SYSTEMS)
         kind, bad, vacuous = rng.choice(KINDS), rng.random() < 0.02, rng.random() < 0.05
         verdict = "invalid" if bad else "unknown" if vacuous else "valid"
-        signature = f"{rng.randrange(5):08x}" if bad else None
+        symptom = f"{rng.randrange(5):08x}" if bad else None
         revision = f"{day // 7:040x}"
         one = facts(
-            number, day, system, kinds=[kind], verdict=verdict, signature=signature, vacuous=vacuous,
+            number, day, system, kinds=[kind], verdict=verdict, symptom=symptom, vacuous=vacuous,
             violations=int(bad), revision=revision,
         )  # fmt: skip
         started = one.rows[RUNS]["started"][0].as_py()
         rows = dict(one.rows)
         made: dict[str, list[dict[str, Any]]] = {
-            "violations": [violation(signature, faults=kind)] if signature else [],
+            "violations": [violation(symptom, faults=kind)] if symptom else [],
             "faults": [
                 {"number": n, "kind": kind, "name": "leader", "achieved": "installed", "reason": "", "words": kind,
                  "nodes": ["n1"], "leader": "n1", "role": "leader", "injected_ns": n * 10**10,

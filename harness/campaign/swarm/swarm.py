@@ -3,7 +3,7 @@
 The folder of a swarm:
 
     rows/part-N.parquet      one row a seed (`work`)
-    findings/NAME.json       a schedule for each signature, shrunk; `krucible swarm --replay` plays it byte for byte
+    findings/NAME.json       a schedule for each symptom, shrunk; `krucible swarm --replay` plays it byte for byte
     summary.json             counts by Spark SQL, coverage, and what was never met
 
 Seeds that are in the folder already are not played again, so a swarm that was broken off goes on where it stood.
@@ -32,7 +32,7 @@ from system_under_test.kraft.raft.states import LEGAL
 
 PHASES = ("no leader", "new leader", "steady")
 ROLES = ("leader", "follower", "candidate", "prospective", "unattached", "resigned", "dead")
-SIGNATURES_MAX = 20
+SYMPTOMS_MAX = 20
 
 _TEXT = pa.list_(pa.string())
 SCHEMA = pa.schema(
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         *(
             (name, pa.string())
             for name in (
-                *("layer", "workload", "bug", "revision", "python", "verdict", "signature", "rule", "what", "digest"),
+                *("layer", "workload", "bug", "revision", "python", "verdict", "symptom", "rule", "what", "digest"),
                 *("moments", "transitions", "faults"),
             )
         ),
@@ -140,28 +140,28 @@ class Swarm:
     # What failed
 
     def failures(self) -> dict[str, list[dict[str, Any]]]:
-        """Signature -> the rows that have it, the quickest first."""
+        """Symptom -> the rows that have it, the quickest first."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
             if row["verdict"] != VALID:
-                found.setdefault(row["signature"], []).append(row)
+                found.setdefault(row["symptom"], []).append(row)
         for rows in found.values():
             rows.sort(key=lambda row: (row["found_s"], row["seed"]))
         return dict(sorted(found.items()))
 
     def keep_findings(self, plays_max: int) -> list[Path]:
-        """Shrink one failure of each signature, and keep its schedule."""
+        """Shrink one failure of each symptom, and keep its schedule."""
         folder = self.folder / "findings"
         kept = []
-        for signature, rows in list(self.failures().items())[:SIGNATURES_MAX]:
+        for symptom, rows in list(self.failures().items())[:SYMPTOMS_MAX]:
             if rows[0]["verdict"] != INVALID:
                 continue
-            path = folder / f"{re.sub('[^a-z0-9]+', '-', signature.lower()).strip('-')}.json"
+            path = folder / f"{re.sub('[^a-z0-9]+', '-', symptom.lower()).strip('-')}.json"
             kept.append(path)
             if path.exists():
                 continue
             folder.mkdir(parents=True, exist_ok=True)
-            self.say(f"{signature}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is made smaller")
+            self.say(f"{symptom}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is made smaller")
             original = play(self.plain.scenario(rows[0]["seed"]))
             smallest = shrink(original, plays_max, say=self.say)
             keep(smallest.played, path)
@@ -170,7 +170,7 @@ class Swarm:
 
 def keep(played: Played, path: Path) -> None:
     """Save a schedule with what it is expected to show."""
-    expects = {"signature": played.signature, "digest": played.digest, "what": played.found[0].what}
+    expects = {"symptom": played.symptom, "digest": played.digest, "what": played.found[0].what}
     path.write_text(json.dumps({**played.scenario.to_json(), "expects": expects}, indent=1) + "\n")
 
 
@@ -185,7 +185,7 @@ def replay(path: Path) -> tuple[Played, str]:
         return played, ""
     if played.digest == expects["digest"]:
         return played, "byte for byte as it was kept"
-    same = played.signature == expects["signature"]
+    same = played.symptom == expects.get("symptom", expects.get("signature"))  # the name of before
     return played, f"otherwise than it was kept, {'with the same end' if same else 'and with another end'}"
 
 
@@ -200,9 +200,9 @@ def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
     counts = "count(*) seeds, round(sum(simulated_s)) simulated_s, round(sum(cpu_s), 1) cpu_s"
     return {
         "layers": ask(f"SELECT layer, verdict, {counts} FROM seeds GROUP BY layer, verdict ORDER BY layer, verdict"),
-        "signatures": ask(
-            "SELECT signature, verdict, count(*) seeds, min(seed) first_seed, min(found_s) soonest_s FROM seeds "
-            f"WHERE verdict <> '{VALID}' GROUP BY signature, verdict ORDER BY seeds DESC"
+        "symptoms": ask(
+            "SELECT symptom, verdict, count(*) seeds, min(seed) first_seed, min(found_s) soonest_s FROM seeds "
+            f"WHERE verdict <> '{VALID}' GROUP BY symptom, verdict ORDER BY seeds DESC"
         ),
         "moments": dict(swarm.coverage.moments),
         "transitions": dict(swarm.coverage.transitions),
@@ -219,8 +219,8 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
             f"{row['layer']:<5} {row['verdict']:<8} {row['seeds']:>7} seeds, {row['simulated_s']:>9.0f} simulated s, "
             f"{row['cpu_s']:>8.1f} CPU s ({rate:.0f} a CPU s)"
         )
-    for row in found["signatures"]:
-        lines.append(f"{row['verdict']}: {row['signature']}: {row['seeds']} seeds, the first is {row['first_seed']}")
+    for row in found["symptoms"]:
+        lines.append(f"{row['verdict']}: {row['symptom']}: {row['seeds']} seeds, the first is {row['first_seed']}")
     for what, never in found["never_met"].items():
         lines.append(f"never met of {what}: {', '.join(never) if never else 'nothing: all were met'}")
     return lines

@@ -102,7 +102,7 @@ def main() -> None:
         else:
             first = played.found[0] if played.found else None
             row = _row(scenario, task.revision, INVALID if first else VALID) | {
-                "signature": played.signature,
+                "symptom": played.symptom,
                 "rule": first.rule if first else "",
                 "what": first.what if first else "",
                 "found_s": first.time_s if first else -1.0,
@@ -133,7 +133,7 @@ def _row(scenario: Scenario, revision: str, verdict: str, what: str = "") -> dic
         "revision": revision,
         "python": platform.python_version(),
         "verdict": verdict,
-        "signature": f"{verdict}: {what}" if what else "",
+        "symptom": f"{verdict}: {what}" if what else "",
         "rule": "",
         "what": what,
         "found_s": -1.0,

@@ -63,7 +63,7 @@ class Played:
     struck: tuple[str, ...]
 
     @property
-    def signature(self) -> str:
+    def symptom(self) -> str:
         """What stands for the cause, as far as it can be seen from outside: the first rule that did not hold, the role
         of the voter, and the layer."""
         if not self.found:

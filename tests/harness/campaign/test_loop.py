@@ -21,7 +21,7 @@ from checkers.base.verdict import HARNESS_FAILED
 from checkers.record.reading import Record
 from harness.campaign import loop
 from harness.campaign.child_run import ChildRun
-from harness.campaign.log import LOCK, CampaignLog, Signature
+from harness.campaign.log import LOCK, CampaignLog, Symptom
 from harness.campaign.loop import Plan, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, headline, summary, write_all
 from harness.campaign.plans import hunt, hunt_for_bugs, replays
@@ -99,7 +99,7 @@ def test_a_hunt_ends_with_its_first_finding_which_is_replayed(tmp_path: Path, ru
         assert campaign(plan, log, lines.append) == 1
     assert len(made) == 4 and made[1] == made[2] == made[3], "a replay is the same test with the same seed"
     (group,) = log.found()
-    assert group.signature == Signature("set", "lost write", ("kill",))
+    assert group.symptom == Symptom("set", "lost write", ("kill",))
     assert (group.seen_again, len(group.replays)) == (1, 2)
     assert group.words() == "seen again in 1 of 2 replays; 1 test of this campaign saw it"
     assert lines[1].startswith("test 2: ") and "invalid: lost write (set) under kill" in lines[1]
@@ -119,7 +119,7 @@ def test_a_hunt_that_keeps_on_groups_what_it_finds_and_replays_it_when_its_time_
             (test,) = loop.next_tests(plan, log, pending, True)
             assert test.number == len(log.tests)
             log.note(*loop.one_after_another(plan, [test], tmp_path))
-        assert [(g.signature.kind, len(g.runs)) for g in log.found()] == [("lost write", 2), ("stale read", 2)]
+        assert [(g.symptom.kind, len(g.runs)) for g in log.found()] == [("lost write", 2), ("stale read", 2)]
         assert loop.next_tests(plan, log, pending, False) == []
         (late,) = loop.next_tests(a_hunt(times=1, keeps_on=True), log, pending, False)
     assert (late.number, late.replay) == (0, 1)
@@ -214,7 +214,7 @@ def test_a_violation_without_evidence_is_found_too(tmp_path: Path, runs: Runs) -
     plan = a_hunt(times=0)
     with begun(tmp_path, plan) as log:
         assert campaign(plan, log, quiet) == 1
-    assert log.found()[0].signature.words() == "violation (set) under kill"
+    assert log.found()[0].symptom.words() == "violation (set) under kill"
 
 
 def test_a_hunt_ends_when_runs_fail_one_after_another(tmp_path: Path, runs: Runs) -> None:

@@ -29,18 +29,16 @@ T0 = datetime(2026, 11, 1, tzinfo=UTC)
 A, B = "0000000a", "0000000b"
 
 
-def past(
-    day: int, *signatures: str, test: str = "partition", good: bool | None = None, planted: bool = False
-) -> PastRun:
-    bad = bool(signatures) if good is None else not good
+def past(day: int, *symptoms: str, test: str = "partition", good: bool | None = None, planted: bool = False) -> PastRun:
+    bad = bool(symptoms) if good is None else not good
     verdict = "invalid" if bad else "valid"
-    named = {one: f"words of {one}" for one in signatures}
+    named = {one: f"words of {one}" for one in symptoms}
     of = ("kraft", "register", test, "")
     return PastRun(f"run-{day}", T0 + timedelta(days=day), of, verdict, not bad, planted, named)
 
 
 def states(before: list[PastRun], now: list[PastRun]) -> dict[str, State]:
-    return {one.signature: one.state for one in standings(before, now)}
+    return {one.symptom: one.state for one in standings(before, now)}
 
 
 def test_what_no_run_showed_before_is_new() -> None:
@@ -87,7 +85,7 @@ def test_the_age_of_the_canary_counts_from_its_last_find() -> None:
 
 def test_the_lake_knows_what_ran_and_what_it_showed(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    bad = facts(2, verdict="invalid", signature=A)
+    bad = facts(2, verdict="invalid", symptom=A)
     started = bad.rows[RUNS]["started"][0].as_py()
     rows = with_rows(bad.run, started, "kraft", {VIOLATIONS: [violation(A), violation(A, place=1)]}).rows
     lake.append(Facts(bad.run, bad.date, "kraft", {**rows, RUNS: bad.rows[RUNS]}))
@@ -95,7 +93,7 @@ def test_the_lake_knows_what_ran_and_what_it_showed(tmp_path: Path) -> None:
     lake.append(facts(3, bug="stale-read", bug_found=False, verdict="valid"))
     planted, seen, missed = past_runs(lake)
     assert (planted.good, planted.planted, missed.good) == (True, True, False)
-    assert (seen.good, set(seen.signatures)) == (False, {A})
+    assert (seen.good, set(seen.symptoms)) == (False, {A})
 
 
 CLEAN = Spec(backend="namespaces")

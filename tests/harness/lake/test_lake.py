@@ -150,8 +150,8 @@ def test_a_filter_keeps_what_fits_and_the_newest_come_first(lake: Lake) -> None:
 
     assert seeds() == [9, 3, 2, 1, 5, 0]
     assert seeds(system="etcd") == seeds(kind="kill") == seeds(workload="append") == seeds(revision="bbb") == [9]
-    assert seeds(signature="6b96ad0f") == seeds(bug="stale-read") == [5]
-    assert seeds(verdict="invalid") == seeds(signature="00000000") == []
+    assert seeds(symptom="6b96ad0f") == seeds(bug="stale-read") == [5]
+    assert seeds(verdict="invalid") == seeds(symptom="00000000") == []
     assert seeds(since=datetime(2026, 1, 3, tzinfo=UTC), until=datetime(2026, 1, 9, tzinfo=UTC)) == [3, 2]
 
 
@@ -191,8 +191,8 @@ def test_commands_list_and_compare(results: Path, tmp_path: Path) -> None:
     listed = krucible("runs", "--rebuild", "--verdict", "invalid", "--json")
     assert listed.returncode == 0, listed.stderr
     [row] = map(json.loads, listed.stdout.splitlines())
-    assert row["bug"] == "stale-read" and row["signature"]
-    shown = krucible("runs", "--signature", row["signature"])
+    assert row["bug"] == "stale-read" and row["symptom"]
+    shown = krucible("runs", "--symptom", row["symptom"])
     assert shown.stdout.splitlines()[1].endswith("recorded/kraft-stale-read")
     assert "is no run folder" in krucible("compare", "a", "b").stderr
     assert "verdict" in krucible("compare", row["run"], str(copied / row["path"])).stdout

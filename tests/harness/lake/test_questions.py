@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from facts_of_runs import BEGIN, facts, violation, with_rows
 
@@ -15,7 +16,7 @@ from harness.lake.facts import Facts
 from harness.lake.lake import Lake
 from harness.lake.questions import QUESTIONS
 from harness.lake.sql import WrongQuery, ask
-from harness.lake.tables import RUNS
+from harness.lake.tables import RUNS, VIOLATIONS
 
 pytestmark = pytest.mark.spark
 
@@ -70,13 +71,13 @@ def asked(lake: Lake, name: str, spark: SparkJudge) -> list[Mapping[str, Any]]:
 
 def test_a_violation_before_every_fault_is_unprovoked(lake: Lake, spark: SparkJudge) -> None:
     [row] = asked(lake, "unprovoked", spark)
-    assert (row["system"], row["signature"], row["at_s"]) == ("etcd", UNDER_NONE, 1.0)
+    assert (row["system"], row["symptom"], row["at_s"]) == ("etcd", UNDER_NONE, 1.0)
 
 
-def test_a_signature_has_a_first_and_a_last_time_and_a_trend(lake: Lake, spark: SparkJudge) -> None:
-    old, new = sorted(asked(lake, "signatures", spark), key=lambda row: row["signature"])
-    assert (old["signature"], old["runs"], old["last_7_days"], old["the_7_before"]) == (OLD, 1, 0, 1)
-    assert (new["signature"], new["runs"], new["last_7_days"], new["the_7_before"]) == (UNDER_NONE, 1, 1, 0)
+def test_a_symptom_has_a_first_and_a_last_time_and_a_trend(lake: Lake, spark: SparkJudge) -> None:
+    old, new = sorted(asked(lake, "symptoms", spark), key=lambda row: row["symptom"])
+    assert (old["symptom"], old["runs"], old["last_7_days"], old["the_7_before"]) == (OLD, 1, 0, 1)
+    assert (new["symptom"], new["runs"], new["last_7_days"], new["the_7_before"]) == (UNDER_NONE, 1, 1, 0)
     assert old["first_seen"] == (BEGIN + timedelta(minutes=1)).replace(tzinfo=None) == old["last_seen"]
 
 
@@ -98,12 +99,12 @@ def test_a_vacuous_run_counts_with_what_it_lacked(lake: Lake, spark: SparkJudge)
     assert sum(row["vacuous"] for row in rows.values()) == 1
 
 
-def test_a_signature_that_later_revisions_do_not_show_is_perhaps_fixed(lake: Lake, spark: SparkJudge) -> None:
+def test_a_symptom_that_later_revisions_do_not_show_is_perhaps_fixed(lake: Lake, spark: SparkJudge) -> None:
     fails, fixed = sorted(asked(lake, "fixed", spark), key=lambda row: str(row["state"]))
-    assert (fixed["signature"], fixed["state"], fixed["runs_since"]) == (OLD, "fixed, perhaps", 2)
+    assert (fixed["symptom"], fixed["state"], fixed["runs_since"]) == (OLD, "fixed, perhaps", 2)
     assert (fixed["last_bad_revision"], fixed["good_since_revision"]) == (A[:12], B[:12])
     assert (fixed["seen_in"], fixed["of_runs"]) == (1, 5)
-    assert (fails["signature"], fails["system"], fails["state"]) == (UNDER_NONE, "etcd", "fails")
+    assert (fails["symptom"], fails["system"], fails["state"]) == (UNDER_NONE, "etcd", "fails")
 
 
 def test_what_no_fault_met_is_named(lake: Lake, spark: SparkJudge) -> None:
@@ -135,3 +136,16 @@ def test_a_column_that_an_older_lake_lacks_is_null(lake: Lake, spark: SparkJudge
 def test_an_empty_lake_is_refused(spark: SparkJudge, tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="there is no run in the lake"):
         ask(Lake(tmp_path / "lake"), "SELECT 1 FROM runs", spark)
+
+
+def test_a_lake_that_calls_symptoms_signatures_stays_readable(tmp_path: Path, spark: SparkJudge) -> None:
+    lake = Lake(tmp_path / "lake")
+    for number, symptom in ((1, OLD), (2, UNDER_NONE)):
+        lake.append(run(number, number, {"violations": [violation(symptom)]}, verdict="invalid", symptom=symptom))
+    for table in (RUNS, VIOLATIONS):
+        (older, _) = sorted(lake.files(table))
+        rows = pq.read_table(older, partitioning=None)
+        pq.write_table(rows.rename_columns({"symptom": "signature"}), older)
+        expected = [{"symptom": OLD}, {"symptom": UNDER_NONE}]
+        assert sorted(lake.read(table, ["symptom"]).to_pylist(), key=lambda row: row["symptom"]) == expected
+        assert ask(lake, f"SELECT symptom FROM {table} ORDER BY run", spark)[1] == expected

@@ -1,4 +1,4 @@
-"""The signature of a violation: what two runs must have in common, so that they probably show one mistake.
+"""The symptom of a violation: what two runs must have in common, so that they probably show one mistake.
 
 It names the checker, the kind of the violation, the shape of its witness, the kinds of fault it showed under, and
 whether they hit the leader.  It leaves out whatever differs from seed to seed: times, keys, values, node names, and how
@@ -26,7 +26,7 @@ _ID_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ViolationSignature:
+class ViolationSymptom:
     """shape: the function whose answer no order explains, or else what the witness consists of: functions and tables.
     faults: kinds, in alphabetical order.  roles: LEADER if a fault hit who led at its injection, OTHERS if one hit
     only other nodes."""
@@ -51,10 +51,10 @@ class ViolationSignature:
         return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under {' and '.join(self.faults)}{of}"
 
 
-def signature_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> ViolationSignature:
+def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> ViolationSymptom:
     """faults: of the run, in any order."""
     before = faults_behind(violation.moment_ns, faults)
-    return ViolationSignature(
+    return ViolationSymptom(
         violation.checker,
         violation.kind,
         shape_of(violation.witness),
