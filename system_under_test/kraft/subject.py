@@ -186,6 +186,7 @@ _VOTER_BUGS = (
         ("voters changed before the last change was committed",),
         "may_change_again",
         shown_by=("membership",),
+        in_containers=False,
     ),
     _bug(
         decisions.CHANGE_BEFORE_EPOCH_COMMITS,
@@ -193,6 +194,7 @@ _VOTER_BUGS = (
         ("voters changed before the epoch had committed",),
         "may_change_voters",
         shown_by=("membership",),
+        in_containers=False,
     ),
     _bug(
         decisions.VOTERS_AT_COMMIT,
@@ -203,10 +205,11 @@ _VOTER_BUGS = (
     ),
     _bug(
         decisions.REMOVED_LEADER_COUNTS_ITSELF,
-        "majority-before-mark",
-        ("high watermark before its majority",),
+        "trace-validation",
+        ("row without a cause",),
         "leader_counts_itself",
         shown_by=("membership",),
+        in_containers=False,
     ),
     _bug(
         decisions.COUNTS_UNFLUSHED_SELF,
