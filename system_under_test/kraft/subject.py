@@ -175,6 +175,27 @@ _BUGS = (
         "counts_for_commit",
         in_containers=False,
     ),
+    _bug(
+        decisions.COUNTS_UNFLUSHED_SELF,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "own_end_that_counts",
+        in_containers=False,
+    ),
+    _bug(
+        decisions.FETCH_ACKS_UNFLUSHED,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "may_acknowledge",
+        in_containers=False,
+    ),
+    _bug(
+        decisions.FLUSH_OF_CUT_TAIL,
+        "majority-before-mark",
+        ("high watermark before its majority",),
+        "end_made_durable",
+        in_containers=False,
+    ),
     _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
 )
 
@@ -209,27 +230,6 @@ _VOTER_BUGS = (
         ("row without a cause",),
         "leader_counts_itself",
         shown_by=("membership",),
-        in_containers=False,
-    ),
-    _bug(
-        decisions.COUNTS_UNFLUSHED_SELF,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        "own_end_that_counts",
-        in_containers=False,
-    ),
-    _bug(
-        decisions.FETCH_ACKS_UNFLUSHED,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        "may_acknowledge",
-        in_containers=False,
-    ),
-    _bug(
-        decisions.FLUSH_OF_CUT_TAIL,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        "end_made_durable",
         in_containers=False,
     ),
 )

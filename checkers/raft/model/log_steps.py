@@ -41,9 +41,12 @@ def _append(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answe
 
 
 def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
-    """A leader appends at the end of its own branch; its first entry is one LeaderChange."""
+    """A leader appends at the end of its own branch; its first entry is one LeaderChange.
+
+    The first leader of a cluster whose voters can change appends two more with it: `kraft.version`, and the voters."""
     branch = quorum.branches[voter.epoch]
-    if row.epoch != voter.epoch or (branch.end == branch.start and end != branch.start + 1):
+    opening = (1, 3) if voter.names_voters else (1,)
+    if row.epoch != voter.epoch or (branch.end == branch.start and end - branch.start not in opening):
         return malformed(f"its branch of epoch {voter.epoch} began at {branch.start} and ended at {branch.end}")
     branch.end = end
     voter.log = Position(voter.epoch, end)
@@ -91,6 +94,7 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """The log of a node names other voters than before.  They count at once."""
     members = frozenset((row.detail or "").split())
+    voter.names_voters = row.offset is None
     if row.offset is None and members <= quorum.voters.keys():
         voter.members = members  # those of the configuration
         return None

@@ -45,6 +45,7 @@ class ModelVoter:
     """What one node has reported so far.  role "": its process has started and has not yet reported a role.
 
     members: the voters that its log names last; all nodes where it names none.
+    names_voters: its log names none yet, although they can change; as a leader it names those of the configuration.
     unflushed: the ends that its log has had beyond `flushed`, rising: a flush reaches one of them.
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
     must_apply: the offset up to which the following rows apply entries, 0 if none is due.
@@ -65,6 +66,7 @@ class ModelVoter:
     log: Position = EMPTY
     flushed: int = 0
     unflushed: list[int] = field(default_factory=list)
+    names_voters: bool = False
     mark: int = -1
     applied: int = 0
     must_run: bool = False
