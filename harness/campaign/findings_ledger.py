@@ -127,6 +127,6 @@ def _count(tries: Sequence[Try]) -> str:
     if not tries:
         return "not run yet"
     where = tries[-1].revision or "an unknown revision"
-    others = Counter(one.verdict for one in tries if one.clean and not one.as_expected)
+    others = Counter(one.verdict for one in tries if not one.as_expected)
     rest = "".join(f", {count} {verdict}" for verdict, count in sorted(others.items()))
     return f"{sum(one.as_expected for one in tries)} of {len(tries)} at {where}{rest}"

@@ -48,6 +48,6 @@ def test_a_row_says_how_often_a_finding_was_seen_and_how_long_that_took() -> Non
     tries += [Try("mariadb", True, verdict == "valid", verdict, 28.0, "ccccccc") for verdict in ("valid", "unknown")]
     row = dict(zip(FINDINGS, rows(tries), strict=True))["mariadb"]
     assert row[0] == "`make find-mariadb`"
-    assert row[4:6] == ("22", "3 of 4 at bbbbbbb")
+    assert row[4:6] == ("22", "3 of 4 at bbbbbbb, 1 valid")
     assert row[6].endswith(": 1 of 2 at ccccccc, 1 unknown")
     assert rows([])[0][4:6] == ("", "not run yet")
