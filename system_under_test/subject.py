@@ -143,8 +143,8 @@ class SimulatedProgram(Protocol):
 
     Everything that it awaits must be asyncio: a socket of its own, a thread or a file would leave virtual time."""
 
-    def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed:
-        """As `Node.run`: a command that ends at once."""
+    def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
+        """As `Node.run`: a command that ends at once, or one that talks to servers for a while."""
         ...
 
     async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
+from system_under_test.kraft.client import voters_tool
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble
@@ -22,14 +24,18 @@ from system_under_test.kraft.ports import Listener, P, Ports, Timer
 from system_under_test.subject import Completed, SimulatedMachine
 
 CANNOT_START = 1
+INTERPRETER_S = 0.3
+"""How long an interpreter takes to start."""
 
 
 class SimulatedKraft:
     """Implements `system_under_test.subject.SimulatedProgram`."""
 
-    def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed:
+    def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
         """`--format`: write meta.properties to the empty disk and print the directory id, which follows from the
         machine's chance."""
+        if "voters" in argv:
+            return _change_voters(argv[argv.index("voters") + 1 :])
         if "--format" not in argv:
             return Completed(127, b"", f"no such program here: {' '.join(argv)}".encode())
         config = _config(argv, machine)
@@ -56,6 +62,16 @@ class SimulatedKraft:
         except (BadConfig, CannotStart) as problem:
             print(f"cannot start: {problem}", file=sys.stderr)
             return CANNOT_START
+
+
+async def _change_voters(argv: Sequence[str]) -> Completed:
+    """`python -m system_under_test.kraft voters`, after the time that an interpreter needs."""
+    await asyncio.sleep(INTERPRETER_S)
+    try:
+        listed = await voters_tool.run(argv, LoopNetwork())
+    except OSError as problem:
+        return Completed(CANNOT_START, b"", f"the voters did not change: {problem}".encode())
+    return Completed(0, listed.as_json().encode(), b"")
 
 
 class MachineClock:

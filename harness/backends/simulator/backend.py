@@ -29,6 +29,7 @@ from nemesis.cluster import (
     DAMAGES,
     DISK,
     LINKS,
+    MEMBERS,
     PACKETS,
     PROCESSES,
     REJECT,
@@ -42,7 +43,7 @@ from simulation.disk import Kind
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, Network
-from system_under_test.subject import Node, ProcessState, SimulatedProgram
+from system_under_test.subject import Members, Node, ProcessState, SimulatedProgram
 
 STOP_LIMIT_S = 10.0
 LOOK_S = 0.01
@@ -50,6 +51,9 @@ _KEPT: Mapping[str, Kind] = {"lose": "lose", "tear": "torn", "reorder": "reorder
 """What a power loss keeps, in the words of the nemesis -> those of the disk.  "recent" loses all that is not fsynced:
 the disk keeps no times."""
 _OPERATION = {"truncate": "write"}
+
+
+NO_MEMBERS = "the members of the system under test cannot change while it runs"
 
 
 class SimulatorBackend:
@@ -69,6 +73,7 @@ class SimulatorBackend:
         self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
         self._program = spec.simulated
         self._notices_damage = spec.notices_damage
+        self._members = spec.members
         self._damaged: dict[str, Damaged] = {}
         self._nodes: dict[str, SimulatedNode] = {}
         self._machines: dict[str, Machine] = {}
@@ -139,6 +144,8 @@ class SimulatorBackend:
     def lacks(self, capability: str) -> str:
         if capability in (LINKS, REJECT, PROCESSES, DISK, CLOCK, PACKETS):
             return ""
+        if capability == MEMBERS:
+            return "" if self._members is not None else NO_MEMBERS
         if capability in DAMAGES:
             how = DAMAGES[capability]
             promised = how in self._notices_damage
@@ -362,13 +369,18 @@ class SimulatorBackend:
     # Members
 
     async def members(self) -> frozenset[str]:
-        raise CannotInject("the simulator changes no members")
+        return await self._changing().members(list(self._nodes.values()))
 
     async def remove_member(self, server: str) -> None:
-        raise CannotInject("the simulator changes no members")
+        await self._changing().remove(list(self._nodes.values()), self._nodes[server])
 
     async def add_member(self, server: str) -> None:
-        raise CannotInject("the simulator changes no members")
+        await self._changing().add(list(self._nodes.values()), self._nodes[server])
+
+    def _changing(self) -> Members:
+        if self._members is None:
+            raise CannotInject(NO_MEMBERS)
+        return self._members
 
 
 def _program(target: str) -> SimulatedProgram:

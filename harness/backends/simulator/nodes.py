@@ -54,8 +54,14 @@ class SimulatedNode:
         return self._machine().state
 
     async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
+        """A command that talks to servers does so as a process of its own on this machine."""
         await asyncio.sleep(ORDER_S)
-        return self._program.run(argv, self._machine())
+        done = self._program.run(argv, self._machine())
+        if isinstance(done, Completed):
+            return done
+        task = Process(self.name).spawn(done)
+        async with asyncio.timeout(timeout_s):
+            return await task
 
     async def write(self, path: str, data: bytes) -> None:
         await asyncio.sleep(ORDER_S)
