@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -27,10 +28,11 @@ from pyarrow import fs
 from checkers.base.cache_folder import cache_folder
 from checkers.record.reading import TEST
 from checkers.sealing.manifest import MANIFEST
+from checkers.spark.shipping import Mark, StoredFile
 from harness.lake.lake import Lake, partition_of
 from harness.lake.tables import TABLES
 
-RUNS, LAKE = "runs", "lake"
+RUNS, LAKE, JUDGING = "runs", "lake", "_judging"
 MADE_ANEW = frozenset({"buckets", "tables", "plots"})
 JUDGED = ("results.json", "report.html", "junit.xml")
 """What judging writes into a run folder for its readers."""
@@ -52,6 +54,8 @@ class Store:
     address: str
     files: fs.FileSystem
     prefix: str
+    uri: str = ""
+    """The address with what comes after "?", from which others open the same store."""
 
     @staticmethod
     def at(address: str) -> Store:
@@ -60,7 +64,7 @@ class Store:
             files, prefix = fs.FileSystem.from_uri(address)
         except (pa.ArrowException, OSError, ValueError) as problem:
             raise StoreUnavailable(f"{address.partition('?')[0]} is no store: {_reason(problem)}") from problem
-        return Store(address.partition("?")[0].rstrip("/"), files, prefix.rstrip("/"))
+        return Store(address.partition("?")[0].rstrip("/"), files, prefix.rstrip("/"), address)
 
     def check(self) -> None:
         """Raises StoreUnavailable if the store does not answer, or refuses us."""
@@ -126,6 +130,48 @@ class Store:
     def _write(self, rows: pa.Table, name: str) -> None:
         with self.files.open_output_stream(f"{self.prefix}/{name}") as target:
             pq.write_table(rows, target, compression="zstd")
+
+
+class RunShelf:
+    """Where the nodes of a Spark cluster read the files of a run that came from a store (`checkers.spark.shipping`).
+
+    Files of the run are read where they are.  What judging made anew is uploaded to `_judging/` in the store, and
+    removed by `clear`.  The nodes need access to the store: the same variables, or a role of their own.
+    """
+
+    def __init__(self, store: Store, root: Path) -> None:
+        """root: the folder of the run in the store's mirror."""
+        self.name = store.address
+        self.held_bytes = 0
+        self._store, self._root = store, root.resolve()
+        self._run = f"{store.prefix}/{RUNS}/{root.parent.name}/{root.name}"
+        self._aside = f"{store.prefix}/{JUDGING}/{root.name}-{uuid.uuid4().hex[:8]}"
+        self._sizes = {info.path: info.size for info in store.list(f"{RUNS}/{root.parent.name}/{root.name}")}
+        self._uploaded: list[str] = []
+
+    def put(self, path: str, mark: Mark) -> StoredFile:
+        """See Shelf.put."""
+        relative = os.path.relpath(path, self._root).replace("..", "above")
+        there = f"{self._run}/{relative}"
+        if self._sizes.get(there) != mark.size_bytes:
+            there = f"{self._aside}/{relative}"
+            try:
+                with Path(path).open("rb") as source, self._store.files.open_output_stream(there) as target:
+                    shutil.copyfileobj(source, target)
+            except pa.ArrowException as problem:
+                raise OSError(f"{there} cannot be written: {problem}") from problem
+            self._uploaded.append(there)
+        self.held_bytes += mark.size_bytes
+        return StoredFile(self._store.uri, there, mark)
+
+    def clear(self) -> None:
+        """Remove what was uploaded.  Raises StoreUnavailable."""
+        try:
+            for path in self._uploaded:
+                self._store.files.delete_file(path)
+        except (pa.ArrowException, OSError) as problem:
+            raise StoreUnavailable(f"{self._aside} cannot be removed: {_reason(problem)}") from problem
+        self._uploaded.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,13 @@ class SparkJudge:
     master: the master of a cluster (spark://, k8s://, yarn), whose nodes have Python with numba, numpy and pyarrow.
         None: Spark runs inside this process.
     record_archive: where to record the class-data archive when the virtual machine ends (set-up only).
+    shelf: where nodes of a cluster read files that they cannot find on a disk of theirs.
     """
 
-    def __init__(self, master: str | None = None, *, record_archive: Path | None = None) -> None:
+    def __init__(
+        self, master: str | None = None, *, record_archive: Path | None = None, shelf: shipping.Shelf | None = None
+    ) -> None:
+        self._shelf = shelf
         self.master = master or LOCAL
         self._local = is_local(self.master)
         self._record_archive = record_archive
@@ -111,6 +115,8 @@ class SparkJudge:
             words.append(
                 f"{self._sent_bytes / 1e6:.1f} MB of files were sent, because nodes cannot read the run folder"
             )
+        if self._shelf is not None and self._shelf.held_bytes:
+            words.append(f"nodes read {self._shelf.held_bytes / 1e6:.1f} MB of files from {self._shelf.name}")
         return ", ".join(words)
 
     def start_in_background(self) -> None:
@@ -162,7 +168,8 @@ class SparkJudge:
         if self._local:
             return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
         with _Cluster(self._context, self._answers) as nodes:
-            judged, sent_bytes = shipping.judge_on_nodes(tasks, nodes, lambda done: say(done, len(tasks)))
+            progress = lambda done: say(done, len(tasks))  # noqa: E731
+            judged, sent_bytes = shipping.judge_on_nodes(tasks, nodes, progress, self._shelf)
         self._sent_bytes = sent_bytes
         return judged
 

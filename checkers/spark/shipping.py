@@ -4,6 +4,9 @@ On a cluster, every node should be able to read a part's files under the same na
 mark of every file that it can read itself.  A worker answers `Unreadable` if it finds no such file, or another file of
 that name.  Then the task is judged again with the bytes of its files, which are sent to each node once, as a broadcast.
 The worker writes them into a folder of its own, and removes it after the task.
+
+A run that came from an object store has a `Shelf` there.  Then nothing is sent, and nothing is too large: workers read
+the files from the store themselves, through Arrow's file systems.  What judging made anew is put there meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hashlib
 import io
 import os
 import pickle
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +34,7 @@ FILE_BYTES_MAX = 128 << 20
 """The largest file that is sent: virtual machines hold it twice for a moment."""
 
 _TAIL_BYTES = 1 << 16
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,49 @@ class FileContent(Protocol):
     def value(self) -> bytes: ...
 
 
+class Shelf(Protocol):
+    """A place from which nodes read files themselves.  name: for people.  held_bytes: the size of what they read."""
+
+    name: str
+    held_bytes: int
+
+    def put(self, path: str, mark: Mark) -> FileContent:
+        """Put a file of the driver there, unless it is there.  Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A `FileContent` in a store, which a worker reads itself.
+
+    uri: of the store, as `pyarrow.fs.FileSystem.from_uri` takes it.  path: in that file system.
+    """
+
+    uri: str
+    path: str
+    mark: Mark
+
+    @property
+    def value(self) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="krucible-stored-", dir=_spark_folder()) as folder:
+            self.copy_to(target := Path(folder, "file"))
+            return target.read_bytes()
+
+    def copy_to(self, target: Path) -> None:
+        """Raises OSError if the store does not answer, or holds another file."""
+        import pyarrow as pa
+        from pyarrow import fs
+
+        try:
+            files, _ = fs.FileSystem.from_uri(self.uri)
+            with files.open_input_stream(self.path) as source, target.open("wb") as out:
+                shutil.copyfileobj(source, out, _COPY_BYTES)
+        except (pa.ArrowException, ValueError) as problem:
+            raise OSError(f"{self.path} cannot be read: {problem}") from problem
+        if mark_of(str(target)) != self.mark:
+            raise OSError(f"{self.path} in the store is another file than the driver's")
+
+
 Progress = Callable[[int], None]
 
 
@@ -82,9 +130,12 @@ class Nodes(Protocol):
         ...
 
 
-def judge_on_nodes(tasks: Sequence[Task], nodes: Nodes, progress: Progress) -> tuple[list[Judged], int]:
+def judge_on_nodes(
+    tasks: Sequence[Task], nodes: Nodes, progress: Progress, shelf: Shelf | None = None
+) -> tuple[list[Judged], int]:
     """Judge tasks by path, and from bytes if a node could not read a file.  Also returns the bytes sent to each node.
 
+    shelf: where nodes read the files then, so that nothing is sent.  If it fails, files are sent all the same.
     A task whose files are too large to be sent is a failure of its own.
     """
     marks: dict[str, Mark | None] = {}
@@ -93,10 +144,11 @@ def judge_on_nodes(tasks: Sequence[Task], nodes: Nodes, progress: Progress) -> t
     away = [n for n, answer in enumerate(answers) if isinstance(answer, Unreadable)]
     if not away:
         return [answer for answer in answers if isinstance(answer, Judged)], 0
-    sent, fitting = _that_fit(away, marked)
     done = len(tasks) - len(away)
+    contents = _on_shelf(away, marked, shelf) if shelf is not None else {}
+    sent, fitting = ({}, away) if contents else _that_fit(away, marked)
     if fitting:
-        contents = {path: nodes.share(Path(path).read_bytes()) for path in sent}
+        contents = contents or {path: nodes.share(Path(path).read_bytes()) for path in sent}
         again = nodes.run([marked[n] for n in fitting], contents, lambda more: progress(done + more))
         for n, answer in zip(fitting, again, strict=True):
             answers[n] = answer
@@ -125,6 +177,15 @@ def _marked(task: Task, marks: dict[str, Mark | None]) -> RemoteTask:
         if path not in marks:
             marks[path] = mark_of(path)
     return RemoteTask(task, {path: mark for path in paths if (mark := marks[path]) is not None})
+
+
+def _on_shelf(numbers: Sequence[int], tasks: Sequence[RemoteTask], shelf: Shelf) -> dict[str, FileContent]:
+    """All files of these tasks, put on the shelf; {} if that fails."""
+    marks = {path: mark for n in numbers for path, mark in tasks[n].marks.items()}
+    try:
+        return {path: shelf.put(path, mark) for path, mark in marks.items()}
+    except OSError:
+        return {}
 
 
 def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, Mark], list[int]]:
@@ -171,12 +232,19 @@ def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> 
             there = {path: _under(folder, path) for path in files_of(remote.task.part)}
             for path in remote.marks:
                 Path(there[path]).parent.mkdir(parents=True, exist_ok=True)
-                Path(there[path]).write_bytes(contents[path].value)
+                _lay_out(contents[path], Path(there[path]))
             part = _with_strings(remote.task.part, lambda text: there.get(text, text))
             judged = judge_task(replace(remote.task, part=part))
             return _with_strings(judged, lambda text: _home(text, folder, there))
     except OSError as problem:
         return Judged(None, f"the files sent to a worker could not be laid out there: {problem}", 0.0)
+
+
+def _lay_out(content: FileContent, target: Path) -> None:
+    if isinstance(content, StoredFile):
+        content.copy_to(target)
+    else:
+        target.write_bytes(content.value)
 
 
 def _under(folder: str, path: str) -> str:

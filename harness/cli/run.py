@@ -285,8 +285,9 @@ def analyze(
     from harness.run.session import judge_again
 
     console = Console(soft_wrap=True, stderr=as_json)
-    found = judge_again(root, spark_master, in_process, console, trust_old_format, trust)
-    if (came_from := fetched_from()) is not None:
+    came_from = fetched_from()
+    found = judge_again(root, spark_master, in_process, console, trust_old_format, trust, came_from)
+    if came_from is not None:
         from harness.store import JUDGED
 
         console.print(f"stored: {came_from.upload(root, only=JUDGED)}", highlight=False, markup=False)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -39,6 +39,9 @@ from harness.terminal.progress import Progress
 from nemesis.catalog import kinds_of
 from nemesis.cluster import Cluster
 from nemesis.kind import Kind
+
+if TYPE_CHECKING:
+    from harness.store import RunShelf, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +255,17 @@ def judge_again(
     console: Console,
     trust_old_format: bool = False,
     trust: bool = False,
+    came_from: Store | None = None,
 ) -> dict[str, Any]:
     """Judge the stored run in `root` again.  trust_old_format, trust: as in `judge`.
+
+    came_from: the store whose mirror holds `root`; the nodes of a cluster read the run there.
 
     Raises what `judge` raises.  Then results.json says why, and the results before it are kept (`results_before`).
     """
     progress = Progress(console)
-    spark = None if in_process else SparkJudge(spark_master)
+    shelf = _shelf(came_from, root) if spark_master and came_from is not None and not in_process else None
+    spark = None if in_process else SparkJudge(spark_master, shelf=shelf)
     try:
         if spark is not None:
             spark.start_in_background()
@@ -286,6 +293,23 @@ def judge_again(
         progress.stop()
         if spark is not None:
             spark.stop()
+        if shelf is not None:
+            _clear(shelf, console)
+
+
+def _shelf(store: Store, root: Path) -> RunShelf:
+    from harness.store import RunShelf
+
+    return RunShelf(store, root)
+
+
+def _clear(shelf: RunShelf, console: Console) -> None:
+    from harness.store import StoreUnavailable
+
+    try:
+        shelf.clear()
+    except StoreUnavailable as problem:
+        console.print(str(problem), highlight=False, markup=False)
 
 
 def _uploaded(root: Path, store: str, found: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

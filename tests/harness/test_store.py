@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from moto import server as moto
 from recorded_runs import unpacked
+from spark_cluster import Cluster, can_hide_folders
 
+from checkers.spark.shipping import mark_of
 from harness.judge.judge_run import judge
 from harness.lake.listing import Filter, runs
-from harness.store import MADE_ANEW, Mirror, Store, StoreUnavailable, is_store, parted
+from harness.store import MADE_ANEW, Mirror, RunShelf, Store, StoreUnavailable, is_store, parted
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 # Without this the client looks for the metadata server of a machine at Amazon's.
@@ -147,6 +149,41 @@ def test_an_address_of_a_run_names_its_store() -> None:
     assert is_store("s3://b") and not is_store("results/runs/t/r")
     with pytest.raises(LookupError):
         parted("s3://b/p")
+
+
+def test_workers_read_files_of_a_run_where_they_are_and_what_judging_made_aside(store: Store, run: Path) -> None:
+    store.upload(run)
+    root = store.mirror().fetch(f"runs/{TEST}/{run.name}")
+    made = root / "buckets" / "0.parquet"
+    made.parent.mkdir()
+    made.write_bytes(b"made anew")
+    shelf = RunShelf(store, root)
+    for path, beside in ((root / "history.parquet", False), (made, True)):
+        mark = mark_of(str(path))
+        assert mark is not None
+        there = shelf.put(str(path), mark)
+        assert there.value == path.read_bytes()
+        assert ("_judging" in there.path) is beside
+    assert len(store.list("_judging")) == 1
+    shelf.clear()
+    assert store.list("_judging") == [] and store.list(f"runs/{TEST}/{run.name}")
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not can_hide_folders(), reason="needs the right to make namespaces of mounts")
+def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store(
+    store: Store, run: Path, tmp_path: Path
+) -> None:
+    address = store.upload(run)
+    root = store.mirror().fetch(f"runs/{TEST}/{run.name}")
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        for _ in range(2):
+            cluster.add_worker(hidden=root)
+        found = krucible("analyze", address, "--spark-master", cluster.master, "--json")
+    assert found.returncode == 1, found.stdout + found.stderr
+    judged_by = json.loads((root / "results.json").read_text())["judged_by"]
+    assert f"MB of files from {store.address}" in judged_by and "were sent" not in judged_by
+    assert store.list("_judging") == []
 
 
 def krucible(*words: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,17 @@ from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
 from checkers.judging.tasks import Judged, Task
 from checkers.spark import shipping
-from checkers.spark.shipping import RemoteTask, Unreadable, judge_on_nodes, judge_remote, mark_of
+from checkers.spark.shipping import (
+    FileContent,
+    Mark,
+    RemoteTask,
+    Shelf,
+    StoredFile,
+    Unreadable,
+    judge_on_nodes,
+    judge_remote,
+    mark_of,
+)
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,14 @@ class BlindNodes:
 
     description = "blind nodes"
 
-    def __init__(self) -> None:
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self.shelf = shelf
         self.jobs: list[int] = []
         self.sent_bytes = 0
 
     def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
         say = progress or (lambda done, total: None)
-        judged, sent_bytes = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)))
+        judged, sent_bytes = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)), self.shelf)
         assert sent_bytes == self.sent_bytes
         return judged
 
@@ -67,6 +78,59 @@ def test_every_checker_says_the_same_of_bytes_that_were_sent(tmp_path: Path) -> 
     files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
     assert nodes.sent_bytes == sum(path.stat().st_size for path in files), "each file once"
     assert int(reports[-1].split()[1]) == nodes.jobs[0] == nodes.jobs[1]
+
+
+class FolderShelf:
+    """A store that is a folder."""
+
+    name = "a folder"
+
+    def __init__(self, folder: Path, fails_after: int = 1000) -> None:
+        self.held_bytes = 0
+        self._folder, self._left = folder, fails_after
+
+    def put(self, path: str, mark: Mark) -> FileContent:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("the store is full")
+        there = self._folder / f"{self._left}"
+        there.write_bytes(Path(path).read_bytes())
+        self.held_bytes += mark.size_bytes
+        return StoredFile(self._folder.as_uri(), str(there), mark)
+
+
+def test_every_checker_says_the_same_of_files_that_workers_read_from_a_store(tmp_path: Path) -> None:
+    run = run_that_is_wrong_everywhere(tmp_path / "run")
+    (tmp_path / "store").mkdir()
+    shelf = FolderShelf(tmp_path / "store")
+    nodes = BlindNodes(shelf)
+    checkers = list(CATALOG.values())
+    assert judge_run(run, checkers, nodes) == judge_run(run, checkers)
+    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
+    assert (nodes.sent_bytes, shelf.held_bytes) == (0, sum(path.stat().st_size for path in files)), "each file once"
+
+
+def test_nothing_in_a_store_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "IN_ALL_BYTES_MAX", 1)
+    part = part_of(tmp_path)
+    [judged] = BlindNodes(FolderShelf(tmp_path)).judge([Task(reads_all, part, Budget())])
+    assert judged.finding == reads_all(part, Budget())
+
+
+def test_files_are_sent_where_the_store_fails(tmp_path: Path) -> None:
+    part = part_of(tmp_path)
+    nodes = BlindNodes(FolderShelf(tmp_path, fails_after=1))
+    [judged] = nodes.judge([Task(reads_all, part, Budget())])
+    assert judged.finding == reads_all(part, Budget()) and nodes.sent_bytes == 18
+
+
+def test_another_file_in_the_store_is_not_taken_for_the_drivers(tmp_path: Path) -> None:
+    part = part_of(tmp_path)
+    task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := mark_of(p))})
+    (tmp_path / "other").write_text("other")
+    wrong = {path: StoredFile(tmp_path.as_uri(), str(tmp_path / "other"), mark) for path, mark in task.marks.items()}
+    judged = judge_remote(task, wrong)
+    assert isinstance(judged, Judged) and "is another file than the driver's" in judged.failure
 
 
 class Slices(NamedTuple):
