@@ -14,6 +14,7 @@ from moto import server as moto
 from recorded_runs import unpacked
 from spark_cluster import Cluster, can_hide_folders
 
+from checkers.spark.session import START_VARIABLE
 from checkers.spark.shipping import mark_of
 from harness.judge.judge_run import judge
 from harness.lake.listing import Filter, runs
@@ -172,8 +173,10 @@ def test_workers_read_files_of_a_run_where_they_are_and_what_judging_made_aside(
 @pytest.mark.spark
 @pytest.mark.skipif(not can_hide_folders(), reason="needs the right to make namespaces of mounts")
 def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store(
-    store: Store, run: Path, tmp_path: Path
+    store: Store, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(START_VARIABLE, "1000")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     address = store.upload(run)
     root = store.mirror().fetch(f"runs/{TEST}/{run.name}")
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
