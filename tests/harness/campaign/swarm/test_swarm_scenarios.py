@@ -144,6 +144,12 @@ def test_a_write_that_changes_nothing_is_held_against_what_was_committed_when_it
     assert [play(scenario).found for scenario in clean] == [[], []]
 
 
+def test_a_bit_that_flips_lies_where_the_crc_of_a_batch_covers_it() -> None:
+    """An epoch that changed on the disk makes a log look newer than it is, and no server can notice that."""
+    flip = Card("flip", "leader", 4.0, 0.5, size=14)
+    assert play(Scenario(2, "node", seconds=12.0, cards=(flip,), segment_bytes=1 << 20)).found == []
+
+
 def test_the_core_alone_takes_no_snapshots() -> None:
     assert not any(draw(seed, "core").snapshot_bytes for seed in range(50))
 
