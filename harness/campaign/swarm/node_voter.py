@@ -138,7 +138,7 @@ class NodeVoter(Voter):
         if not files:
             return False
         file = self.machine.disk.open(sorted(files)[-1])
-        place = _noticed(file.read_at(0, file.size()), at % file.size())
+        place = noticed(file.read_at(0, file.size()), at % file.size())
         byte = file.read_at(place, 1)[0]
         file.write_at(place, bytes([byte ^ (1 << at % 8)]))
         file.fsync()
@@ -208,7 +208,7 @@ CRC_COVERS_FROM = 21
 """Of a batch: Kafka's CRC leaves out the base offset and the epoch, so nobody promises to notice that they changed."""
 
 
-def _noticed(data: bytes, place: int) -> int:
+def noticed(data: bytes, place: int) -> int:
     """A place in a log, or the first one behind it in the same batch at which a server has to notice a flipped bit."""
     position = 0
     while position <= place:
