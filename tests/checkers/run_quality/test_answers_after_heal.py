@@ -59,6 +59,13 @@ def test_a_fault_that_only_recovery_healed_is_healed_when_recovery_begins(
     assert recovery(unseen, tmp_path).validity is expected
 
 
+def test_without_faults_every_answer_is_evidence(unseen: Evidence, tmp_path: Path) -> None:
+    unseen.faults.clear()
+    assert recovery(unseen, tmp_path / "none").validity is Validity.UNKNOWN
+    unseen.answer("n4", HEALED_NS - 1)
+    assert recovery(unseen, tmp_path / "one").validity is Validity.VALID
+
+
 def test_an_answer_before_the_server_s_own_last_death_is_no_evidence(unseen: Evidence, tmp_path: Path) -> None:
     unseen.outcome["deaths"] = [{"node": "n4", "time_ns": HEALED_NS + 5, "ordered": True}]
     unseen.answer("n4", HEALED_NS + 4)

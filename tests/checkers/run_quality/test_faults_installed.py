@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fault_records import fault_of
 
+from checkers.record.faults import Achieved
 from checkers.record.files import BrokenFile
 from checkers.run_quality import faults_installed
 from checkers.run_quality.faults_installed import (
@@ -14,6 +16,7 @@ from checkers.run_quality.faults_installed import (
     INDETERMINATE,
     INSTALLED,
     NOT_ACHIEVED,
+    SENT_MIN,
     SKIPPED,
     Achievement,
 )
@@ -92,9 +95,11 @@ def test_a_link_that_another_fault_frees_just_before_the_heal_need_not_be_proven
     assert achieved(freed).word == INDETERMINATE, "it was free for four seconds, and nothing shows it"
 
 
-def test_a_link_that_was_free_from_the_beginning_must_be_proven_open_however_short_the_fault() -> None:
+@pytest.mark.parametrize("first_s", [10.4, 10.6])
+def test_a_link_that_was_free_from_the_beginning_must_be_proven_open_however_short_the_fault(first_s: float) -> None:
+    """The first measurement begins before the order was carried out, or 0.1 s after that."""
     short = partition()
-    short["measured"] = [measurement("inject", 10.4, links=links() | {"b>a": [0, 0]})]
+    short["measured"] = [measurement("inject", first_s, links=links() | {"b>a": [0, 0]})]
     short["measured"] += [measurement("before heal", 10.9, links=links() | {"b>a": [0, 0]})]
     short["measured"] += [measurement("heal", 11.4, links=links(60, 60))]
     assert achieved(short | {"heal_ordered_ns": 11 * S}).word == INDETERMINATE
@@ -134,6 +139,25 @@ def test_few_beacons_in_each_window_add_up_and_too_few_of_them_do_not() -> None:
     assert GAP_S_MAX < 16 - 10.4
 
 
+@pytest.mark.parametrize(("sent", "word"), [(SENT_MIN - 1, INDETERMINATE), (SENT_MIN, INSTALLED)])
+def test_beacons_that_proved_a_cut_do_not_count_towards_its_next_proof(sent: int, word: Achieved) -> None:
+    record = partition()
+    record["measured"][1:7] = [
+        measurement("hold", 13, links=links(sent)),
+        measurement("before heal", 16, links=links(0)),
+    ]
+    assert achieved(record).word == word, achieved(record)
+
+
+@pytest.mark.parametrize(("sent", "word"), [(SENT_MIN - 1, INSTALLED), (SENT_MIN, NOT_ACHIEVED)])
+def test_silence_before_an_arrival_does_not_count_towards_the_next_silence(sent: int, word: Achieved) -> None:
+    record = partition()
+    record["measured"][2]["links"]["b>a"] = [SENT_MIN - 1, 0]
+    record["measured"][3]["links"]["b>a"] = [60, 1]
+    record["measured"][4]["links"]["b>a"] = [sent, 0]
+    assert achieved(record).word == word, achieved(record)
+
+
 def test_a_link_that_stays_silent_although_it_should_be_open_is_contrary() -> None:
     record = partition()
     record["measured"][4]["links"] = {"a>b": [60, 0], "b>a": [60, 0]}
@@ -154,6 +178,41 @@ def test_numbers_are_held_within_their_limits_without_knowing_the_kind() -> None
         record = skewed()
         record["measured"][place]["values"] = {"clock of n1, s ahead": value}
         assert achieved(record).word == word, value
+
+
+def of_a_process() -> dict[str, Any]:
+    """n1 is stopped from second 10 to second 16."""
+    record = partition() | {
+        "card": {"kind": "pause"},
+        "cut": [],
+        "nodes": ["n1"],
+        "ordered": {"held": {"states": {"n1": "stopped"}}, "healed": {"states": {"n1": "running"}}},
+    }
+    for each in record["measured"]:
+        each["states"] = {"n1": "running" if each["phase"] == "heal" else "stopped"}
+    return record
+
+
+@pytest.mark.parametrize(
+    ("fault", "what", "reason"),
+    [
+        (partition, "links", "a>b ordered cut: no beacons were reported"),
+        (of_a_process, "states", "n1 ordered stopped: its agent did not report the state"),
+        (skewed, "values", "clock of n1, s ahead: it was not measured"),
+    ],
+)
+def test_a_measurement_that_lacks_what_was_ordered_proves_nothing(
+    fault: Callable[[], dict[str, Any]], what: str, reason: str
+) -> None:
+    assert achieved(fault()).word == INSTALLED
+    blind = fault()
+    for each in blind["measured"]:
+        if each["phase"] != "heal":
+            each[what] = {}
+    assert achieved(blind).word == INDETERMINATE and reason in achieved(blind).reason
+    forgotten = fault()
+    forgotten["measured"][-1][what] = {}
+    assert achieved(forgotten).word == INDETERMINATE, "it was not measured after the heal"
 
 
 def test_a_fault_that_orders_nothing_measurable_is_never_installed() -> None:

@@ -77,4 +77,7 @@ def test_a_fault_that_is_shorter_than_an_election_needs_demands_none() -> None:
     restart = fault(states={"n1": "dead"}, heal_ordered_ns=10 * SECOND + 4 * SECOND // 10)
     found = under_faults([restart, fault(cut_off="n1")], [LED_BEFORE], SERVERS, long_ns=2 * SECOND)
     assert (found.calling, found.long) == (2, 1)
+    several = [fault(cut_off="n1"), restart, fault(states={"n1": "dead"}), restart]
+    found = under_faults(several, [LED_BEFORE], SERVERS, long_ns=2 * SECOND)
+    assert (found.calling, found.long) == (4, 2)
     assert under_faults([restart], [LED_BEFORE], SERVERS, long_ns=2 * SECOND).long == 0

@@ -48,6 +48,23 @@ def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_mi
     assert not figure(judged(evidence, tmp_path / "slow"), "share of the scheduled rate")["met"]
 
 
+@pytest.mark.parametrize(("share", "met"), [(1.0, True), (0.85, True), (0.75, False)])
+def test_of_clients_that_wait_only_the_rate_that_they_can_reach_is_demanded(
+    tmp_path: Path, share: float, met: bool
+) -> None:
+    """Clients that wait for half of the time invoke half of the scheduled rate, and four fifths of that are enough."""
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main["end_ns"] = evidence.faults[0]["healed_ns"] + 7 * SECOND
+    invoked = sum(row["type"] == 0 and main["start_ns"] <= row["time_ns"] < main["end_ns"] for row in evidence.history)
+    invoked_hz = invoked / (main["end_ns"] - main["start_ns"]) * 1e9
+    evidence.demands = replace(evidence.demands, rate_hz=invoked_hz / share, invoked_share=0.5, time_limit_s=1.0)
+    found = figure(judged(evidence, tmp_path), "share of the scheduled rate")
+    assert found["value"] == pytest.approx(0.5 * share, abs=0.01)
+    assert (found["least"], found["met"]) == (0.4, met)
+    assert "so 50% of the rate is enough" in found["words"]
+
+
 def hung(rate_hz: float, ok_at_s: tuple[float, ...] = ()) -> Evidence:
     """After the fault the main phase lasts a minute more.  Clients invoke ten operations a second, and answers come at
     some seconds of that minute only."""

@@ -261,5 +261,5 @@ def test_a_start_that_no_clock_can_show_is_refused(runs: dict[str, Path], tmp_pa
     edit(run, "test.json", lambda test: test.update(started_monotonic_ns=began))
     why = ": started_monotonic_ns is an integer beyond 64 bits"
     if type(began) is not int:
-        why = " does not say when the test began (started_monotonic_ns)"
+        why = f": started_monotonic_ns: expected int, got {type(began).__name__}"
     assert verdict_of(run) == f"refused: test.json{why}"

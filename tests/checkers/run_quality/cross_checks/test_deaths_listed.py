@@ -1,16 +1,20 @@
-"""A death that is listed as ordered needs an order: of a fault that ends servers, or of the collection."""
+"""A death that is listed as ordered needs an order: of a fault that ends servers, or of the collection.
+
+Each death that a fault or a trace shows is listed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trace_rows import write_trace
 
 from checkers.base.stored_run import StoredRun
 from checkers.record.reading import FAULTS, OUTCOME, TEST
-from checkers.run_quality.cross_checks.deaths_listed import without_order
+from checkers.run_quality.cross_checks.deaths_listed import not_listed, without_order
 
 S = 1_000_000_000
 PHASES = [{"name": "main", "start_ns": S, "end_ns": 60 * S}, {"name": "collection", "start_ns": 61 * S, "end_ns": -1}]
@@ -36,7 +40,14 @@ ENDS_NONE: dict[str, Any] = {"ordered": {"held": {"states": {"n1": "stopped"}}, 
 
 
 def found(folder: Path, at_s: float, *faults: dict[str, Any], phases: Any = PHASES, ordered: bool = True) -> list[str]:
-    deaths = [{"node": "n1", "time_ns": int(at_s * S), "status": -9, "ordered": ordered}]
+    return without_order(a_run(folder, [at_s], *faults, phases=phases, ordered=ordered))
+
+
+def a_run(
+    folder: Path, ends_s: Sequence[float], *faults: dict[str, Any], phases: Any = PHASES, ordered: bool = True
+) -> StoredRun:
+    """A run in which n1 ended at these times."""
+    deaths = [{"node": "n1", "time_ns": int(at_s * S), "status": -9, "ordered": ordered} for at_s in ends_s]
     contents = {
         FAULTS: list(faults),
         OUTCOME: {"deaths": deaths, "phases": phases},
@@ -44,7 +55,7 @@ def found(folder: Path, at_s: float, *faults: dict[str, Any], phases: Any = PHAS
     }
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content))
-    return without_order(StoredRun(folder))
+    return StoredRun(folder)
 
 
 @pytest.mark.parametrize(
@@ -85,3 +96,51 @@ def test_a_death_without_an_order_is_noticed(tmp_path: Path, at_s: float, faults
 def test_nothing_is_claimed_of_unexpected_deaths_and_of_runs_that_were_broken_off(tmp_path: Path) -> None:
     assert found(tmp_path, 20, ordered=False) == []
     assert found(tmp_path, 20, phases=PHASES[:1]) == []
+
+
+NOT_LISTED = "fault 1 measured n1 as dead, and outcome.json lists no death of it before the heal"
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "healed_s", "clauses"),
+    [
+        ([20], 30, []),
+        ([30], 30, []),
+        ([31], 30, [NOT_LISTED]),
+        ([31, 20], 30, []),
+        ([], 30, [NOT_LISTED]),
+        ([-1e-9], 30, [NOT_LISTED]),  # a complaint in a log is no death
+        ([50], -1e-9, []),  # it was never healed, so the server may have ended at any time
+        ([], -1e-9, [NOT_LISTED]),
+    ],
+)
+def test_a_server_that_was_measured_dead_died_before_the_heal(
+    ends_s: list[float], healed_s: float, clauses: list[str], tmp_path: Path
+) -> None:
+    assert not_listed(a_run(tmp_path, ends_s, fault(healed_ns=int(healed_s * S)))) == clauses
+
+
+@pytest.mark.parametrize("record", [fault(node="n1", nodes=["n2"]), fault(measured=[])])
+def test_a_server_that_the_fault_did_not_measure_dead_may_have_lived_on(tmp_path: Path, record: dict[str, Any]) -> None:
+    """n1 was dead for another reason, or nothing was measured."""
+    assert not_listed(a_run(tmp_path, [], record)) == []
+
+
+@pytest.mark.parametrize(
+    ("events", "ends", "noticed"),
+    [
+        (["start", "append"], 0, False),
+        (["start", "append", "start"], 1, False),
+        (["start", "append", "start"], 0, True),
+        (["start", "start", "start"], 1, True),
+        (["append"], 0, False),
+    ],
+)
+def test_each_life_but_the_last_of_a_trace_has_its_death(
+    events: list[str], ends: int, noticed: bool, tmp_path: Path
+) -> None:
+    run = a_run(tmp_path, [20.0] * ends)
+    write_trace(run, "n1", [{"event": event} for event in events])
+    starts = events.count("start")
+    words = f"the trace of n1 shows {starts} starts, and outcome.json lists {ends} of its deaths"
+    assert not_listed(run) == ([words] if noticed else [])
