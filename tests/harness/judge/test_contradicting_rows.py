@@ -14,6 +14,7 @@ from canary_run import canary_run
 from recorded_runs import unpacked
 
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
+from checkers.base.ledger import PHASE
 from checkers.sealing.seal import seal
 from harness.explanations.headline import verdict_in_words
 from harness.judge.judge_run import judge
@@ -188,6 +189,22 @@ def test_no_row_of_a_fault_is_changed_beside_its_record(
     results = judged(run)
     assert results["verdict"] != "valid"
     assert "faults.json h" in results["checkers"]["evidence"]["reason"]
+
+
+def test_faults_of_a_run_that_was_broken_off_may_have_been_healed_without_rows(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    def broken_off(rows: list[Row]) -> None:
+        dropped("heal-", Type.OK)(rows)
+        dropped("heal-", Type.INVOKE)(rows)
+        ended = next(row for row in rows if (row["f"], row["payload"], row["type"]) == (PHASE, '"main"', Type.OK))
+        ended["type"] = int(Type.INFO)
+
+    run = copied(runs, "kraft-partition", tmp_path)
+    alter(run, broken_off)
+    evidence = judged(run)["checkers"]["evidence"]
+    assert evidence["verdict"] == "unknown" and "faults.json h" not in evidence["reason"]
+    assert "phase 'main' ended" in evidence["reason"]
 
 
 def never_healed(records: list[Any]) -> None:

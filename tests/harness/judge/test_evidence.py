@@ -12,10 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from canary_run import canary_run
 
+from checkers.base import ledger
+from checkers.base.checker import Budget
 from checkers.base.columns import read_stream
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.evidence import EVIDENCE
+from checkers.sealing import history_rows
 from checkers.sealing.manifest import write_manifest
 from checkers.sealing.seal import seal
-from harness.judge.judge_run import judge
+from harness.judge.judge_run import demands_on, judge, spec_of
 
 
 def silent(_: str) -> None:
@@ -144,6 +150,36 @@ def test_a_history_that_lost_rows_is_unknown_even_under_a_fresh_manifest(
     assert words in why
 
 
+def of_parts(run: Path, change: Change, rows_in_part: int, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+    """The verdict of the checker of evidence, which looks at so many rows at once."""
+    history = run / "history.parquet"
+    pq.write_table(change(pq.read_table(history)), history, row_group_size=rows_in_part)
+    write_manifest(run)
+    monkeypatch.setattr(history_rows, "ROWS_PER_PART", 1)
+    stored = StoredRun(run, demands_on(spec_of(run), ledger.FORMAT))
+    parts = EVIDENCE.split(stored)
+    assert len(parts) > 2
+    return EVIDENCE.combine(stored, [EVIDENCE.judge(part, Budget()) for part in parts])
+
+
+def test_a_history_may_be_looked_at_in_parts(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = of_parts(sealed, lambda table: table, 50, monkeypatch)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert verdict.looked_at["rows"] == pq.read_metadata(sealed / "history.parquet").num_rows
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["at the border of two parts", "within a part"])
+def test_rows_that_were_exchanged_are_noticed_in_parts(
+    where: int, sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pq.read_table(sealed / "history.parquet")
+    exchanged = with_two_rows_exchanged(whole)
+    times = zip(whole["time_ns"].to_pylist(), exchanged["time_ns"].to_pylist(), strict=True)
+    at = next(row for row, (before, after) in enumerate(times) if before != after)
+    verdict = of_parts(sealed, lambda _: exchanged, at + 1 + where, monkeypatch)
+    assert verdict.reason.startswith(f"row {at + 1} is earlier than the row before it")
+
+
 def test_an_answer_put_into_a_sealed_history_is_noticed(sealed: Path) -> None:
     """Earlier, the buckets of the first judging hid it."""
     history = sealed / "history.parquet"
@@ -201,4 +237,5 @@ def test_a_run_of_the_old_format_is_unknown_unless_it_is_trusted(run: Path, tmp_
     verdict, why = judged(run)
     assert verdict == "unknown"
     assert "no ledger" in why
+    assert "there is no manifest.json" in why
     assert judged(run, trust_old_format=True)[0] == "valid"

@@ -1,0 +1,70 @@
+"""The rows of the history about faults are those that the records of the faults call for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fault_records import fault_of
+
+from checkers.base.history import Type
+from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ
+
+Row = dict[str, Any]
+
+PROOF = {"verdict": "as ordered", "links": {}, "states": {}, "wrong": []}
+CARRIED_OUT = {"injected_ns": 1, "heal_ordered_ns": 2, "inject_proof": PROOF, "heal_proof": PROOF}
+NEVER = {"injected_ns": -1, "heal_ordered_ns": -1}
+INJECTED = [("inject", Type.INVOKE), ("inject", Type.OK)]
+HEALED = [("heal", Type.INVOKE), ("heal", Type.OK)]
+
+
+def rows_of(*rows: tuple[str, Type], kind: str = "kill") -> list[Row]:
+    return [{"f": f"{order}-{kind}", "type": int(type_)} for order, type_ in rows]
+
+
+@pytest.mark.parametrize(
+    ("record", "rows"),
+    [
+        (CARRIED_OUT, [*INJECTED, *HEALED]),
+        (CARRIED_OUT | {"heal_ordered_ns": -1}, INJECTED),
+        (CARRIED_OUT | {"heal_ordered_ns": 0}, [*INJECTED, *HEALED]),
+        (CARRIED_OUT | {"inject_proof": None}, [INJECTED[0], ("inject", Type.INFO), *HEALED]),
+        (
+            CARRIED_OUT | {"heal_proof": PROOF | {"verdict": "not as ordered"}},
+            [*INJECTED, HEALED[0], ("heal", Type.INFO)],
+        ),
+        (NEVER | {"achieved": "skipped"}, [INJECTED[0], ("inject", Type.FAIL)]),
+        (NEVER | {"achieved": "not achieved"}, [INJECTED[0], ("inject", Type.INFO)]),
+    ],
+)
+def test_the_rows_that_a_fault_leaves(record: Row, rows: list[tuple[str, Type]]) -> None:
+    fault = fault_of({"card": {"kind": "kill"}} | record)
+    others = [{"f": "phase", "type": int(Type.INVOKE)}, {"f": "copy", "type": int(Type.OK)}]
+    assert differences([fault], [*others, *rows_of(*rows)]) == []
+    for left_out in range(len(rows)):
+        [words] = differences([fault], rows_of(*rows[:left_out], *rows[left_out + 1 :]))
+        assert words.startswith("faults.json holds 1 ") and words.endswith(", the history 0")
+    [words] = differences([fault], rows_of(*rows, rows[0]))
+    assert words == "faults.json holds 1 faults of kind kill, the history 2"
+
+
+def test_each_kind_is_counted_for_itself() -> None:
+    faults = [fault_of({"card": {"kind": kind}} | CARRIED_OUT) for kind in ("kill", "pause")]
+    both = rows_of(*INJECTED, *HEALED) + rows_of(*INJECTED, *HEALED, kind="pause")
+    assert differences(faults, both) == []
+    assert len(differences(faults, 2 * rows_of(*INJECTED, *HEALED))) == 8
+
+
+def test_of_a_run_that_was_broken_off_only_the_orders_are_compared() -> None:
+    """What was in force was healed without rows."""
+    fault = fault_of({"card": {"kind": "kill"}} | CARRIED_OUT)
+    assert orders_differ([fault], rows_of(INJECTED[0])) == []
+    assert differences([fault], rows_of(INJECTED[0])) != []
+    one, two = (
+        "faults.json holds 1 faults of kind kill, the history 0",
+        "faults.json holds 1 faults of kind kill, the history 2",
+    )
+    assert orders_differ([fault], rows_of(INJECTED[1], *HEALED)) == [one]
+    assert orders_differ([fault], rows_of(INJECTED[0], INJECTED[0])) == [two]
+    assert orders_differ([], rows_of(*INJECTED)) == ["faults.json holds 0 faults of kind kill, the history 1"]
