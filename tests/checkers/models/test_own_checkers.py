@@ -14,13 +14,14 @@ import pytest
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.history import Type
-from checkers.base.stored_run import OUTCOME, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG, named_but_lacking, select, wrong_names
 from checkers.judging.pipeline import judge_run
 from checkers.judging.tasks import Judged, Task
 from checkers.models.model import REFUSED, Model, Operation, State
 from checkers.models.own_checkers import Seen, checker_of
+from checkers.record.reading import OUTCOME
 
 FINAL_NS = 1_000
 

@@ -14,9 +14,10 @@ import pytest
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import Type
-from checkers.base.stored_run import OUTCOME, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
+from checkers.record.reading import OUTCOME
 from checkers.replicas.convergence import CONVERGENCE, DIFFER, INVENTED
 
 FINAL_NS = 1_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import is_alive, until
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[2] / "support"
 TESTS = """
 import sys, time
 from pathlib import Path
@@ -25,7 +25,7 @@ with Cluster(Path(sys.argv[1]), workers=0) as cluster:
 
 @pytest.mark.spark
 def test_a_master_ends_with_the_tests_that_started_it(tmp_path: Path) -> None:
-    path = os.pathsep.join([str(HERE), str(HERE.parents[2])])
+    path = os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])
     words = [sys.executable, "-c", TESTS, str(tmp_path / "cluster")]
     tests = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
     assert tests.stdout is not None
