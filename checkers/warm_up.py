@@ -60,6 +60,16 @@ _VALUE_WRITTEN_TWICE = [
     Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
 ]
 
+_POPPED_BEFORE_A_NEWER_ONE = [
+    Event(0, 0, 0, Type.INVOKE, "push", "k", 1),
+    Event(1, 1, 0, Type.OK, "push", "k", 1, node="n1"),
+    Event(2, 2, 0, Type.INVOKE, "push", "k", 2),
+    Event(3, 3, 0, Type.OK, "push", "k", 2, node="n1"),
+    Event(4, 4, 0, Type.INVOKE, "pop", "k"),
+    Event(5, 5, 0, Type.OK, "pop", "k", 1, node="n1"),
+    Event(6, 6, 1, Type.INVOKE, "pop", "k"),
+]
+
 _READ_OF_EACH = ("ax1 ry1", "ay1 rx1")
 _LISTS_AT_ONCE: tuple[tuple[str, ...], ...] = (
     ("ax1 ay1", "ax2 ay2", "rx12 ry21"),
@@ -150,6 +160,7 @@ def _searches_of_registers() -> Iterator[Verdict]:
 
 def _searches_of_objects() -> Iterator[Verdict]:
     yield judge_events(_VALUE_WRITTEN_TWICE, CAS_REGISTER)
+    yield judge_events(_POPPED_BEFORE_A_NEWER_ONE, "stack")
 
 
 def _transactions() -> Iterator[Verdict]:

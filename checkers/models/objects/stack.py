@@ -1,7 +1,9 @@
 """A stack: push a value, pop the newest value (nil if there is none).
 
-`not_conserved` needs no order: no value is popped before its push was invoked, or more often than it was pushed.  The
-order is searched.  The search takes as long as few orders are alive at once, which depends on what runs at once.
+`not_conserved` needs no order: no value is popped before its push was invoked, or more often than it was pushed.
+`stack_order.py` decides the order in near-linear time if no value is pushed twice.  The model decides it by a search if
+values repeat, and in the rare case that it is not known what the pops without an answer took.  The search takes as long
+as few orders are alive at once, which depends on what runs at once.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from checkers.models.answers import the_same
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 from checkers.models.objects.conservation import Names, not_conserved
+from checkers.models.objects.stack_order import POP, PUSH, decide
 
-PUSH, POP = "push", "pop"
 NAMES = Names("stack", PUSH, POP)
 
 
@@ -48,9 +50,16 @@ STACK = Model("stack", init=tuple, step=step, canonical=canonical)
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge conservation first, and then search the order.  Raises WrongOperation."""
-    wrong = not_conserved(operations, NAMES)
-    return ObjectFinding(wrong, steps=len(operations)) if wrong else by_search(STACK, operations, budget)
+    """Judge conservation first, and then the order.  Raises WrongOperation."""
+    if wrong := not_conserved(operations, NAMES):
+        return ObjectFinding(wrong, steps=len(operations))
+    values = [o.input for o in operations if o.f == PUSH]
+    if len(set(values)) < len(values):
+        return by_search(STACK, operations, budget)
+    found = decide(operations, STACK)
+    if found.order is None and found.violation is None:
+        return by_search(STACK, operations, budget)
+    return ObjectFinding(() if found.violation is None else (found.violation,), steps=len(operations))
 
 
 STACK_OBJECT = KnownObject(

@@ -127,10 +127,12 @@ OBJECTS: Mapping[str, ViolationKind] = {
     ),
     "out of order": ViolationKind(
         Stage.ANSWER,
-        "A queue must return its elements in the order in which they were added. Here a later element came out first.",
+        "A queue must return its oldest element, a stack its newest one, and a priority queue its smallest one. Here "
+        "another one came out first.",
     ),
     "not empty": ViolationKind(
         Stage.ANSWER,
-        "A queue may answer that it is empty only while it is. Here it held at least one element all the time.",
+        "A queue or a stack may answer that it is empty only while it is. Here it held at least one element all the "
+        "time.",
     ),
 }

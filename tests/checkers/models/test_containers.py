@@ -167,7 +167,7 @@ def test_a_container_agrees_with_the_independent_search_all_night(name: str, par
 
 
 CASES: dict[str, tuple[str, list[tuple[str, Any, Any]], str]] = {
-    "popped out of order": ("stack", [("push", 1, 1), ("push", 2, 2), ("pop", None, 1)], "no order"),
+    "popped out of order": ("stack", [("push", 1, 1), ("push", 2, 2), ("pop", None, 1)], "out of order"),
     "popped twice": ("stack", [("push", 1, 1), ("pop", None, 1), ("pop", None, 1)], "duplicate"),
     "popped from nowhere": ("stack", [("pop", None, 7)], "value from nowhere"),
     "a larger one first": (
