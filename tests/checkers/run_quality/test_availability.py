@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -115,6 +116,7 @@ def test_a_silence_is_named_and_leaves_the_verdict_unknown_where_no_limit_is_sta
     assert "n2 and n3 ran, reached each other and were reached by c1" in verdict.reason
     assert "; " not in verdict.reason, "each part of a reason is one thing to do"
     assert verdict.details["silences"][0]["changes"] == 1  # the heal
+    assert re.search(r"the limit is [\d.]+ s, with 1 changes of faults meanwhile", verdict.reason)
 
 
 def test_beyond_a_stated_limit_it_is_a_violation_with_its_majority(tmp_path: Path) -> None:
@@ -128,7 +130,9 @@ def test_beyond_a_stated_limit_it_is_a_violation_with_its_majority(tmp_path: Pat
 
 
 def test_a_silence_counts_also_without_any_fault(tmp_path: Path) -> None:
-    assert judged(tmp_path, answering([(50, 51 + LIMIT_S + 2)]), []).validity is Validity.UNKNOWN
+    verdict = judged(tmp_path, answering([(50, 51 + LIMIT_S + 2)]), [])
+    assert verdict.validity is Validity.UNKNOWN
+    assert f"the limit is {LIMIT_S:g} s" in verdict.reason and "changes of faults" not in verdict.reason
 
 
 @pytest.mark.parametrize(
