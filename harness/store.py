@@ -142,7 +142,6 @@ class RunShelf:
     def __init__(self, store: Store, root: Path) -> None:
         """root: the folder of the run in the store's mirror."""
         self.name = store.address
-        self.held_bytes = 0
         self._store, self._root = store, root.resolve()
         self._run = f"{store.prefix}/{RUNS}/{root.parent.name}/{root.name}"
         self._aside = f"{store.prefix}/{JUDGING}/{root.name}-{uuid.uuid4().hex[:8]}"
@@ -161,7 +160,6 @@ class RunShelf:
             except pa.ArrowException as problem:
                 raise OSError(f"{there} cannot be written: {problem}") from problem
             self._uploaded.append(there)
-        self.held_bytes += mark.size_bytes
         return StoredFile(self._store.uri, there, mark)
 
     def clear(self) -> None:

@@ -42,7 +42,7 @@ from checkers.spark.settings import (
     local_settings,
     problem_with,
 )
-from checkers.spark.shipping import FileContent, RemoteTask, Unreadable
+from checkers.spark.shipping import FileContent, Moved, RemoteTask, Unreadable
 
 POLL_S = 0.1
 START_S_MAX = 60.0
@@ -92,7 +92,7 @@ class SparkJudge:
         self._files = ExitStack()
         self._lock = threading.Lock()
         self._nodes: list[WorkerHost] = []
-        self._sent_bytes = 0
+        self._moved = Moved()
 
     @property
     def description(self) -> str:
@@ -111,12 +111,13 @@ class SparkJudge:
         for one in self._nodes:
             if one.compiled and not self._local:
                 words.append(f"{one.host} compiled {one.compiled} kernels anew ({one.compile_s:.0f} s)")
-        if self._sent_bytes:
-            words.append(
-                f"{self._sent_bytes / 1e6:.1f} MB of files were sent, because nodes cannot read the run folder"
-            )
-        if self._shelf is not None and self._shelf.held_bytes:
-            words.append(f"nodes read {self._shelf.held_bytes / 1e6:.1f} MB of files from {self._shelf.name}")
+        if self._shelf is not None and self._moved.stored_bytes:
+            words.append(f"nodes read {self._moved.stored_bytes / 1e6:.1f} MB of files from {self._shelf.name}")
+        if self._moved.sent_bytes:
+            why = "nodes cannot read the run folder"
+            if self._moved.store_failure:
+                why = f"{why} or its store ({self._moved.store_failure})"
+            words.append(f"{self._moved.sent_bytes / 1e6:.1f} MB of files were sent, because {why}")
         return ", ".join(words)
 
     def start_in_background(self) -> None:
@@ -169,8 +170,7 @@ class SparkJudge:
             return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
         with _Cluster(self._context, self._answers) as nodes:
             progress = lambda done: say(done, len(tasks))  # noqa: E731
-            judged, sent_bytes = shipping.judge_on_nodes(tasks, nodes, progress, self._shelf)
-        self._sent_bytes = sent_bytes
+            judged, self._moved = shipping.judge_on_nodes(tasks, nodes, progress, self._shelf)
         return judged
 
     def _answers(

@@ -6,7 +6,8 @@ that name.  Then the task is judged again with the bytes of its files, which are
 The worker writes them into a folder of its own, and removes it after the task.
 
 A run that came from an object store has a `Shelf` there.  Then nothing is sent, and nothing is too large: workers read
-the files from the store themselves, through Arrow's file systems.  What judging made anew is put there meanwhile.
+the files from the store themselves, through Arrow's file systems.  What judging made anew is put there meanwhile.  A
+worker that cannot read from the store (it has no credentials) answers `Unreadable` again, and gets the bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from checkers.base.checker import Part
+from checkers.base.checker import Budget, Part
 from checkers.judging.tasks import Judged, Task, judge_task, named
 
 T = TypeVar("T")
@@ -58,9 +59,26 @@ class RemoteTask:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A worker's answer: it cannot read this file, or has another file of that name."""
+    """A worker's answer: it cannot read this file, or has another file of that name.
+
+    why: what the store said, if the file was to be read there.
+    """
 
     path: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How the files of one judging came to the nodes, beside those that the nodes have themselves.
+
+    sent_bytes: sent to each node.  stored_bytes: read by nodes from a store, each file counted once.
+    store_failure: why a node could not read from the store, in the first such case; "" if all could.
+    """
+
+    sent_bytes: int = 0
+    stored_bytes: int = 0
+    store_failure: str = ""
 
 
 class FileContent(Protocol):
@@ -71,10 +89,9 @@ class FileContent(Protocol):
 
 
 class Shelf(Protocol):
-    """A place from which nodes read files themselves.  name: for people.  held_bytes: the size of what they read."""
+    """A place from which nodes read files themselves.  name: for people."""
 
     name: str
-    held_bytes: int
 
     def put(self, path: str, mark: Mark) -> FileContent:
         """Put a file of the driver there, unless it is there.  Raises OSError."""
@@ -132,28 +149,66 @@ class Nodes(Protocol):
 
 def judge_on_nodes(
     tasks: Sequence[Task], nodes: Nodes, progress: Progress, shelf: Shelf | None = None
-) -> tuple[list[Judged], int]:
-    """Judge tasks by path, and from bytes if a node could not read a file.  Also returns the bytes sent to each node.
+) -> tuple[list[Judged], Moved]:
+    """Judge tasks by path; where a node cannot read a file, from the shelf; where that fails, from bytes that are sent.
 
-    shelf: where nodes read the files then, so that nothing is sent.  If it fails, files are sent all the same.
-    A task whose files are too large to be sent is a failure of its own.
+    A node first tries one file of the shelf: a store that does not answer costs seconds for each task.  If it cannot
+    read it, the shelf is left for tasks whose files are too large to be sent.  What is then left is a failure.
     """
     marks: dict[str, Mark | None] = {}
     marked = [_marked(task, marks) for task in tasks]
-    answers = list(nodes.run(marked, {}, progress))
-    away = [n for n, answer in enumerate(answers) if isinstance(answer, Unreadable)]
-    if not away:
-        return [answer for answer in answers if isinstance(answer, Judged)], 0
-    done = len(tasks) - len(away)
-    contents = _on_shelf(away, marked, shelf) if shelf is not None else {}
-    sent, fitting = ({}, away) if contents else _that_fit(away, marked)
-    if fitting:
-        contents = contents or {path: nodes.share(Path(path).read_bytes()) for path in sent}
-        again = nodes.run([marked[n] for n in fitting], contents, lambda more: progress(done + more))
-        for n, answer in zip(fitting, again, strict=True):
+    answers: list[Judged | Unreadable] = list(nodes.run(marked, {}, progress))
+    moved = Moved()
+
+    def away() -> list[int]:
+        return [n for n, answer in enumerate(answers) if isinstance(answer, Unreadable)]
+
+    def judge(numbers: Sequence[int], contents: Mapping[str, FileContent]) -> None:
+        done = len(answers) - len(away())
+        again = nodes.run([marked[n] for n in numbers], contents, lambda more: progress(done + more))
+        for n, answer in zip(numbers, again, strict=True):
             answers[n] = answer
-    judged = [a if isinstance(a, Judged) else _too_large(task) for a, task in zip(answers, marked, strict=True)]
-    return judged, sum(mark.size_bytes for mark in sent.values())
+
+    def from_shelf() -> None:
+        nonlocal moved
+        if not stored or not (missed := away()):
+            return
+        judge(missed, stored)
+        read = {path: mark for n in missed if isinstance(answers[n], Judged) for path, mark in marked[n].marks.items()}
+        first = next((answer.why for answer in answers if isinstance(answer, Unreadable)), "")
+        stored_bytes = sum(mark.size_bytes for mark in read.values())
+        moved = replace(moved, stored_bytes=stored_bytes, store_failure=moved.store_failure or first)
+
+    def from_bytes() -> None:
+        nonlocal moved
+        sent, fitting = _that_fit(away(), marked)
+        if fitting:
+            judge(fitting, {path: nodes.share(Path(path).read_bytes()) for path in sent})
+            moved = replace(moved, sent_bytes=sum(mark.size_bytes for mark in sent.values()))
+
+    stored: dict[str, FileContent] = {}
+    if shelf is not None and (missed := away()):
+        stored, failure = _on_shelf(missed, marked, shelf)
+        moved = replace(moved, store_failure=failure or _trial(marked[missed[0]], nodes, stored))
+    for step in (from_bytes, from_shelf) if moved.store_failure else (from_shelf, from_bytes):
+        step()
+    judged = [
+        a if isinstance(a, Judged) else _too_large(task, moved.store_failure)
+        for a, task in zip(answers, marked, strict=True)
+    ]
+    return judged, moved
+
+
+def _trial(remote: RemoteTask, nodes: Nodes, stored: Mapping[str, FileContent]) -> str:
+    """Why a node cannot read the smallest file of a task in the store; "" if it can."""
+    path = min(remote.marks, key=lambda path: remote.marks[path].size_bytes)
+    trial = RemoteTask(Task(_no_finding, Part((path,)), Budget()), {path: remote.marks[path]})
+    [answer] = nodes.run([trial], stored, lambda _: None)
+    return answer.why if isinstance(answer, Unreadable) else ""
+
+
+def _no_finding(part: Part, budget: Budget) -> list[Any]:
+    return []
 
 
 def judge_remote(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged | Unreadable:
@@ -179,13 +234,13 @@ def _marked(task: Task, marks: dict[str, Mark | None]) -> RemoteTask:
     return RemoteTask(task, {path: mark for path in paths if (mark := marks[path]) is not None})
 
 
-def _on_shelf(numbers: Sequence[int], tasks: Sequence[RemoteTask], shelf: Shelf) -> dict[str, FileContent]:
-    """All files of these tasks, put on the shelf; {} if that fails."""
+def _on_shelf(numbers: Sequence[int], tasks: Sequence[RemoteTask], shelf: Shelf) -> tuple[dict[str, FileContent], str]:
+    """All files of these tasks, put on the shelf; ({}, the reason) if that fails."""
     marks = {path: mark for n in numbers for path, mark in tasks[n].marks.items()}
     try:
-        return {path: shelf.put(path, mark) for path, mark in marks.items()}
-    except OSError:
-        return {}
+        return {path: shelf.put(path, mark) for path, mark in marks.items()}, ""
+    except OSError as problem:
+        return {}, str(problem)
 
 
 def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, Mark], list[int]]:
@@ -207,11 +262,13 @@ def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict
     return sent, fitting
 
 
-def _too_large(remote: RemoteTask) -> Judged:
+def _too_large(remote: RemoteTask, store_failure: str) -> Judged:
     size_bytes = sum(mark.size_bytes for mark in remote.marks.values())
     limits = f"at most {FILE_BYTES_MAX >> 20} MiB for one file and {IN_ALL_BYTES_MAX >> 20} MiB in all"
     words = f"its files are too large to be sent ({size_bytes / 2**20:.0f} MiB; {limits})"
     where = "the nodes cannot read the run folder: put it on a disk they share"
+    if store_failure:
+        where = f"the nodes cannot read the store ({store_failure}): give them access to it"
     return Judged(None, f"{named(remote.task.part)}: {words}, and {where}", 0.0)
 
 
@@ -226,13 +283,14 @@ def mark_of(path: str) -> Mark | None:
         return None
 
 
-def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged:
+def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged | Unreadable:
     try:
         with tempfile.TemporaryDirectory(prefix="krucible-sent-", dir=_spark_folder()) as folder:
             there = {path: _under(folder, path) for path in files_of(remote.task.part)}
             for path in remote.marks:
                 Path(there[path]).parent.mkdir(parents=True, exist_ok=True)
-                _lay_out(contents[path], Path(there[path]))
+                if problem := _lay_out(contents[path], Path(there[path])):
+                    return Unreadable(path, problem)
             part = _with_strings(remote.task.part, lambda text: there.get(text, text))
             judged = judge_task(replace(remote.task, part=part))
             return _with_strings(judged, lambda text: _home(text, folder, there))
@@ -240,11 +298,16 @@ def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> 
         return Judged(None, f"the files sent to a worker could not be laid out there: {problem}", 0.0)
 
 
-def _lay_out(content: FileContent, target: Path) -> None:
-    if isinstance(content, StoredFile):
-        content.copy_to(target)
-    else:
+def _lay_out(content: FileContent, target: Path) -> str:
+    """Write the bytes of a file.  Returns why it cannot be read from its store, or "".  Raises OSError."""
+    if not isinstance(content, StoredFile):
         target.write_bytes(content.value)
+        return ""
+    try:
+        content.copy_to(target)
+    except OSError as problem:
+        return str(problem)
+    return ""
 
 
 def _under(folder: str, path: str) -> str:

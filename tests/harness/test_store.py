@@ -172,20 +172,23 @@ def test_workers_read_files_of_a_run_where_they_are_and_what_judging_made_aside(
 
 @pytest.mark.spark
 @pytest.mark.skipif(not can_hide_folders(), reason="needs the right to make namespaces of mounts")
-def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store(
-    store: Store, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reached", [True, False], ids=["reached", "not-reached"])
+def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_get_the_bytes(
+    reached: bool, store: Store, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(START_VARIABLE, "1000")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     address = store.upload(run)
     root = store.mirror().fetch(f"runs/{TEST}/{run.name}")
-    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+    elsewhere = {} if reached else {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    with Cluster(tmp_path / "cluster", workers=0, **elsewhere) as cluster:
         for _ in range(2):
             cluster.add_worker(hidden=root)
         found = krucible("analyze", address, "--spark-master", cluster.master, "--json")
     assert found.returncode == 1, found.stdout + found.stderr
     judged_by = json.loads((root / "results.json").read_text())["judged_by"]
-    assert f"MB of files from {store.address}" in judged_by and "were sent" not in judged_by
+    assert (f"MB of files from {store.address}" in judged_by) is reached
+    assert ("because nodes cannot read the run folder or its store (" in judged_by) is not reached
     assert store.list("_judging") == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from checkers.spark import shipping
 from checkers.spark.shipping import (
     FileContent,
     Mark,
+    Moved,
     RemoteTask,
     Shelf,
     StoredFile,
@@ -45,11 +46,12 @@ class BlindNodes:
         self.shelf = shelf
         self.jobs: list[int] = []
         self.sent_bytes = 0
+        self.moved = Moved()
 
     def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
         say = progress or (lambda done, total: None)
-        judged, sent_bytes = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)), self.shelf)
-        assert sent_bytes == self.sent_bytes
+        judged, self.moved = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)), self.shelf)
+        assert self.moved.sent_bytes == self.sent_bytes
         return judged
 
     def share(self, content: bytes) -> Sent:
@@ -81,13 +83,15 @@ def test_every_checker_says_the_same_of_bytes_that_were_sent(tmp_path: Path) -> 
 
 
 class FolderShelf:
-    """A store that is a folder."""
+    """A store that is a folder.
+
+    fails_after: how many files the driver can put there.  closed_to_workers: files that no worker can read there.
+    """
 
     name = "a folder"
 
-    def __init__(self, folder: Path, fails_after: int = 1000) -> None:
-        self.held_bytes = 0
-        self._folder, self._left = folder, fails_after
+    def __init__(self, folder: Path, fails_after: int = 1000, closed_to_workers: Collection[str] = ()) -> None:
+        self._folder, self._left, self._closed = folder, fails_after, closed_to_workers
 
     def put(self, path: str, mark: Mark) -> FileContent:
         self._left -= 1
@@ -95,19 +99,19 @@ class FolderShelf:
             raise OSError("the store is full")
         there = self._folder / f"{self._left}"
         there.write_bytes(Path(path).read_bytes())
-        self.held_bytes += mark.size_bytes
+        if Path(path).name in self._closed:
+            there.unlink()
         return StoredFile(self._folder.as_uri(), str(there), mark)
 
 
 def test_every_checker_says_the_same_of_files_that_workers_read_from_a_store(tmp_path: Path) -> None:
     run = run_that_is_wrong_everywhere(tmp_path / "run")
     (tmp_path / "store").mkdir()
-    shelf = FolderShelf(tmp_path / "store")
-    nodes = BlindNodes(shelf)
+    nodes = BlindNodes(FolderShelf(tmp_path / "store"))
     checkers = list(CATALOG.values())
     assert judge_run(run, checkers, nodes) == judge_run(run, checkers)
     files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
-    assert (nodes.sent_bytes, shelf.held_bytes) == (0, sum(path.stat().st_size for path in files)), "each file once"
+    assert nodes.moved == Moved(stored_bytes=sum(path.stat().st_size for path in files)), "each file once"
 
 
 def test_nothing_in_a_store_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +125,62 @@ def test_files_are_sent_where_the_store_fails(tmp_path: Path) -> None:
     part = part_of(tmp_path)
     nodes = BlindNodes(FolderShelf(tmp_path, fails_after=1))
     [judged] = nodes.judge([Task(reads_all, part, Budget())])
-    assert judged.finding == reads_all(part, Budget()) and nodes.sent_bytes == 18
+    assert judged.finding == reads_all(part, Budget())
+    assert nodes.moved == Moved(sent_bytes=18, store_failure="the store is full")
+
+
+def test_every_checker_says_the_same_of_bytes_that_were_sent_because_workers_cannot_read_the_store(
+    tmp_path: Path,
+) -> None:
+    run = run_that_is_wrong_everywhere(tmp_path / "run")
+    (tmp_path / "store").mkdir()
+    checkers = list(CATALOG.values())
+    nodes = BlindNodes(FolderShelf(tmp_path / "store", closed_to_workers={p.name for p in run.root.rglob("*.parquet")}))
+    assert judge_run(run, checkers, nodes) == judge_run(run, checkers)
+    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
+    assert nodes.sent_bytes == sum(path.stat().st_size for path in files), "each file once"
+    assert nodes.moved.stored_bytes == 0 and "No such file" in nodes.moved.store_failure
+
+
+def test_only_tasks_whose_files_a_worker_cannot_read_in_the_store_get_the_bytes(tmp_path: Path) -> None:
+    sizes = [1, 20, 300]
+    paths = [tmp_path / f"{n}.parquet" for n in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(b"x" * size)
+    (tmp_path / "store").mkdir()
+    nodes = BlindNodes(FolderShelf(tmp_path / "store", closed_to_workers={"1.parquet"}))
+    parts = [(0,), (1,), (2, 1), (2,)]
+    judged = nodes.judge([Task(sizes_of, Part(tuple(str(paths[n]) for n in part)), Budget()) for part in parts])
+    assert [j.finding for j in judged] == [[1], [20], [300, 20], [300]]
+    assert nodes.jobs == [4, 1, 4, 2], "all by path, a trial of the store, all from there, and two from bytes"
+    assert (nodes.moved.stored_bytes, nodes.moved.sent_bytes) == (1 + 300, 20 + 300)
+
+
+def test_a_store_that_failed_once_is_left_for_what_is_too_large_to_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "FILE_BYTES_MAX", 100)
+    sizes = [1, 20, 300]
+    paths = [tmp_path / f"{n}.parquet" for n in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(b"x" * size)
+    (tmp_path / "store").mkdir()
+    nodes = BlindNodes(FolderShelf(tmp_path / "store", closed_to_workers={"0.parquet"}))
+    judged = nodes.judge([Task(sizes_of, Part((str(path),)), Budget()) for path in paths])
+    assert [j.finding for j in judged] == [[1], [20], [300]]
+    assert nodes.jobs == [3, 1, 2, 1], "all by path, a trial of the store, two from bytes, and one from the store"
+    assert (nodes.moved.sent_bytes, nodes.moved.stored_bytes) == (21, 300)
+
+
+def test_what_no_worker_can_read_in_the_store_and_is_too_large_to_send_is_unknown_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "IN_ALL_BYTES_MAX", 1)
+    nodes = BlindNodes(FolderShelf(tmp_path, closed_to_workers={"file-1.parquet"}))
+    [judged] = nodes.judge([Task(reads_all, part_of(tmp_path), Budget())])
+    assert judged.finding is None
+    assert "too large to be sent" in judged.failure and "the nodes cannot read the store (" in judged.failure
+    assert "No such file" in judged.failure
 
 
 def test_another_file_in_the_store_is_not_taken_for_the_drivers(tmp_path: Path) -> None:
@@ -129,8 +188,8 @@ def test_another_file_in_the_store_is_not_taken_for_the_drivers(tmp_path: Path) 
     task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := mark_of(p))})
     (tmp_path / "other").write_text("other")
     wrong = {path: StoredFile(tmp_path.as_uri(), str(tmp_path / "other"), mark) for path, mark in task.marks.items()}
-    judged = judge_remote(task, wrong)
-    assert isinstance(judged, Judged) and "is another file than the driver's" in judged.failure
+    answer = judge_remote(task, wrong)
+    assert isinstance(answer, Unreadable) and "is another file than the driver's" in answer.why
 
 
 class Slices(NamedTuple):
