@@ -51,7 +51,7 @@ from harness.lake.compare import compare
 from harness.lake.listing import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
-from harness.serve.sources import Source, choices, listed
+from harness.serve.sources import Source, choices, listed, release_command
 from harness.store import StoreUnavailable
 
 HERE = Path(__file__).parent
@@ -162,7 +162,7 @@ class _Page:
         violations = sorted(rows[VIOLATIONS], key=lambda row: row["place"])
         folder = source.folder_of(run)
         html = _template("run.html.j2").render(
-            source=source.name, run=run, violations=violations, faults=rows[FAULTS], criteria=rows[CRITERIA],
+            source=source.name, run=run, release=release_command(source, run), violations=violations, faults=rows[FAULTS], criteria=rows[CRITERIA],
             has_folder=folder is not None, has_report=folder is not None and (folder / "report.html").is_file(),
         )  # fmt: skip
         return HTMLResponse(html)

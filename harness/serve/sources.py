@@ -6,12 +6,14 @@ the folder of the lake, without a link that leads out of it, and must be a run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from checkers.record.reading import TEST
+from harness.backends.remains.kept import KeptCluster, kept_clusters
 from harness.lake.compare import Rows, find
 from harness.lake.lake import Lake
 from harness.lake.listing import Filter, runs
@@ -61,16 +63,20 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A row of the list.  spark: verdicts of the runs of the same test, the oldest first, up to this one."""
+    """A row of the list.  spark: verdicts of the runs of the same test, the oldest first, up to this one.
+
+    release: the command that ends its cluster, if that was kept and is up; else ""."""
 
     source: str
     run: Mapping[str, Any]
     spark: Sequence[str]
+    release: str
 
 
 def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[Listed]:
     """The newest runs of all sources that pass the filter."""
     found = []
+    kept = {one.folder: one for one in kept_clusters() if one.alive}
     for source in sources:
         source.refresh()
         every = runs(source.lake, Filter())
@@ -80,9 +86,23 @@ def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[Listed]
             verdicts = history.setdefault(_test(run), [])
             verdicts.append(str(run["verdict"]))
             spark_of[run["run"]] = tuple(verdicts[-SPARK_RUNS:])
-        found += [Listed(source.name, run, spark_of[run["run"]]) for run in runs(source.lake, wanted, most)]
+        for run in runs(source.lake, wanted, most):
+            release = release_command(source, run, kept)
+            found.append(Listed(source.name, run, spark_of[run["run"]], release))
     found.sort(key=lambda one: str(one.run["started"]), reverse=True)
     return found[:most]
+
+
+def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, KeptCluster] | None = None) -> str:
+    """The command that ends the cluster of a run; "" unless it was kept and is up.
+
+    kept: folder -> the clusters that are up; read anew if None.  A run that came from a store has none here."""
+    if kept is None:
+        kept = {one.folder: one for one in kept_clusters() if one.alive}
+    if source.mirror is not None or not kept:
+        return ""
+    folder = str((source.base / str(run["path"])).resolve())
+    return shlex.join(["krucible", "release", folder]) if folder in kept else ""
 
 
 def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -23,6 +23,8 @@ from facts_of_runs import facts, violation, with_rows
 from recorded_runs import unpacked
 from waiting import PATIENCE_S
 
+from harness.backends.remains.kept import KeptCluster, note
+from harness.backends.remains.owner import current_owner
 from harness.lake.facts import Facts
 from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS
@@ -118,6 +120,25 @@ def test_everything_is_escaped_and_nothing_comes_from_elsewhere(server: Server, 
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'")
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "&lt;/script&gt;&lt;img" in page or "&lt;img" in server.get("/").read().decode()
+
+
+def test_a_run_whose_cluster_is_up_is_marked_and_the_command_that_ends_it_stands_beside(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    up, ended = (results / "recorded" / name for name in ("kraft-stale-read", "kraft-partition"))
+    pid, _, *rest = current_owner().split(":")
+    for folder, owner in ((up, current_owner()), (ended, ":".join((pid, "another start", *rest)))):
+        note(KeptCluster(folder.name, str(folder), "a test", "docker", "invalid", owner, "2026-01-01T00:00:00+00:00"))
+    release = f"<code>krucible release {up}</code>"
+    for server in serving(results):
+        page = server.get("/").read().decode()
+        assert page.count('class="kept"') == 1
+        [row] = [row for row in page.split("<tr>") if 'class="kept"' in row]
+        assert release in row and name_of(results, bug=BUG) in row
+        assert release in server.get(f"/run/results/{name_of(results, bug=BUG)}").read().decode()
+        ended_run = name_of(results, bug=None, path="recorded/kraft-partition")
+        assert "krucible release" not in server.get(f"/run/results/{ended_run}").read().decode()
 
 
 def test_a_report_is_shown_in_a_sandbox(server: Server, results: Path) -> None:
