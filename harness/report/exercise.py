@@ -14,6 +14,9 @@ from harness.explanations.next_steps import YES_OR_NO, figure
 from harness.plain_words import amount, looked_at, shorten
 from harness.report.evidence.report_data import ReportData
 
+_WORDS_MOST = 10_000
+"""Characters of a criterion's words: whole, unless somebody changed the results."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunFigure:
@@ -93,7 +96,11 @@ def _figure(criterion: Mapping[str, Any]) -> RunFigure:
     if not demanded:
         wanted = f"should be {wanted}" if wanted else ""
     return RunFigure(
-        plain, name, wanted, shorten(str(criterion.get("words") or "")), met if demanded or not met else None
+        plain,
+        name,
+        wanted,
+        shorten(str(criterion.get("words") or ""), _WORDS_MOST),
+        met if demanded or not met else None,
     )
 
 

@@ -186,9 +186,14 @@ def environment() -> Environment:
         "plain": lambda value: words.amount(value) if value is not None else "",
         "plural": words.plural,
         "capitalise": words.upper_first,
-        "first_lower": words.lower_first,
+        "title_in_a_list": title_in_a_list,
     }
     return env
+
+
+def title_in_a_list(title: str) -> str:
+    """The title of a checker as it stands in a list: in lower case, an article too, unless it begins with an acronym."""
+    return title[0].lower() + title[1:] if title.startswith("A ") else words.lower_first(title)
 
 
 def json_block(value: Any) -> Markup:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import ceil
-from textwrap import shorten
 from typing import Any
 
 from checkers.base.demands import Demands
@@ -23,7 +22,6 @@ NO_NEMESIS = "none"
 OF_A_SCHEDULE = "schedule"
 """The nemesis of a run that plays a file."""
 SHARE_IN_FAULTS = 0.10
-_FIRST_CHARACTERS = 160
 CALLING_NS = 2_000_000_000
 """A fault that holds for less than a fetch timeout (2 s) may end before any election begins, so it demands none."""
 FAILOVER_S = 4.0
@@ -50,7 +48,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
             len(installed) + len(excused),
             len(faults),
             "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
-            advice=shorten(wrong[0], _FIRST_CHARACTERS, placeholder=" …") if wrong else "",
+            advice=wrong[0] if wrong else "",
         ),
         _kinds_installed(run.demands, faults, installed),
     ]
