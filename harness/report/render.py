@@ -192,7 +192,7 @@ def environment() -> Environment:
 
 
 def title_in_a_list(title: str) -> str:
-    """The title of a checker as it stands in a list: in lower case, an article too, unless it begins with an acronym."""
+    """The title of a checker within a list: lower case, an article too, unless it begins with an acronym."""
     return title[0].lower() + title[1:] if title.startswith("A ") else words.lower_first(title)
 
 

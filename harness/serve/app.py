@@ -162,7 +162,8 @@ class _Page:
         violations = sorted(rows[VIOLATIONS], key=lambda row: row["place"])
         folder = source.folder_of(run)
         html = _template("run.html.j2").render(
-            source=source.name, run=run, release=release_command(source, run), violations=violations, faults=rows[FAULTS], criteria=rows[CRITERIA],
+            source=source.name, run=run, release=release_command(source, run), violations=violations,
+            faults=rows[FAULTS], criteria=rows[CRITERIA],
             has_folder=folder is not None, has_report=folder is not None and (folder / "report.html").is_file(),
         )  # fmt: skip
         return HTMLResponse(html)

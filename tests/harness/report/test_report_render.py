@@ -11,6 +11,7 @@ import time
 import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import build
 
+from checkers.catalog import CATALOG
 from harness.report.evidence import report_data as load_module
 from harness.report.evidence.report_data import load
-from harness.report.render import json_block, prewarm, render
+from harness.report.exercise import figures
+from harness.report.render import json_block, prewarm, render, title_in_a_list
 from harness.report.timeline import view as timeline
 from harness.report.timeline.figures import COLOURS, for_page
 
@@ -314,3 +317,18 @@ def test_a_history_that_is_too_long_to_hold_is_left_out_and_the_page_says_so(
     assert (data.event_count, len(data.operations)) == (rows, 0)
     text = visible(render(folder).read_text(encoding="utf-8"))
     assert f"The history has {rows:,} rows" in text and "Invalid: at" in text
+
+
+def test_titles_of_checkers_stand_in_a_list_in_one_form() -> None:
+    titles = [title_in_a_list(checker.title) for checker in CATALOG.values()]
+    assert "a majority holds it before it is called committed" in titles
+    assert [title for title in titles if title[0].isupper()] == []
+
+
+def test_the_words_of_a_criterion_are_whole(tmp_path: Path) -> None:
+    words = "not so: " + ", ".join(
+        f"the server of n{n} waited for a processor for 7% of the time" for n in range(1, 10)
+    )
+    criterion = {"name": "nodes had their CPU", "value": 0, "least": 1, "met": False, "demanded": False, "words": words}
+    data = replace(load(build(tmp_path / "run", "valid")), checkers={"vacuity": {"details": {"criteria": [criterion]}}})
+    assert [figure.words for figure in figures(data)] == [words]
