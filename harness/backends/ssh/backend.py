@@ -114,7 +114,7 @@ class SshBackend(AgentCluster):
     def command_on(self, name: str, words: Sequence[str]) -> str:
         host = self._visits[name].host
         options = ["-i", host.key] if host.key else []
-        options += ["-o", f"UserKnownHostsFile={host.known_hosts}"] if host.known_hosts else []
+        options += ["-o", f'UserKnownHostsFile="{host.known_hosts}" ~/.ssh/known_hosts'] if host.known_hosts else []
         options += ["-p", str(host.port)] if host.port != _SSH_PORT else []
         folder = f"{host.folder}/{self.spec.run_id}"
         within = [*self._visits[name].facts.prefix, "env", f"PYTHONPATH={folder}/code:{folder}/site", *words]
