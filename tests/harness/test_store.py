@@ -172,7 +172,9 @@ def test_workers_read_files_of_a_run_where_they_are_and_what_judging_made_aside(
 
 @pytest.mark.spark
 @pytest.mark.skipif(not can_hide_folders(), reason="needs the right to make namespaces of mounts")
-@pytest.mark.parametrize("reached", [True, False], ids=["reached", "not-reached"])
+@pytest.mark.parametrize(
+    "reached", [pytest.param(True, id="reached"), pytest.param(False, id="not-reached", marks=pytest.mark.nightly)]
+)
 def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_get_the_bytes(
     reached: bool, store: Store, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
