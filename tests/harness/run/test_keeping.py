@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker_things import left_of, needs_docker
+from docker_things import left_of, needs_docker, processes_of
 from waiting import until
 
 from harness.backends.backend import ClusterSpec
@@ -23,12 +23,14 @@ from harness.backends.docker.backend import DockerBackend
 from harness.backends.namespaces.backend import NamespacesBackend
 from harness.backends.namespaces.probe import why_unavailable
 from harness.backends.remains.kept import KeptCluster, kept_in, release
+from harness.live import read_live
 
 needs_namespaces = [
     pytest.mark.namespaces,
     pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable())),
 ]
 LIMIT_S = 1000
+EXAMPLE = Path(__file__).parents[3] / "examples" / "highest_value.py"
 KRUCIBLE = [sys.executable, "-m", "harness"]
 
 
@@ -118,6 +120,49 @@ def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> No
     assert (Path(kept["folder"]) / "results.json").exists()
     again = krucible("release", kept["folder"])
     assert again.returncode == 3 and "no cluster of" in again.stderr
+
+
+@needs_namespaces[0]
+@needs_namespaces[1]
+@pytest.mark.parametrize(("system", "verdict"), [("EachForItself", "invalid"), ("Forwarding", "valid")])
+def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, verdict: str, tmp_path: Path) -> None:
+    words = ["run", "--backend", "namespaces", "--subject", f"{EXAMPLE}:{system}", "--nemesis", "none", "--nodes", "3"]
+    words += ["--time-limit", "5", "--keep", "on-violation", "--json", "--results", str(tmp_path)]
+    done = krucible(*words)
+    folder = (tmp_path / "latest").resolve()
+    kept = kept_in(folder)
+    try:
+        assert json.loads(done.stdout)["verdict"] == verdict, done.stderr
+        assert (kept is not None) == ("kept" in json.loads(done.stdout)) == (verdict == "invalid")
+        assert ("release: krucible release " in done.stderr) == (verdict == "invalid")
+        if kept is not None:
+            assert kept.alive and kept.verdict == "invalid"
+            assert "server.py" in on_node(kept.entrances[0].command, f"find {kept.entrances[0].data}/..")
+    finally:
+        if kept is not None:
+            assert not release(kept)
+    assert kept_in(folder) is None
+
+
+@needs_namespaces[0]
+@needs_namespaces[1]
+def test_ctrl_c_of_a_run_that_was_to_be_kept_removes_the_cluster(tmp_path: Path) -> None:
+    words = ["run", "--backend", "namespaces", "--nemesis", "none", "--nodes", "1", "--time-limit", "900"]
+    command = [*KRUCIBLE, *words, "--rate", "50", "--keep", "always", "--results", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0) as run:
+        try:
+            until(lambda: any(one.phase == "main" for one in read_live(tmp_path)))
+            os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the parent and to the child
+            output, _ = run.communicate(timeout=LIMIT_S)
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 3 and "interrupted; everything that was recorded is kept" in output, output
+    folder = (tmp_path / "latest").resolve()
+    assert "release:" not in output and kept_in(folder) is None
+    assert (folder / "test.json").exists()
+    run_id = json.loads((folder / "test.json").read_text())["run_id"]
+    assert processes_of(run_id) == []
 
 
 @pytest.mark.parametrize(
