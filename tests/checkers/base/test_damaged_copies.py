@@ -68,7 +68,12 @@ def test_a_copy_that_was_complete_before_the_damage_shows_the_system(
     """A copy before a heal may end after the heal, on a slow machine: its own time decides."""
     run = stored(tmp_path, fault(1, "n2", 50), fault(2, "n1", 120, damages_data=True))
     times = (taken_ns, 160, 170, 180)
-    index = [{"copy": copy, "node": node, "taken_ns": times[copy]} for copy in range(4) for node in ("n1", "n2")]
+    index = [
+        {"copy": copy, "when": when, "node": node, "state": "dead", "folder": f"{copy}/{node}"}
+        | {"trace_size_bytes": 0, "taken_ns": times[copy]}
+        for copy, when in enumerate(WHEN)
+        for node in ("n1", "n2")
+    ]
     (tmp_path / COPIES_INDEX).write_text(json.dumps(index))
     assert [copy["copy"] for copy in run.copies if copy["node"] == "n1"] == left
     assert [copy["copy"] for copy in run.copies if copy["node"] == "n2"] == [0, 1, 2, 3]
