@@ -87,6 +87,11 @@ STEPS: Mapping[str, ViolationKind] = {
         "A node records a hash of everything in its log up to each entry. This hash does not belong to the "
         "entries that the log must hold there.",
     ),
+    "other voters in one entry": ViolationKind(
+        Stage.LOG,
+        "An entry that changes the voters names the same voters on every node. Here two nodes hold the same "
+        "entry and read different voters from it.",
+    ),
     "mark out of turn": ViolationKind(
         Stage.COMMIT,
         "Only a leader and its followers may advance the mark of what is committed. This node was neither.",

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from checkers.record.header import Header
+from checkers.record.reading import TEST
+from checkers.record.writing import write_json_whole
 from checkers.sealing.manifest import MANIFEST, write_manifest
 from checkers.sealing.signature import KEY_VARIABLE, key_path
 from harness.cli.main import cli, run_command_line
@@ -43,7 +46,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         spec = Spec(subject="evil.py", bug="stale-read")
     else:
         spec = Spec(subject="canary", workload="evil.py")
-    (root / "test.json").write_text(json.dumps({"format": 2, "started_monotonic_ns": 1, "spec": spec.to_json()}))
+    header = Header(spec.to_json(), run_id="1", started_monotonic_ns=1, format=2, generators=1, schedule=())
+    write_json_whole(root / TEST, header)
     violation = {"kind": "stale read", "summary": "", "events": [], "facts": {}}
     checkers = {"linearizability": {"verdict": "invalid", "witness": [violation], "reason": "", "looked_at": {}}}
     (root / "results.json").write_text(json.dumps({"verdict": "invalid", "exit_code": 1, "checkers": checkers}))
