@@ -6,6 +6,12 @@ from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
 from checkers.raft.model.trace_row import Answer, Blocked, TraceRow, Unexplained, malformed
 from checkers.raft.witness_rows import hash_words
 
+SLICE = 500
+"""The bundled KRaft applies so many committed records before its loop gets its turn; one batch is never parted."""
+
+REPORTED_EACH = 5_000
+"""With at most these to replay, it reports the state behind every batch."""
+
 
 def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A leader calls offsets committed, or a follower repeats it."""
@@ -26,9 +32,20 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if answer is None:
         quorum.marks += 1
         branch.mark = max(branch.mark, mark) if leads else branch.mark
+        voter.must_apply = _applied_at_once(voter, mark) if row.hash is not None else 0
         voter.mark = mark
-        voter.must_apply = mark if row.hash is not None and voter.applied < mark else 0
     return answer
+
+
+def _applied_at_once(voter: ModelVoter, mark: int) -> int:
+    """The offset up to which a node applies entries before it does anything else; 0 if other rows may come first.
+
+    A node applies a slice, serves its loop, and goes on.  So the rest of a long replay comes among other rows, and what
+    a later mark adds to it comes behind it.  A very long replay does not report each of its states."""
+    replays = voter.applied < voter.mark
+    if replays or not voter.applied < mark <= voter.applied + REPORTED_EACH:
+        return 0
+    return min(mark, voter.applied + SLICE)
 
 
 def _may_commit(leader: ModelVoter, branch: Branch, mark: int) -> Answer:

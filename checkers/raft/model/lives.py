@@ -94,5 +94,5 @@ def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
         return malformed("it had voted for itself, and a candidate's role comes next")
     again = row.event == "high-watermark" and row.offset == voter.mark
     if voter.must_apply and row.event not in ("applied", "fatal") and not again:
-        return malformed(f"it had applied {voter.applied} of the {voter.must_apply} entries that it knew committed")
+        return malformed(f"it had applied {voter.applied} of the {voter.mark} entries that it knew committed")
     return None

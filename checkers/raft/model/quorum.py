@@ -48,7 +48,7 @@ class ModelVoter:
     names_voters: its log names none yet, although they can change; as a leader it names those of the configuration.
     unflushed: the ends that its log has had beyond `flushed`, rising: a flush reaches one of them.
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
-    must_apply: the offset up to which the following rows apply entries, 0 if none is due.
+    must_apply: the offset that the following rows reach by applying entries, 0 if none is due.
     must_load: the end of the snapshot whose state the next row reports as applied, 0 if none is due.
     reports_state: it reports what its quorum-state holds at each start, and before each change that is stored there.
     Nodes of older versions did not report it.  must_report_state: its process has started, and its next row reports

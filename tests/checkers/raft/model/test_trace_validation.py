@@ -14,8 +14,10 @@ import pytest
 from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
 
 from checkers.base.verdict import Validity
+from checkers.raft.model import commit_steps
 from checkers.raft.model.trace_replay import Replayed, replay
 from checkers.raft.model.trace_row import TraceRow
+from system_under_test.kraft.node.metadata.apply_committed import SLICE_RECORDS, SPARSE_RECORDS
 
 DATA = Path(__file__).parents[3] / "data"
 Traces = dict[str, list[TraceRow]]
@@ -123,6 +125,36 @@ def test_a_mark_at_the_start_of_its_epoch_is_figure_8() -> None:
     quorum._commit(quorum.nodes["n2"], 2)
     [stop] = replayed(traces_of(quorum)).stops
     assert "mark without an entry of its epoch" in str(stop.answer)
+
+
+def replay_interrupted(after: int) -> Traces:
+    """n5 was cut off and applies what it missed; once `after` entries of it are applied, a row of a flush comes."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write()
+    quorum.cut({"n5"})
+    for _ in range(6):
+        quorum.write()
+    quorum.heal()
+    traces = traces_of(quorum)
+    rows = traces["n5"]
+    first = max(i for i, row in enumerate(rows) if row.event == "high-watermark") + 1
+    flush = next(row for row in reversed(rows) if row.event == "flush")
+    traces["n5"] = numbered([*rows[: first + after], flush, *rows[first + after :]])
+    return traces
+
+
+def test_a_long_replay_leaves_room_for_other_rows_behind_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_steps, "SLICE", 4)
+    assert not is_explained(replay_interrupted(after=3))
+    assert is_explained(replay_interrupted(after=4))
+    monkeypatch.undo()
+    assert not is_explained(replay_interrupted(after=4))
+    assert is_explained(replay_interrupted(after=6))
+
+
+def test_the_model_knows_the_slices_in_which_nodes_apply() -> None:
+    assert (commit_steps.SLICE, commit_steps.REPORTED_EACH) == (SLICE_RECORDS, SPARSE_RECORDS)
 
 
 def test_a_missing_trace_or_a_gap_is_unknown(tmp_path: Path) -> None:
