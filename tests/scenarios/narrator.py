@@ -26,6 +26,7 @@ from __future__ import annotations
 from simulated_quorum.network import Connection, Node
 from simulated_quorum.world import World
 
+from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import (
     Accepted,
     Append,
@@ -78,6 +79,10 @@ class Narrator(World):
         if words and not (isinstance(effect, Reply) and self._is_repeated(node, effect, words)):
             self.lines.append(f"{self.now:8.3f}  {node.id}  {words}")
         super()._carry_out(node, effect)
+
+    def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
+        self.lines.append(f"{self.now:8.3f}  {node.id}  ends a flush of everything below {log_end}")
+        return super()._flushed(node, core, log_end)
 
     def _is_repeated(self, node: Node, effect: Reply, words: str) -> bool:
         """The same refusal of a Fetch as before: a follower whose leader has resigned asks forty times a second."""

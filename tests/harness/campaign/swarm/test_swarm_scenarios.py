@@ -140,7 +140,7 @@ def test_observers_that_count_for_a_majority_are_found_and_others_do_no_harm(lay
 def test_a_write_that_changes_nothing_is_held_against_what_was_committed_when_it_came() -> None:
     """A leader is cut off together with one of the clients, which writes what its objects hold already."""
     cuts = tuple(Card("cut", "leader", at_s, 6.0, with_=("c1",), how="both") for at_s in (3.0, 11.0, 19.0))
-    clean = [Scenario(seed, "node", 3, "", "repeated", seconds=27.0, cards=cuts, keys=2) for seed in (1, 3)]
+    clean = [Scenario(seed, "node", 3, "", "repeated", seconds=27.0, cards=cuts, keys=2) for seed in (6, 9)]
     planted = [play(replace(scenario, bug="no-op-unconfirmed")) for scenario in clean]
     assert any(found.rule == "stale read" for played in planted for found in played.found)
     assert [play(scenario).found for scenario in clean] == [[], []]

@@ -90,8 +90,8 @@ def test_a_state_that_cannot_be_read_is_refused(content: bytes) -> None:
 
 
 def test_a_state_of_another_version_is_refused() -> None:
-    data = quorum_state.encode(QuorumState(), "c", (1,)).replace(b'"data_version":0', b'"data_version":1')
-    with pytest.raises(UnreadableQuorumState, match="data_version 1"):
+    data = quorum_state.encode(QuorumState(), "c", (1,)).replace(b'"data_version":0', b'"data_version":2')
+    with pytest.raises(UnreadableQuorumState, match="data_version 2"):
         quorum_state.decode(data)
 
 

@@ -21,7 +21,7 @@ from checkers.judging.pipeline import judge_run
 from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
 from checkers.raft.elections.election_safety import VOTE_ONCE
 from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
-from system_under_test.kraft.raft import commitment, election, leadership, replication
+from system_under_test.kraft.raft import commitment, election, replication
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voter_memory import Voter
 
@@ -96,7 +96,7 @@ def test_leaders_that_commit_older_entries_by_counting_are_found(
         ends = [progress.end_offset for progress in leader.followers.values()]
         voter.advance(commitment.committed_end(voter.end_offset, ends, voter.bugs))
 
-    for module in (election, leadership, replication):
+    for module in (commitment, replication):
         monkeypatch.setattr(module, "commit", commit)
     verdicts = [judged(seed, tmp_path / str(seed))[1]["commit-own-epoch"] for seed in range(40)]
     witnesses = [w for verdict in verdicts for w in verdict.witnesses]
