@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from toy_quorum import Evidence, Quorum, Row, minority_commit
 
+from checkers.base.checker import Budget
 from checkers.base.verdict import Validity, Verdict
+from checkers.catalog import CATALOG
+from checkers.raft.commits.held_before_mark import APPEND, EVENTS, FLUSH, NEVER, ROW_SIZE_BYTES, START, durable
 
 NAME = "majority-before-mark"
 
@@ -97,3 +101,18 @@ def test_servers_without_a_common_clock_are_not_compared(evidence: Evidence, tmp
 @pytest.mark.parametrize("seed", range(4))
 def test_a_commit_by_a_minority_is_found(seed: int, tmp_path: Path) -> None:
     assert judged(minority_commit(seed)[0].evidence(), tmp_path).validity is Validity.INVALID
+
+
+def test_what_a_restart_recovered_may_be_of_any_epoch() -> None:
+    events, ends = np.array([APPEND, FLUSH, START]), np.array([1, 1, 3])
+    shown = durable(events, np.array([2, 2, 2]), ends, np.array([10, 20, 30]))
+    marks = np.array([1, 3, 4])
+    assert shown.since(2, marks).tolist() == [20, 30, NEVER]
+    assert shown.since(5, marks).tolist() == [30, 30, NEVER]
+
+
+def test_traces_beyond_the_budget_are_unknown(evidence: Evidence, tmp_path: Path) -> None:
+    [part] = CATALOG[NAME].split(evidence.write(tmp_path))
+    need = sum(row["event"] in EVENTS for rows in evidence.traces.values() for row in rows) * ROW_SIZE_BYTES
+    assert CATALOG[NAME].judge(part, Budget(size_bytes=need)).unknown == ""
+    assert "beyond the budget" in CATALOG[NAME].judge(part, Budget(size_bytes=need - 1)).unknown

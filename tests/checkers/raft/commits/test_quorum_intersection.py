@@ -65,6 +65,14 @@ def test_a_change_before_the_last_one_is_committed_is_found(evidence: Evidence, 
     assert [witness.kind for witness in verdict.witnesses] == ["voters changed before the last change was committed"]
 
 
+def test_the_same_voters_reported_again_are_no_change(evidence: Evidence, tmp_path: Path) -> None:
+    name_voters(evidence, "n1", 3, "n1 n2")
+    name_voters(evidence, "n1", 3, "n1 n2", before_mark=4)
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID, verdict
+    assert verdict.looked_at["changes by leaders"] == 0
+
+
 def test_a_change_before_the_epoch_has_committed_is_found(evidence: Evidence, tmp_path: Path) -> None:
     name_voters(evidence, "n1", 0, "n1 n2 n3", before_mark=0)
     name_voters(evidence, "n1", 1, "n1 n2", before_mark=0)
