@@ -149,6 +149,7 @@ def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, ver
 def test_ctrl_c_of_a_run_that_was_to_be_kept_removes_the_cluster(tmp_path: Path) -> None:
     words = ["run", "--backend", "namespaces", "--nemesis", "none", "--nodes", "1", "--time-limit", "900"]
     command = [*KRUCIBLE, *words, "--rate", "50", "--keep", "always", "--results", str(tmp_path)]
+    command = ["env", "--default-signal=INT", *command]  # a shell's background job ignores it
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0) as run:
         try:
             until(lambda: any(one.phase == "main" for one in read_live(tmp_path)))
