@@ -235,7 +235,7 @@ def _sync(sync: Callable[[], None], done: Callable[[Exception | None], None]) ->
     problem: Exception | None = None
     try:
         sync()
-    except Exception as raised:  # noqa: BLE001 - it belongs to whoever waits for the fsync
+    except Exception as raised:  # noqa: BLE001 - the caller of `beside` gets it
         problem = raised
     done(problem)
 

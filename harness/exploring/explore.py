@@ -191,7 +191,7 @@ class Explorer:
     # One level, by workers
 
     def _chunks(self, level: Sequence[Entry], left_s: float, workers: int, on: bool) -> Iterator[Chunk]:
-        """In the order of the level, whoever works."""
+        """In the order of the level, whichever worker finds a state."""
         pieces = [level[at : at + CHUNK] for at in range(0, len(level), CHUNK)]
         if workers == 1 or len(pieces) == 1:
             until_s = time.process_time() + left_s

@@ -169,7 +169,7 @@ class Clock:
         return self._machine.wall_ns() // 1_000_000
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        # Never before `now() == when`, whatever is rounded: a timer that rings early rings for ever.
+        # Rounding must not let a timer ring before `now() == when`: the node would set it again without an end.
         return self._loop.call_at(when / self._rate + 1e-9, callback)
 
 

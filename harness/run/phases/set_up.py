@@ -79,7 +79,7 @@ async def until_led(watch: Watch, node_count: int, clock: Clock) -> None:
 
 
 def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
-    """The module of the clients, the address of each server, and what the clients are told; see `ClientFactory`."""
+    """The module of the clients, the address of each server, and the config of the clients; see `ClientFactory`."""
     subject, spec = run.subject, run.spec
     peers = {node.name: f"{node.address}:{subject.port}" for node in run.nodes}
     config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(run.workload.functions)}

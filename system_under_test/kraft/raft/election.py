@@ -82,8 +82,8 @@ def let_others_campaign(voter: Voter, now: float) -> None:
 def become_candidate(voter: Voter, now: float) -> None:
     """Raise the epoch and vote for myself in it, durably, before the first request for a vote is sent.
 
-    The log is durable before: votes are given to the log that is told, and a restarted candidate of the same epoch
-    collects them again."""
+    The log is durable before that.  Voters compare the log end that the request names, and a candidate that restarts
+    in the same epoch collects these votes again."""
     voter.flush()
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))

@@ -105,7 +105,7 @@ def _sync_all(syncs: SimpleQueue[_Sync]) -> None:
         problem: Exception | None = None
         try:
             sync()
-        except Exception as raised:  # noqa: BLE001 - it belongs to whoever waits for the fsync
+        except Exception as raised:  # noqa: BLE001 - the caller of `beside` gets it
             problem = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so the node has ended
             loop.call_soon_threadsafe(done, problem)

@@ -62,7 +62,7 @@ async def remove(cluster: Cluster, voter: int) -> None:
 
 
 class Writer:
-    """Writes one value after another to whatever node leads.  acknowledged: how many."""
+    """Writes one value after another to the node that leads.  acknowledged: how many."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.acknowledged = 0
