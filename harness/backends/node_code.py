@@ -6,6 +6,7 @@ Backends whose nodes have a file system of their own send it there: docker into 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -43,8 +44,21 @@ def node_code() -> dict[str, bytes]:
 
 
 def wheel_requirements() -> list[str]:
-    """The requirements of this project that name NODE_WHEELS, such as kio>=0.6.5."""
-    lines = [line for line in metadata.requires("krucible") or () if line.startswith(NODE_WHEELS)]
+    """The requirements of this project that name NODE_WHEELS, such as kio>=0.6.5.
+
+    A tree has them in pyproject.toml: its image is built while the tree itself is still being installed.
+    An installed wheel has them in its metadata alone.
+    """
+    project = REPOSITORY / "pyproject.toml"
+    try:
+        required = (
+            tomllib.loads(project.read_text())["project"]["dependencies"]
+            if project.exists()
+            else metadata.requires("krucible")
+        )
+    except metadata.PackageNotFoundError:
+        required = None
+    lines = [line for line in required or () if line.startswith(NODE_WHEELS)]
     if len(lines) != len(NODE_WHEELS):
         raise BackendUnavailable(f"krucible must require {', '.join(NODE_WHEELS)}: install it again.")
     return sorted(lines)

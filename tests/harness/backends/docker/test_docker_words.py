@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ def test_an_engine_that_does_not_listen_is_one_clear_sentence(monkeypatch: pytes
 
 
 def test_nodes_get_the_versions_of_pyproject() -> None:
+    assert [line.split(">")[0] for line in wheel_requirements()] == sorted(NODE_WHEELS)
+
+
+def test_a_tree_that_is_still_being_installed_names_the_wheels_of_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", not_installed)
     assert [line.split(">")[0] for line in wheel_requirements()] == sorted(NODE_WHEELS)
 
 
