@@ -105,3 +105,9 @@ class FatalMended(DEngine):
     """The node ends when its state machine cannot go on."""
 
     needs = built(**{"d-engine-core": "mends/d-engine-core-fatal.patch"})
+
+
+class TermSaved(DEngine):
+    """Term and vote are on the disk before a vote is asked for or given."""
+
+    needs = built(**{"d-engine-core": "mends/d-engine-core-term.patch"})

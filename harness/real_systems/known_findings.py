@@ -413,6 +413,22 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 30.0, "rate_hz": 60.0, "keys": 4},
         clean=Clean("the node ends at a fatal error (a mend)", file="d_engine.py:FatalMended"),
     ),
+    "d-engine-term": Finding(
+        system="d-engine 0.2.4",
+        configuration="three nodes, file storage; a program embeds it",
+        file="d_engine.py",
+        workload="register",
+        nemesis="kill",
+        schedule="schedules/all_killed_four_times.json",
+        checker="leadership",
+        kinds=("two leaders of one epoch",),
+        summary="two nodes lead one term",
+        words="two nodes led one term: all nodes were killed, had saved neither term nor vote, and began to count terms "
+        "again",
+        published="not known to be published; the only call of save_hard_state is in Drop for Raft, which no crash runs",
+        options={"nodes": 3, "time_limit_s": 44.0, "rate_hz": 40.0, "keys": 4},
+        clean=Clean("term and vote are saved before a vote (a mend)", file="d_engine.py:TermSaved"),
+    ),
 }
 
 
