@@ -423,9 +423,9 @@ FINDINGS: Mapping[str, Finding] = {
         checker="leadership",
         kinds=("two leaders of one epoch",),
         summary="two nodes lead one term",
-        words="two nodes led one term: all nodes were killed, had saved neither term nor vote, and began to count terms "
-        "again",
-        published="not known to be published; the only call of save_hard_state is in Drop for Raft, which no crash runs",
+        words="two nodes led one term: all nodes were killed, had saved neither term nor vote, and counted terms from "
+        "1 again",
+        published="not known to be published; save_hard_state is called in Drop for Raft alone, which no crash runs",
         options={"nodes": 3, "time_limit_s": 44.0, "rate_hz": 40.0, "keys": 4},
         clean=Clean("term and vote are saved before a vote (a mend)", file="d_engine.py:TermSaved"),
     ),
