@@ -6,8 +6,9 @@ shrunk and kept is the scenario, so that a change of the storms makes no kept fi
 Each scenario turns whole classes of faults, sizes and timings on or off (swarm testing: Groce et al., ISSTA 2012).
 With all of them on at once, few of the deep states are ever reached.
 
-A card names roles: `leader`, `it` (the server at which the moment happened), `any:N` and `follower:N` (the N-th, modulo
-their number).  It is played at a time, or *aimed*: after the N-th time that a moment is met.
+A card names roles: `leader`, `former` (a leader that has a successor and does not know it), `it` (the server at which
+the moment happened), `any:N` and `follower:N` (the N-th, modulo their number).  It is played at a time, or *aimed*:
+after the N-th time that a moment is met.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ MOMENTS: Mapping[str, str] = {
     "snapshot": "a snapshot was made, fetched or loaded",
     "fsync": "a server is about to fsync",
     "resigned": "a leader has resigned",
+    "succeeded": "a leader has a successor, and does not know it yet",
     "started": "a server has started",
 }
 """What a card can be aimed at, with what it means."""
@@ -166,7 +168,12 @@ RARE = {"flip": 0.15}
 CLIENTS = ("c1", "c2")
 
 TEMPOS_HZ = (0.12, 0.4, 1.0)
-AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "disk", "packets", "stop")
+AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "disk", "packets", "stop", "wall-clock")
+
+TELLING = {"wall-clock": ("succeeded",)}
+"""The moments at which a fault can matter, of those that matter at few: half of its cards are aimed at these.
+
+Nothing of a Raft may rest on a wall clock.  Only a leader that no longer leads can show that something does."""
 
 
 def draw(
@@ -217,7 +224,7 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
         for _ in range(random.choice((3, 8, 15))):
             fault = random.choice([kind for kind in AIMED if kind in kinds] or ["cut", "kill", "lag"])
             card = _card(random, fault, round(random.uniform(0, scenario.seconds - 2), 3))
-            moment = random.choice(tuple(MOMENTS))
+            moment = random.choice(random.choice((tuple(MOMENTS), TELLING.get(fault, tuple(MOMENTS)))))
             nth = random.choice((1, 1, 2, 5, 20)) if moment in ("appended", "fsync") else random.choice((1, 1, 1, 2))
             delay_s = random.choice((0.0, 0.002, 0.02)) * random.random()
             who = random.choice(("it", "it", "it", card.who))
@@ -232,7 +239,7 @@ def _card(random: Random, fault: str, at_s: float) -> Card:
         case "cut":
             others = [f"any:{n}" for n in range(5) if random.random() < 0.4]
             clients = random.choice(((), ("c1",), ("c1", "c2")))
-            how = random.choice(("both", "both", "both", "in", "out", "one link"))
+            how = random.choice(("both", "both", "both", "in", "out", "one link", "voters", "voters"))
             return replace(card, with_=(*random.choice(((), others)), *clients), how=how)
         case "packets":
             how = f"{random.choice((0, 0.05, 0.3))} {random.choice((0, 0.01, 0.1))} {random.choice((0, 0.02, 0.5))}"
@@ -259,7 +266,8 @@ def _card(random: Random, fault: str, at_s: float) -> Card:
             )
             return replace(card, how=how, size=size, for_s=round(random.uniform(0.2, 4), 2))
         case "wall-clock":
-            return replace(card, size=round(random.choice((0.3, 5, 60)) * random.uniform(-1, 1), 2))
+            who = random.choice((card.who, "former"))
+            return replace(card, who=who, size=round(random.choice((0.3, 5, 60)) * random.uniform(-1, 1), 2))
         case "flip":
             return replace(card, size=random.randrange(1 << 16), for_s=0.5)
     return card

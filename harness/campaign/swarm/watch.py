@@ -11,7 +11,7 @@ before any message that depends on it leaves.  So no rule needs a clock, and non
     majority              a leader publishes a mark that a majority holds durably, and of its own epoch first
     marks                 a mark never goes back within one life
     reads                 a read is answered from at least what was published anywhere when it arrived
-    truncation            nothing below the own mark is cut
+    truncation            nothing below the own mark is cut, nor what the voter holds of what is committed anywhere
     snapshots             a snapshot is the state of a committed prefix, and a log begins at or below the newest one
     nobody stops          unless its disk failed
 """
@@ -97,6 +97,7 @@ class Watch:
         self._applied: dict[int, int | None] = {}
         self._written: dict[tuple[int, int], int | None] = {}
         self._led_from: dict[str, tuple[int, int]] = {}
+        self._holds: dict[str, int] = {}  # voter -> up to where it was seen to hold what is committed, durably
         self._published: dict[int, int] = {}
 
     def violated(self, rule: str, what: str, role: str = "") -> None:
@@ -146,6 +147,9 @@ class Watch:
         if offset < self._marks.get(voter.name, 0):
             what = f"{voter.name} cuts its log to {offset}, its mark is {self._marks[voter.name]}"
             self._violated("truncation below the own mark", voter, what)
+        if offset < self._holds.get(voter.name, 0) and not voter.may_stop:
+            what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.name]}"
+            self._violated("a committed entry is cut", voter, what)
         self._met("truncated", voter)
 
     def _high_watermark(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
@@ -165,6 +169,7 @@ class Watch:
             holders = [
                 v for v in self.voters if v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
             ]
+            self._holds.update({holder.name: offset for holder in holders})
             if len(holders) < self._majority:
                 what = f"{name} commits up to {offset} of epoch {epoch}, held by {len(holders)} of {len(self.voters)}"
                 self._violated("a mark without a majority", voter, what)
@@ -213,6 +218,9 @@ class Watch:
             who = (name, voter.lives)
             if self._leaders.setdefault(epoch, who) != who:
                 self._violated("two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}")
+            for former in self.voters:
+                if former.name in self._led_from:
+                    self._met("succeeded", former)
             self._led_from[name] = (epoch, offset)
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):

@@ -32,7 +32,7 @@ from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.scenario import CLIENTS, Card, Scenario
 from harness.campaign.swarm.voter import Change, Operation, Voter
 from harness.campaign.swarm.watch import Found, Watch, Watched
-from simulation.loop import OWNER, Killed, Process, SimulatedLoop
+from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, Link, Network
 
@@ -275,6 +275,9 @@ class World:
         leader = self.best()
         if name == "leader" or leader is None:
             return leader
+        if name == "former":
+            others = [voter for voter in self.voters if voter.role == "leader" and voter is not leader]
+            return max(others, key=lambda voter: voter.epoch, default=None)
         others = [voter for voter in self.voters if voter is not leader]
         return others[int(number) % len(others)] if others else None
 
@@ -311,8 +314,8 @@ class World:
                 else:
                     self._strike(armed.card, it)
         owner = OWNER.get()
-        if owner is not None and owner is not it.machine.process and owner.host == voter.name:
-            raise Killed  # a card has struck the very process that came to this moment: it gets no further
+        if owner is not None and owner.gate is Gate.DEAD:
+            raise Killed  # a card has struck the very process that runs now: it gets no further
 
     def _committed(self, voter: Watched, before: int, after: int) -> None:
         """More is published as committed than ever before: keep it, since the logs are cut later on."""
@@ -383,7 +386,8 @@ class World:
         rest = [name for name in self._names() if name not in side]
         out = [(a, b) for a in sorted(side) for b in rest]
         into = [(b, a) for a in sorted(side) for b in rest]
-        links = {"in": into, "out": out, "one link": into[:1]}.get(card.how, [*out, *into])
+        among = [link for link in [*out, *into] if not set(link) & set(CLIENTS)]
+        links = {"in": into, "out": out, "one link": into[:1], "voters": among}.get(card.how, [*out, *into])
         return self._hold(card, links, card.for_s)
 
     def _flap(self, card: Card, victim: Voter) -> bool:

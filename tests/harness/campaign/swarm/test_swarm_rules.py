@@ -121,6 +121,28 @@ def test_states_differ_and_a_cut_below_the_mark() -> None:
     ]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_voter_cuts_what_is_committed_and_does_not_know_it(fails: bool) -> None:
+    """The mark of a follower lags behind: the cut is above it.  A disk that fails may have lost what it held."""
+    leader, follower, third = Log("a", 5, {5: 55}), Log("b", 5, {5: 55}), Log("c")
+    follower.may_stop = fails
+    commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
+    cut, harmless = (follower, "truncate", 2, {"offset": 4}), (third, "truncate", 2, {"offset": 0})
+    said = [(leader, "role", 1, LEADS), commits, harmless, cut]
+    assert rows(*said, voters=(leader, follower, third)) == ([] if fails else ["a committed entry is cut"])
+
+
+def test_a_leader_with_a_successor_is_a_moment() -> None:
+    met: list[tuple[str, str]] = []
+    watch = Watch(2, lambda: 0.0, lambda moment, voter: met.append((moment, voter.name)), lambda line: None)
+    watch.voters = (A, B)
+    for voter, epoch in ((A, 1), (B, 2)):
+        watch.row(voter, "role", epoch, 0, None, None, "leader", None)
+    watch.row(A, "role", 2, None, None, None, "follower", None)
+    watch.row(A, "role", 3, 0, None, None, "leader", None)
+    assert [who for moment, who in met if moment == "succeeded"] == ["a", "b"]
+
+
 def test_a_voter_stops_unless_its_disk_failed() -> None:
     sick = Log("b")
     sick.may_stop = True
