@@ -56,6 +56,7 @@ TAKES_hunt := MINUTES REPLAYS SEED BUG HUNT
 TAKES_release := RUN
 TAKES_findings := TIMES
 TAKES_bench := FULL KEEP
+TAKES_bench-quorum := KEEP
 TAKES_mutation := ROOM SAMPLE SEED
 takes = PYTHON VENV BACKEND SUBJECT $(TAKES_$1) $(if $(filter test-%,$1),$(TAKES_TEST)) $(if $(filter find-%,$1),SEED)
 TAKEN := $(sort $(foreach goal,$(or $(MAKECMDGOALS),help),$(call takes,$(goal))))
@@ -66,7 +67,7 @@ $(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDG
 $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly nightly-tests swarm explore hunt hunt-bugs bench mutation docs findings list release serve clean-up setup
+.PHONY: help demo test lint nightly nightly-tests swarm explore hunt hunt-bugs bench bench-quorum mutation docs findings list release serve clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -105,6 +106,9 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 
 bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour; KEEP=1: keep the figures to compare with)
 	@$(PY) -m bench.everything $(if $(FULL),--full) $(if $(KEEP),--keep)
+
+bench-quorum: $(VENV)/prepared-all $(VENV)/testing ## measure the bundled KRaft beside etcd: writes, failover, start, memory (eight minutes; KEEP=1: keep the figures)
+	@$(PY) -m bench.everything --full --only quorum $(if $(KEEP),--keep)
 
 mutation: $(VENV)/prepared-all $(VENV)/testing ## what the tests of a room are worth (ROOM=checkers/raft, SAMPLE=200 of its mutants)
 	@$(INSTALL) --editable '.[mutation]'

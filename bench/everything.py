@@ -53,13 +53,14 @@ FULL = (
     ("raft", "--sizes", "100000,1000000,10000000"),
     ("big_run", "--events", "1000000,10000000"),
     ("simulator",),
+    ("quorum",),
 )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
-    parser.add_argument("--only", nargs="+", choices=sorted({s[0] for s in QUICK}), help="these scripts alone")
+    parser.add_argument("--only", nargs="+", choices=sorted({s[0] for s in FULL}), help="these scripts alone")
     parser.add_argument("--into", type=Path, default=ROOT / "results" / "bench")
     parser.add_argument("--keep", action="store_true", help="keep the figures of today in the tree, to compare with")
     chosen = parser.parse_args()

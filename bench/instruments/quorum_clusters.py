@@ -1,0 +1,221 @@
+"""Quorums of processes on loopback, all data on one disk: the bundled KRaft, and etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kio.schema.describe_quorum.v2 import request as describe
+
+from bench.instruments.writers import EtcdWriter, KRaftWriter, Writer
+from system_under_test.client import Request
+from system_under_test.etcd.gateway import Gateway, NoAnswer, NotSent, Rejected
+from system_under_test.kraft.client.outcomes import error_of
+from system_under_test.kraft.client.questions import question
+from system_under_test.kraft.node.config import load
+from system_under_test.kraft.node.formatting import format_directory
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.extensions import OUR_PREFIX
+from system_under_test.kraft.wire.frames import MalformedFrame
+from system_under_test.kraft.wire.translate import TOPIC
+
+ETCD = "/usr/bin/etcd"
+LEADER_S = 60.0
+_LOOK_EVERY_S = 0.01
+_ANSWER_S = 0.5
+_ROOT = Path(__file__).parents[2]
+
+
+class Cluster:
+    """Servers 1 to `size`.  address: of a server's clients.  Ends all its processes when it is closed."""
+
+    name: str
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder = folder
+        self.servers = range(1, size + 1)
+        self._client_ports, self._peer_ports = free_ports(size), free_ports(size)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, server: int) -> None:
+        output = (self.folder / f"{server}.log").open("ab")
+        with output:
+            self._processes[server] = subprocess.Popen(
+                self._command(server), cwd=_ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
+
+    def kill(self, server: int) -> None:
+        self._processes[server].send_signal(signal.SIGKILL)
+        self._processes[server].wait()
+
+    def stop(self, server: int) -> None:
+        self._processes[server].send_signal(signal.SIGTERM)
+        self._processes[server].wait()
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def pid(self, server: int) -> int:
+        return self._processes[server].pid
+
+    def port(self, server: int) -> int:
+        return self._client_ports[server - 1]
+
+    async def leader(self, among: Sequence[int] | None = None) -> int:
+        """Waits for one of them to say that it leads.  Raises TimeoutError."""
+        until = time.monotonic() + LEADER_S
+        while time.monotonic() < until:
+            for server in self.servers if among is None else among:
+                if await self._leads(server):
+                    return server
+            await asyncio.sleep(_LOOK_EVERY_S)
+        raise TimeoutError(f"{self.name}: no leader within {LEADER_S:g} s; see {self.folder}")
+
+    async def writers(self, server: int, count: int) -> list[Writer]:
+        """Connected, each to an object of its own."""
+        made = []
+        for number in range(count):
+            _, writer = await asyncio.get_running_loop().create_connection(
+                lambda number=number: self._writer(number),
+                "127.0.0.1",
+                self.port(server),  # type: ignore[misc]
+            )
+            made.append(writer)
+        return made
+
+    def _command(self, server: int) -> list[str]:
+        raise NotImplementedError
+
+    async def _leads(self, server: int) -> bool:
+        raise NotImplementedError
+
+    def _writer(self, number: int) -> Any:
+        raise NotImplementedError
+
+    async def prepare(self, server: int, objects: int) -> None:
+        """Make the objects that writers write, at the leader."""
+
+
+class KRaft(Cluster):
+    """settings: more of the nodes' configuration."""
+
+    name = "KRaft"
+
+    def __init__(self, folder: Path, size: int, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(folder, size)
+        self.configure(settings or {})
+        for server in self.servers:
+            format_directory(load(self._config(server)))
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Other settings, from the next start of a server on."""
+        for server in self.servers:
+            config = {
+                "name": f"n{server}",
+                "node_id": server,
+                "cluster_id": "bench",
+                "listen": f"127.0.0.1:{self.port(server)}",
+                "peers": {f"n{each}": [each, "127.0.0.1", self.port(each)] for each in self.servers},
+                "data_dir": str(self.data_dir(server)),
+                "trace_dir": str(self.folder / f"trace{server}"),
+                "seed": 1,
+                **settings,
+            }
+            self._config(server).write_text(json.dumps(config))
+
+    def data_dir(self, server: int) -> Path:
+        return self.folder / f"data{server}"
+
+    async def prepare(self, server: int, objects: int) -> None:
+        connection = Connection("127.0.0.1", self.port(server), f"{OUR_PREFIX}bench")
+        for number in range(objects):
+            while True:
+                answer = await connection.ask(question(Request("create", f"t{number}"), len(self.servers)))
+                if error_of(answer) in (0, 36):  # made, or there already
+                    break
+                await asyncio.sleep(_LOOK_EVERY_S)
+        connection.close()
+
+    def _config(self, server: int) -> Path:
+        return self.folder / f"config{server}.json"
+
+    def _command(self, server: int) -> list[str]:
+        return [sys.executable, "-m", "system_under_test.kraft", "--config", str(self._config(server))]
+
+    async def _leads(self, server: int) -> bool:
+        partition = describe.PartitionData(partition_index=0)
+        body = describe.DescribeQuorumRequest(topics=(describe.TopicData(topic_name=TOPIC, partitions=(partition,)),))
+        connection = Connection("127.0.0.1", self.port(server), f"{OUR_PREFIX}bench")
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                answer = await connection.ask(body)
+        except (OSError, MalformedFrame):
+            return False
+        finally:
+            connection.close()
+        return bool(answer.topics) and answer.topics[0].partitions[0].error_code == 0
+
+    def _writer(self, number: int) -> KRaftWriter:
+        return KRaftWriter(f"t{number}")
+
+
+class Etcd(Cluster):
+    name = "etcd"
+
+    def _command(self, server: int) -> list[str]:
+        peers = ",".join(f"n{each}=http://127.0.0.1:{self._peer_ports[each - 1]}" for each in self.servers)
+        peer, client = f"http://127.0.0.1:{self._peer_ports[server - 1]}", f"http://127.0.0.1:{self.port(server)}"
+        flags = {
+            "name": f"n{server}",
+            "data-dir": str(self.folder / f"data{server}"),
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "initial-cluster": peers,
+            "pre-vote": "true",
+            "logger": "zap",
+        }
+        return [ETCD, *(f"--{name}={value}" for name, value in flags.items())]
+
+    async def _leads(self, server: int) -> bool:
+        gateway = Gateway(f"127.0.0.1:{self.port(server)}")
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                answer = await gateway.post("/v3/maintenance/status", {})
+        except (NotSent, NoAnswer, Rejected, TimeoutError):
+            return False
+        finally:
+            gateway.close()
+        return "leader" in answer and answer["leader"] == answer["header"]["member_id"]
+
+    def _writer(self, number: int) -> EtcdWriter:
+        return EtcdWriter(f"t{number}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def etcd_version() -> str | None:
+    """None where etcd is not installed."""
+    if not os.access(ETCD, os.X_OK):
+        return None
+    answer = subprocess.run([ETCD, "--version"], capture_output=True, text=True, check=True).stdout
+    return answer.partition("\n")[0].rpartition(" ")[2]

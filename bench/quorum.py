@@ -1,0 +1,270 @@
+"""What a write costs the bundled KRaft, beside etcd in the same run on the same disk; and its start and its failover.
+
+    python -m bench.quorum [--nodes 3 5] [--writers 1 64] [--rounds 5] [--seconds 3] [--only writes failover …]
+
+Servers are processes on loopback.  Both clusters of a size run all the time and are loaded in turn, so that a machine
+that gets slower favours neither; which is first alternates.  Writers write to the leader, each to an object of its own,
+one write in flight (`instruments/writers.py`).  Writes count from acknowledgement; both systems fsync before it.
+
+A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
+client's is shown, too: where client and leader together fill the processors, a rate says little.
+
+Start: a single voter with a log of a million records, ten a batch, each the config of one of 1,000 topics; from the
+process' start to the first acknowledged write.  Failover: from SIGKILL of the leader to the first acknowledged write.
+Without etcd (Debian's etcd-server) KRaft is measured alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from bench.instruments.figures import Sheet, load
+from bench.instruments.memory import cpu_s_of, resident_mb
+from bench.instruments.quorum_clusters import Cluster, Etcd, KRaft, etcd_version
+from bench.instruments.writers import VALUE_FIRST, write_for
+from system_under_test.kraft.client.questions import REGISTER
+from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.raft.messages import Batch
+from system_under_test.kraft.records.metadata import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    TopicRecord,
+    encode,
+)
+
+SETTLE_S = 0.5
+WRITES = ("writes", "failover", "start", "memory")
+
+ETCD_FASTER = {1: 1 / 0.35, 64: 1 / 0.7}
+"""Goals by the number of writers: so many times as many writes etcd may acknowledge."""
+LEADER_MS = {1: 0.5, 64: 0.08}
+"""Goals by the number of writers: processor time of the leader for one write."""
+
+TOPICS, MEMORY_TOPICS = 1_000, 10_000
+LOG_RECORDS, BATCH_RECORDS, SEGMENT_BYTES = 1_000_000, 10, 16 << 20
+START_S, SNAPSHOT_START_S = 5.0, 1.0
+"""Goals in seconds of a processor: with the log alone, and with a snapshot of it."""
+SNAPSHOT_WAIT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """rate: acknowledged writes per second.  leader_ms, client_ms: processor time for one write."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    leader_ms: float
+    client_ms: float
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--nodes", type=int, nargs="+", default=[3, 5])
+    options.add_argument("--writers", type=int, nargs="+", default=[1, 64])
+    options.add_argument("--rounds", type=int, default=5, help="of writing, and of failover")
+    options.add_argument("--seconds", type=float, default=3.0, help="of writing in each round")
+    options.add_argument("--records", type=int, default=LOG_RECORDS, help="in the log of a start")
+    options.add_argument("--only", nargs="+", choices=WRITES, default=WRITES)
+    options.add_argument("--folder", type=Path, help="where the data goes: a disk to measure")
+    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    given = options.parse_args()
+    sheet, version = Sheet(given.json), etcd_version()
+    print(f"KRaft beside etcd {version}" if version else "etcd is not installed: KRaft alone")
+    with tempfile.TemporaryDirectory(prefix="krucible-bench-", dir=given.folder) as name:
+        folder = Path(name)
+        for size in given.nodes if {"writes", "failover"} & set(given.only) else ():
+            asyncio.run(compare(folder, size, given, sheet, with_etcd=version is not None))
+        if "start" in given.only:
+            asyncio.run(measure_start(folder, given.records, sheet))
+        if "memory" in given.only:
+            asyncio.run(measure_memory(folder, sheet))
+    print(f"load {load():.1f}")
+
+
+# Writes
+
+
+async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: Sheet, *, with_etcd: bool) -> None:
+    kinds: list[type[Cluster]] = [KRaft, Etcd] if with_etcd else [KRaft]
+    clusters = []
+    try:
+        for kind in kinds:
+            (folder / f"{kind.name}{size}").mkdir()
+            clusters.append(kind(folder / f"{kind.name}{size}", size))
+            for server in clusters[-1].servers:
+                clusters[-1].start(server)
+        for cluster in clusters:
+            await cluster.prepare(await cluster.leader(), max(given.writers))
+        for count in given.writers if "writes" in given.only else ():
+            rounds: dict[str, list[Round]] = defaultdict(list)
+            for number in range(given.rounds):
+                for cluster in clusters if number % 2 else reversed(clusters):
+                    rounds[cluster.name].append(await write_round(cluster, count, given.seconds))
+            report_writes(rounds, size, count, sheet)
+        if "failover" in given.only:
+            for cluster in clusters:
+                times_s = [await fail_over(cluster) for _ in range(given.rounds)]
+                words = f"failover, SIGKILL of the leader to the first write, {cluster.name}"
+                sheet.add(words, size, "nodes", statistics.median(times_s), "s")
+    finally:
+        for cluster in clusters:
+            cluster.close()
+
+
+async def write_round(cluster: Cluster, count: int, seconds: float) -> Round:
+    leader = await cluster.leader()
+    writers = await cluster.writers(leader, count)
+    marks: list[tuple[float, float, float]] = []
+
+    def mark() -> None:
+        marks.append((time.monotonic(), cpu_s_of(cluster.pid(leader)), time.process_time()))
+
+    try:
+        latencies_s = await write_for(writers, SETTLE_S, seconds, mark)
+    finally:
+        for writer in writers:
+            writer.close()
+    took_s, leader_s, client_s = (end - begin for begin, end in zip(*marks, strict=True))
+    latencies_s.sort()
+    done = len(latencies_s)
+    return Round(
+        done / took_s,
+        latencies_s[done // 2] * 1e3,
+        latencies_s[done * 99 // 100] * 1e3,
+        leader_s / done * 1e3,
+        client_s / done * 1e3,
+    )
+
+
+def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: Sheet) -> None:
+    where = f"{count} writer{'s' if count > 1 else ''}"
+    for name, found in rounds.items():
+        goal = LEADER_MS.get(count) if name == KRaft.name else None
+        sheet.add(f"{name}, {where}", size, "nodes", _median(found, "rate"), "1/s")
+        sheet.add(f"{name}, {where}, latency, median", size, "nodes", _median(found, "p50_ms"), "ms")
+        sheet.add(f"{name}, {where}, latency, p99", size, "nodes", _median(found, "p99_ms"), "ms")
+        sheet.add(
+            f"{name}, {where}, processor of the leader, a write", size, "nodes", _median(found, "leader_ms"), "ms", goal
+        )
+        sheet.add(
+            f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
+        )
+    if Etcd.name in rounds:
+        ratios = [e.rate / k.rate for e, k in zip(rounds[Etcd.name], rounds[KRaft.name], strict=True)]
+        words = f"writes of etcd for one of KRaft, {where}"
+        sheet.add(words, size, "nodes", statistics.median(ratios), "x", ETCD_FASTER.get(count))
+
+
+def _median(rounds: list[Round], field: str) -> float:
+    return statistics.median(getattr(each, field) for each in rounds)
+
+
+# Failover
+
+
+async def fail_over(cluster: Cluster) -> float:
+    """Seconds from the leader's death to the first acknowledged write.  Afterwards all servers run."""
+    old = await cluster.leader()
+    rest = [server for server in cluster.servers if server != old]
+    cluster.kill(old)
+    began = time.monotonic()
+    await cluster.prepare(leader := await cluster.leader(rest), 1)
+    [writer] = await cluster.writers(leader, 1)
+    await write_for([writer], 0.0, 0.0, lambda: None)
+    took_s = time.monotonic() - began
+    writer.close()
+    cluster.start(old)
+    await asyncio.sleep(3.0)  # it catches up: the next death must not leave a minority
+    return took_s
+
+
+# Starting, and memory
+
+
+async def measure_start(folder: Path, records: int, sheet: Sheet) -> None:
+    """From the log alone; then from a snapshot of it, behind which the log begins."""
+    (folder / "start").mkdir()
+    node = KRaft(folder / "start", 1, {"segment_bytes": SEGMENT_BYTES})
+    topics = [topic_records(number) for number in range(TOPICS)]
+    values = (ConfigRecord(TOPIC_RESOURCE, f"t{n % TOPICS}", REGISTER, str(VALUE_FIRST + n)) for n in itertools.count())
+    more = (records - 2 * TOPICS) // BATCH_RECORDS
+    batches = (list(itertools.islice(values, BATCH_RECORDS)) for _ in range(more))
+    write_log(node.data_dir(1), itertools.chain(topics, batches))
+    try:
+        sheet.add("start with a log", records, "records", await start_cpu_s(node), "s", START_S)
+        node.stop(1)
+        limits = {"metadata.log.max.record.bytes.between.snapshots": 1 << 16, "metadata.max.retention.bytes": 1}
+        node.configure({"segment_bytes": SEGMENT_BYTES, **limits})
+        await start_cpu_s(node)
+        await until_snapshot(node.data_dir(1) / FOLDER, records)
+        node.stop(1)
+        node.configure({"segment_bytes": SEGMENT_BYTES})
+        sheet.add("start with a snapshot", records, "records", await start_cpu_s(node), "s", SNAPSHOT_START_S)
+    finally:
+        node.close()
+
+
+async def measure_memory(folder: Path, sheet: Sheet) -> None:
+    (folder / "memory").mkdir()
+    node = KRaft(folder / "memory", 1)
+    for topics in (1, MEMORY_TOPICS):
+        try:
+            if topics > 1:
+                write_log(node.data_dir(1), (topic_records(number) for number in range(1, topics)))
+            await start_cpu_s(node)
+            sheet.add("memory of a node", topics, "topics", resident_mb(node.pid(1)), "MB")
+            node.stop(1)
+        finally:
+            node.close()
+
+
+async def start_cpu_s(node: KRaft) -> float:
+    """Seconds of a processor from the process' start to its first acknowledged write."""
+    node.start(1)
+    await node.prepare(await node.leader(), 1)
+    return cpu_s_of(node.pid(1))
+
+
+async def until_snapshot(folder: Path, offset: int) -> None:
+    """Waits until a snapshot holds nearly everything below `offset`.  Raises TimeoutError."""
+    until = time.monotonic() + SNAPSHOT_WAIT_S
+    while time.monotonic() < until:
+        if any(int(each.name[:20]) >= offset * 0.95 for each in folder.glob("*.checkpoint")):
+            return
+        await asyncio.sleep(0.2)
+    raise TimeoutError(f"no snapshot within {SNAPSHOT_WAIT_S:g} s in {folder}")
+
+
+def topic_records(number: int) -> list[Record]:
+    """A topic of one partition, as the controller makes it."""
+    topic = UUID(int=1000 + number)
+    partition = PartitionRecord(0, topic, (1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
+    return [TopicRecord(f"t{number}", topic), partition]
+
+
+def write_log(data_dir: Path, batches: Iterable[list[Record]]) -> None:
+    """Append to a node's log, while the node does not run."""
+    log = open_log(RealDisk(data_dir), segment_max_bytes=SEGMENT_BYTES)
+    for records in batches:
+        body = tuple(encode(record) for record in records)
+        log.append([Batch(log.end_offset, max(1, log.last_epoch), len(body), body)], time.time_ns() // 10**6)
+    log.flush()
+    log.close()
+
+
+if __name__ == "__main__":
+    main()
