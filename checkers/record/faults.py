@@ -210,6 +210,18 @@ class FaultRecord:
         return self.injected_ns >= 0
 
     @property
+    def healed(self) -> bool:
+        return self.healed_ns >= 0
+
+    def end_ns(self, otherwise_ns: int) -> int:
+        """When it was healed.  otherwise_ns: the end of a fault that was never healed."""
+        return self.healed_ns if self.healed else otherwise_ns
+
+    def in_force(self, from_ns: int, to_ns: int) -> bool:
+        """Whether it was in force at some moment of this span, both ends included, as far as its orders tell."""
+        return self.carried_out and self.began_ns <= to_ns and (not self.healed or self.healed_ns >= from_ns)
+
+    @property
     def ended(self) -> frozenset[str]:
         """The nodes whose server it was to end."""
         states = self.ordered.held.states if self.ordered is not None else {}

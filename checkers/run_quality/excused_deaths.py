@@ -61,7 +61,7 @@ class Excuse:
             for node in record.nodes:
                 if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
                     (self._certain if word == INSTALLED else self._doubtful).append((node, *span))
-                    if record.healed_ns >= 0 and record.may_stay_down:
+                    if record.healed and record.may_stay_down:
                         self._refusing.append((node, record.healed_ns, record.healed_ns + _REFUSAL_NS))
 
     def covers(self, node: str, time_ns: int) -> bool:
@@ -113,7 +113,7 @@ def _span(record: FaultRecord, error_ns: int) -> tuple[int, int] | None:
         if record.heal_ordered_ns < 0:
             return None
         first_ns = record.heal_ordered_ns - _FAILED_ORDER_NS
-    for_ever = record.may_stay_down or record.healed_ns < 0
+    for_ever = record.may_stay_down or not record.healed
     return first_ns - error_ns, END_OF_TIME if for_ever else record.healed_ns + error_ns
 
 

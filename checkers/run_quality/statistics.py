@@ -29,6 +29,7 @@ from checkers.base.history import MalformedHistory, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.jit import kernel
+from checkers.run_quality.criteria.spans import END_OF_TIME
 from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.sealing.history_rows import parts_of_history
 
@@ -229,7 +230,7 @@ def _fault_spans(files: StoredRun) -> Spans:
     spans = []
     for record in files.faults:
         if record.carried_out:
-            spans.append((record.injected_ns, record.healed_ns if record.healed_ns >= 0 else 2**63 - 1))
+            spans.append((record.injected_ns, record.end_ns(END_OF_TIME)))
     return sorted(spans)
 
 

@@ -134,7 +134,7 @@ def _of_fault(fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, h
     else:
         back_s = max(recovery_limit_s, RETURN_S * holds) if _may_end(fault) else RETURN_S * holds
         begin_ns = fault.began_ns
-        end_ns = fault.healed_ns + int(back_s * 1e9) if fault.healed_ns >= 0 else FOR_EVER_NS
+        end_ns = fault.healed_ns + int(back_s * 1e9) if fault.healed else FOR_EVER_NS
     if fault.over_budget or fault.may_stay_down:
         end_ns = FOR_EVER_NS
     nodes = frozenset(fault.nodes)

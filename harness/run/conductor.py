@@ -182,7 +182,7 @@ class Conductor:
             return
         run, leader = self._run, self._run.watch.leader()
         counts = run.interpreter.tally.by_type
-        in_force = [fault for fault in run.records.values() if fault.injected_ns >= 0 > fault.healed_ns]
+        in_force = [fault for fault in run.records.values() if fault.carried_out and not fault.healed]
         status = RunStatus(
             title=f"{run.spec.test}: {run.spec.subject} on {run.header.spec['backend']}, seed {run.spec.seed}",
             folder=str(run.folder.root),

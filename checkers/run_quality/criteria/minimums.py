@@ -138,9 +138,7 @@ def calm(
 ) -> list[tuple[int, int]]:
     """The spans (from, to) of the main phase, in ns, that lie outside faults and their aftermath."""
     left, at = [], main[0]
-    struck = sorted(
-        (fault.began_ns, fault.healed_ns if fault.healed_ns >= 0 else main[1]) for fault in faults if fault.carried_out
-    )
+    struck = sorted((fault.began_ns, fault.end_ns(main[1])) for fault in faults if fault.carried_out)
     for begin, end in struck:
         if begin > at:
             left.append((at, min(begin, main[1])))

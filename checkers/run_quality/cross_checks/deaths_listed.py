@@ -32,7 +32,7 @@ def not_listed(run: StoredRun) -> list[str]:
     clauses = []
     for fault in run.record.faults:
         for node in sorted(_measured_dead(fault)):
-            if not any(fault.healed_ns < 0 or at_ns <= fault.healed_ns for at_ns in listed.get(node, ())):
+            if not any(at_ns <= fault.end_ns(at_ns) for at_ns in listed.get(node, ())):
                 clauses.append(
                     f"fault {fault.card.number} measured {node} as dead, and outcome.json lists no death of it before "
                     "the heal"
@@ -74,7 +74,7 @@ def _ordered(fault: FaultRecord, node: str, at_ns: int, slack_ns: int) -> bool:
     """Whether this fault may have ended the node's server at that time."""
     if not fault.may_end(node):
         return False
-    if fault.injected_ns < 0 or fault.healed_ns < 0 or achieved(fault).word != INSTALLED:
+    if not fault.carried_out or not fault.healed or achieved(fault).word != INSTALLED:
         return True
     return fault.began_ns - slack_ns <= at_ns <= fault.healed_ns + slack_ns
 

@@ -189,7 +189,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
     split = sides(data.servers, names, cut) if cut else []
     others = frozenset().union(*(_aside(m) for m in measured if m.phase == "inject")) - cut
     matrix = [(a, [None if a == b else _cell(a, b, cut, links, others) for b in names]) for a in names]
-    healed_ns = record.healed_ns if record.healed_ns >= 0 else data.end_ns
+    end_ns = record.end_ns(data.end_ns)
     return FaultView(
         number=card.number,
         kind=shorten(kind, 40),
@@ -203,7 +203,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
         ordered_ns=data.main_start_ns + round(card.at_s * 1e9),
         start_ns=record.injected_ns,
         heal_ordered_ns=record.heal_ordered_ns,
-        end_ns=healed_ns if record.carried_out else -1,
+        end_ns=end_ns if record.carried_out else -1,
         apply_ms=record.apply_ms,
         nodes=[shorten(n, 40) for n in nodes],
         cut=cut,

@@ -30,7 +30,7 @@ def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Itera
         if fault.injected_ns < 0:
             continue
         begin = max(fault.injected_ns - int(fault.apply_ms * 1e6), covered_until)
-        end = min((fault.healed_ns if fault.healed_ns >= 0 else end_ns) + AFTERMATH_NS, end_ns)
+        end = min(fault.end_ns(end_ns) + AFTERMATH_NS, end_ns)
         calm_ns -= max(0, end - begin)
         struck.append((begin, end))
         covered_until = max(covered_until, end)
