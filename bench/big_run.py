@@ -16,7 +16,6 @@ which seals, reads logs and traces, judges by every checker, and writes the repo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pickle
 import subprocess
@@ -29,10 +28,11 @@ from bench.instruments.figures import Sheet
 from bench.instruments.memory import ProcessWatch
 from bench.simulated.big_history import write_run
 from checkers.base.demands import Demands
+from checkers.base.results import NO_RESULTS, read_results, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import select
-from checkers.judging.pipeline import judge_run, results_json
+from checkers.judging.pipeline import judge_run, results_of
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 
@@ -81,19 +81,15 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool 
         sheet.add(f"{step}, whole run, {what}: all processes", events, "events", watch.peak_mb, "MB", MEMORY_GOAL_MB)
         for role, held_mb in sorted(watch.peak_by_role_mb.items()):
             sheet.add(f"{step}, whole run, {what}: {role}", events, "events", held_mb, "MB")
-    results = json.loads((folder / "results.json").read_text())
-    slowest = sorted(results["checkers"].items(), key=lambda item: -item[1]["seconds"])
-    print("   ", ", ".join(f"{name} {entry['seconds']:.0f} s" for name, entry in slowest[:6]), flush=True)
-    found = {name for name, entry in results["checkers"].items() if entry["verdict"] == Validity.INVALID}
-    other = {
-        name: entry["reason"]
-        for name, entry in results["checkers"].items()
-        if entry["verdict"] not in (Validity.VALID, Validity.INVALID, Validity.NOT_APPLICABLE)
-    }
+    results = read_results(folder) or NO_RESULTS
+    slowest = sorted(results.checkers.items(), key=lambda item: -item[1].seconds)
+    print("   ", ", ".join(f"{name} {checker.seconds:.0f} s" for name, checker in slowest[:6]), flush=True)
+    found = set(results.invalid)
+    other = {name: c.reason for name, c in results.checkers.items() if c.verdict is Validity.UNKNOWN}
     assert found == (VIOLATED if wrong else set()), found
     assert other.keys() == (UNDECIDED if wrong else set()), other
     for name in sorted(found):
-        print(f"    {name}: {results['checkers'][name]['witness'][0]['summary']}", flush=True)
+        print(f"    {name}: {results.invalid[name].witness[0].summary}", flush=True)
 
 
 def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, ProcessWatch]:
@@ -121,7 +117,7 @@ def _judge(folder: Path, events: int, wrong: bool) -> None:
     spark = SparkJudge()
     verdicts = judge_run(StoredRun(folder, demands), select(has, ("linearizability",)), spark)
     assert verdicts.judged_by.startswith("Spark"), verdicts.judged_by
-    (folder / "results.json").write_text(json.dumps(results_json(verdicts)))
+    write_results(folder, results_of(verdicts))
     spark.stop()
 
 

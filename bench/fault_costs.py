@@ -14,14 +14,15 @@ from it; the table shows the spread over faults.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import click
+
+from checkers.record.faults import FaultRecord
+from checkers.record.reading import FAULTS, Record
 
 _MS = 1e6
 _FIGURES = ("apply", "seen", "heal")
@@ -32,31 +33,30 @@ _FIGURES = ("apply", "seen", "heal")
 def main(folders: tuple[Path, ...]) -> None:
     costs: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     runs = 0
-    for place in sorted({path for folder in folders for path in folder.rglob("faults.json")}):
-        test = place.with_name("test.json")
-        if place.parent.is_symlink() or not test.exists():
+    for place in sorted({path.parent for folder in folders for path in folder.rglob(FAULTS)}):
+        header = Record(place).header
+        if place.is_symlink() or header is None:
             continue
         runs += 1
-        backend = str(json.loads(test.read_text())["spec"]["backend"])
-        for record in json.loads(place.read_text()):
+        for record in Record(place).faults:
             for name, value in _costs(record):
-                costs[str(record["card"]["kind"]), backend][name].append(value)
+                costs[record.card.kind, str(header.spec["backend"])][name].append(value)
     head = "".join(f"{f'{name} median':>14}{'p90':>9}{'worst':>10}" for name in _FIGURES)
     print(f"{'kind':<12}{'backend':<12}{'faults':>7}{head}   (ms, {runs} runs)")
     for (kind, backend), figures in sorted(costs.items()):
         print(f"{kind:<12}{backend:<12}{len(figures['apply']):>7}{_row(figures)}")
 
 
-def _costs(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _costs(record: FaultRecord) -> Iterator[tuple[str, float]]:
     """The figures that a record has."""
-    if record.get("injected_ns", -1) < 0 or record.get("apply_ms", -1) < 0:
+    if not record.carried_out or record.apply_ms < 0:
         return
-    yield "apply", float(record["apply_ms"])
-    first = [m["to_ns"] for m in record.get("measured", ()) if m["phase"] == "inject"]
+    yield "apply", record.apply_ms
+    first = [measured.to_ns for measured in record.measurements if measured.phase == "inject"]
     if first:
-        yield "seen", (min(first) - record["injected_ns"]) / _MS
-    if record["healed_ns"] >= 0 <= record["heal_ordered_ns"]:
-        yield "heal", (record["healed_ns"] - record["heal_ordered_ns"]) / _MS
+        yield "seen", (min(first) - record.injected_ns) / _MS
+    if record.healed and record.heal_ordered_ns >= 0:
+        yield "heal", (record.healed_ns - record.heal_ordered_ns) / _MS
 
 
 def _row(figures: Mapping[str, Sequence[float]]) -> str:

@@ -39,6 +39,8 @@ from checkers.base.history import Event, Type
 from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
+from checkers.record.outcome import Outcome
+from checkers.record.reading import Record
 
 
 @click.group()
@@ -71,19 +73,17 @@ def runs(pairs: int, time_limit: int, backend: str, seed: int, rate: int, nemesi
 
 
 def _figures(folder: Path) -> dict[str, Any]:
-    outcome = json.loads((folder / "outcome.json").read_text())
-    phases = {p["name"]: (p["start_ns"], p["end_ns"]) for p in outcome["phases"]}
-    main_s = (phases["main"][1] - phases["main"][0]) / 1e9
-    online = outcome["online"] or {}
-    late_ms = outcome["loop_late_ms"]
+    outcome = Record(folder).outcome or Outcome()
+    main, online, late_ms = outcome.phase("main"), outcome.online, outcome.loop_late_ms
+    assert main is not None, folder
     return {
-        "achieved_rate_hz": round(outcome["achieved_rate_hz"] or 0, 1),
+        "achieved_rate_hz": round(outcome.achieved_rate_hz or 0, 1),
         "loop_late_p99_ms": late_ms["p99"],
         "loop_late_most_ms": late_ms["most"],
-        **_latency_ms(folder, *phases["main"]),
-        "online_cpu_s_per_s": round(online.get("cpu_s", 0.0) / max(1, online.get("looks", 1)), 4) if online else 0.0,
-        "longest_look_s": online.get("behind_s", 0.0),
-        "main_s": round(main_s, 1),
+        **_latency_ms(folder, main.start_ns, main.end_ns),
+        "online_cpu_s_per_s": round(online.cpu_s / max(1, online.looks), 4) if online is not None else 0.0,
+        "longest_look_s": online.behind_s if online is not None else 0.0,
+        "main_s": round((main.end_ns - main.start_ns) / 1e9, 1),
     }
 
 

@@ -8,7 +8,7 @@ machine share a clock, and harmless because no verdict depends on it.
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from checkers.base.history import Type
+from checkers.base.results import NO_RESULTS, read_results
+from checkers.record.reading import Record
 
 
 @dataclass
@@ -48,10 +50,10 @@ def main(folders: Sequence[str]) -> None:
 
 
 def gather(folder: Path, figures: Figures) -> None:
-    faults = json.loads((folder / "faults.json").read_text())
-    figures.judging_s.append(json.loads((folder / "results.json").read_text()).get("judging_s", float("nan")))
+    faults = Record(folder).faults
+    figures.judging_s.append((read_results(folder) or NO_RESULTS).judging_s or math.nan)
     operations = list(_operations(folder))
-    in_force = [(f["injected_ns"], f["healed_ns"]) for f in faults if f["injected_ns"] >= 0]
+    in_force = [(fault.injected_ns, fault.healed_ns) for fault in faults if fault.carried_out]
     for operation in operations:
         if operation["type"] == Type.OK:
             faulty = any(begin <= operation["began_ns"] < end for begin, end in in_force)
@@ -59,18 +61,18 @@ def gather(folder: Path, figures: Figures) -> None:
             by_f.setdefault(operation["f"], []).append((operation["time_ns"] - operation["began_ns"]) / 1e6)
     elections = sorted(_elections(folder))
     for fault in faults:
-        if fault["leader"] is None or fault["injected_ns"] < 0:
+        if fault.leader is None or not fault.carried_out:
             continue
-        later = [t for t, epoch, _ in elections if epoch > fault["epoch"] and fault["injected_ns"] < t]
-        if not later or later[0] > fault["heal_ordered_ns"]:
+        later = [t for t, epoch, _ in elections if epoch > fault.epoch and fault.injected_ns < t]
+        if not later or later[0] > fault.heal_ordered_ns:
             continue
-        figures.succession_s.append((later[0] - fault["injected_ns"]) / 1e9)
+        figures.succession_s.append((later[0] - fault.injected_ns) / 1e9)
         figures.deposed_reads.append(
             sum(
                 operation["f"] == "read"
                 and operation["type"] == Type.OK
-                and operation["node"] == fault["leader"]
-                and later[0] < operation["time_ns"] < fault["heal_ordered_ns"]
+                and operation["node"] == fault.leader
+                and later[0] < operation["time_ns"] < fault.heal_ordered_ns
                 for operation in operations
             )
         )

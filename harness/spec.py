@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from checkers.run_quality.criteria.criterion import WAIVABLE
+from checkers.run_quality.criteria.waivers import WAIVABLE
 from system_under_test.client import Placement
 from system_under_test.subject import FAILOVER_S
 
@@ -76,7 +76,7 @@ class Spec:
     set: str = ""
     """Parameters of the workload: NAME=VALUE, with commas (`Workload.parameters`)."""
     waive: str = ""
-    """Names of demands that are not made of this run, with commas (`checkers/run_quality/criteria/criterion.py`)."""
+    """Names of demands that are not made of this run, with commas (`checkers/run_quality.criteria.waivers.py`)."""
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
     as_executed: bool = False

@@ -12,13 +12,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from checkers.base.columns import read_history
 from checkers.base.history import CREATE, NEMESIS, Event, Type
-from checkers.base.json_file import mapping, read_object
+from checkers.base.results import NO_RESULTS, read_results
 from checkers.models.model import Model, WrongOperation, operations_of, value_in_words, value_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.fenced_lock import FENCED
@@ -28,7 +27,7 @@ from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past_states import states_at_calls
 from checkers.record.reading import Record
-from harness.explanations.violations_by_cause import violations_by_cause
+from harness.explanations.violations_by_cause import NEVER_NS, violations_by_cause
 
 MODELS: Mapping[str, Model] = {
     "linearizability": CAS_REGISTER, "counter": COUNTER, "kv": KV, "mutex": MUTEX, "fenced-lock": FENCED,
@@ -78,14 +77,12 @@ def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Ite
     model = next((MODELS[name] for name in checkers if name in MODELS), None)
     states = {one: _states(events, one, model) for one in {event.key for event in wanted}} if model else {}
     marks = sorted(_marks(root, key), key=lambda mark: mark.time_ns)
-    faults = [fault for fault in Record(root).faults if fault.injected_ns >= 0]
+    faults = [fault for fault in Record(root).faults if fault.carried_out]
     for event in wanted:
         while marks and marks[0].time_ns <= event.time_ns:
             yield marks.pop(0)
         force = tuple(
-            fault.card.kind
-            for fault in faults
-            if fault.injected_ns <= event.time_ns and (fault.healed_ns < 0 or event.time_ns < fault.healed_ns)
+            fault.card.kind for fault in faults if fault.injected_ns <= event.time_ns < fault.end_ns(NEVER_NS)
         )
         known = states.get(event.key, {}).get(event.index)
         yield Step(event.time_ns, "operation", _words(event), event.key or "", known, force)
@@ -132,15 +129,14 @@ def _marks(root: Path, key: str | None) -> Iterator[Step]:
     """What stands between operations.  key: no violations of other objects."""
     record = Record(root)
     for fault in record.faults:
-        if fault.injected_ns >= 0:
+        if fault.carried_out:
             yield Step(fault.injected_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}): {fault.words}")
-        if fault.healed_ns >= 0:
+        if fault.healed:
             yield Step(fault.healed_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}) healed")
     for leader in record.outcome.leaders if record.outcome is not None else ():
         yield Step(leader.time_ns, "election", f"{leader.node} leads epoch {leader.epoch}")
-    results: Mapping[str, Any] = read_object(root / "results.json")
-    for violation in violations_by_cause(results):
-        of = mapping(violation.witness.get("facts")).get("key")
+    for violation in violations_by_cause(read_results(root) or NO_RESULTS):
+        of = violation.witness.facts.get("key")
         if violation.moment_ns >= 0 and (key is None or of in (None, key)):
             words = f"violated: {violation.name} ({violation.checker}): {violation.summary}"
             yield Step(violation.moment_ns, "violation", words)

@@ -43,7 +43,7 @@ class Krucible:
         import krucible
 
         judged = krucible.run(krucible.Spec(subject=str(subject), **options), self._results)
-        rerun = str(judged.results["rerun"])
+        rerun = judged.rerun
         for name, value in (("report", str(judged.report)), ("again", rerun), ("verdict", str(judged.verdict))):
             self._node.user_properties.append((f"krucible {name}", value))
         self._node.add_report_section("call", "krucible", f"report: {judged.report}\nagain:  {rerun}")

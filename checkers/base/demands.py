@@ -46,7 +46,7 @@ class Demands:
     decide about operations too.  generators: version of the generators that deal the operations.
     each_server_serves: every server has clients of its own, so every server must answer some.
     each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
-    waived: names of demands that the user waived (`run_quality/criteria/criterion.py`).
+    waived: names of demands that the user waived (`run_quality/criteria/waivers.py`).
     holds: so many times as long as usual faults hold, because the system needs longer to fail over.
     set_up: function of every request that must be ok before the main phase.
     registers_brokers: the metadata log holds records of brokers and partitions that no client asked for.

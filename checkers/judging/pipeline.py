@@ -7,14 +7,12 @@ other parts, and never counts as valid.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from checkers.base.checker import Budget, Checker, Part
+from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, Validity, Verdict, Witness, combine
 from checkers.judging.sound_verdict import sound
@@ -75,38 +73,33 @@ def judge_run(
     return verdicts
 
 
-def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
-    """The content of results.json (results/README.md).
+def results_of(verdicts: Mapping[str, Verdict]) -> Results:
+    """The verdicts as results of a run (results/README.md).
 
     If nothing was judged, the run is unknown: a run that no checker looked at has not passed.  A run is unknown, too,
     if no checker of what its clients saw could judge it.
     """
     overall = combine(verdict.validity for verdict in verdicts.values())
     known = verdicts.checkers if isinstance(verdicts, Verdicts) else {}
+    seconds = verdicts.seconds if isinstance(verdicts, Verdicts) else {}
     unjudged = overall is Validity.VALID and _clients_unjudged(verdicts, known)
     if unjudged or overall is Validity.NOT_APPLICABLE:
         overall = Validity.UNKNOWN
-    seconds = verdicts.seconds if isinstance(verdicts, Verdicts) else {}
-    entries: dict[str, Any] = {}
-    for name, verdict in verdicts.items():
-        entry = verdict.to_json()
-        if name in known:
-            entry |= {"title": known[name].title, "question": known[name].question}
-        entries[name] = entry | {"seconds": seconds.get(name, 0.0)}
-    return {
-        "verdict": str(overall),
-        "exit_code": EXIT_CODES[overall],
-        "summary": _summary(overall, verdicts, known),
-        "judged_by": verdicts.judged_by if isinstance(verdicts, Verdicts) else "in process",
-        "checkers": entries,
-    }
-
-
-def write_results(run_folder: Path, results: Mapping[str, Any]) -> None:
-    """Write results.json into the run folder.  A kill leaves the old file or the new one, and no half of it."""
-    partial = run_folder / "results.json.partial"
-    partial.write_text(json.dumps(results, indent=1) + "\n")
-    partial.replace(run_folder / "results.json")
+    return Results(
+        RunVerdict(overall),
+        {
+            name: CheckerResult.of(
+                verdict,
+                known[name].title if name in known else "",
+                known[name].question if name in known else "",
+                seconds.get(name, 0.0),
+            )
+            for name, verdict in verdicts.items()
+        },
+        EXIT_CODES[overall],
+        _summary(overall, verdicts, known),
+        judged_by=verdicts.judged_by if isinstance(verdicts, Verdicts) else "in process",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.checker import Checker
-from checkers.base.verdict import Validity, Verdict
+from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity, Verdict
 
 
 def sound(checker: Checker, returned: Any) -> Verdict:
     """What the checker returned if it is a sound verdict, else an unknown verdict that names the checker."""
     if not isinstance(returned, Verdict):
         return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned!r:.60}, which is no Verdict")
-    if wrong := _wrong_looked_at(returned.looked_at) or _not_json(returned):
+    if wrong := _wrong_looked_at(returned.looked_at) or _wrong_counts(returned) or _not_json(returned):
         return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned.validity}, but {wrong}")
     if returned.validity is Validity.VALID and not checker.about_the_run and not _looked_at_anything(returned):
         reason = f"{checker.name} returned valid, but it looked at nothing: no figure in its looked_at is positive"
@@ -37,6 +37,14 @@ def _wrong_looked_at(looked_at: Any) -> str:
         if not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
             return f"{name!r} in its looked_at is {value!r:.60}, which is neither a number nor words"
     return ""
+
+
+def _wrong_counts(verdict: Verdict) -> str:
+    """Why its count of violations is no JSON object of numbers; "" if it is one, or if there is none."""
+    counted = verdict.details.get(VIOLATIONS_BY_KIND, {}) if isinstance(verdict.details, Mapping) else {}
+    if isinstance(counted, Mapping) and all(type(kind) is str and type(n) is int for kind, n in counted.items()):
+        return ""
+    return f"its {VIOLATIONS_BY_KIND} is {counted!r:.60}, and a dict of kinds and numbers is expected"
 
 
 def _not_json(verdict: Verdict) -> str:

@@ -30,6 +30,8 @@ TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json"
 SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
 """Names of the small files of a run (results/README.md)."""
 
+OLDEST = 0
+"""The format of runs that name none."""
 WHOLE_SINCE = 2
 """The first format whose records hold every field, except those that only some records have (`at_times.py`)."""
 MEASURED_SINCE = 1

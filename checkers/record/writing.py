@@ -20,7 +20,11 @@ def write_json_whole(path: Path, content: object) -> None:
 
     Text that is no Unicode, such as a node's broken log line, is written with question marks.
     """
-    text = json.dumps(as_json(content), indent=1, ensure_ascii=False) + "\n"
+    write_text_whole(path, json.dumps(as_json(content), indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write a text file as `write_json_whole` does."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         file.write(text.encode("utf-8", "replace"))

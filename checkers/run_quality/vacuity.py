@@ -23,16 +23,17 @@ from dataclasses import replace
 
 from checkers.base.checker import Checker, Part
 from checkers.base.clocks import one_clock
+from checkers.base.results import Criterion
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.outcome import Outcome, Stopped
-from checkers.run_quality.criteria.criterion import Criterion, waived
 from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
 from checkers.run_quality.criteria.of_answers import about_operations, about_stretches, about_the_rate, never_invoked
 from checkers.run_quality.criteria.of_faults import NO_NEMESIS, about_faults, never_in_force
 from checkers.run_quality.criteria.of_nodes import about_nodes, about_the_harness
 from checkers.run_quality.criteria.spans import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
+from checkers.run_quality.criteria.waivers import waived
 from checkers.sealing.history_rows import parts_of_history
 
 

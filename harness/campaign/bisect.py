@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkers.base.json_file import read_object
+from checkers.base.results import NO_RESULTS, RunVerdict, read_results
 from harness.campaign.loop import violations_in
 from harness.spec import Spec, WrongSpec
 
@@ -105,22 +105,21 @@ def checked_out(repository: Path, revision: str) -> Iterator[Path]:
 
 
 def run_at(
-    repository: Path, revision: str, spec: Spec, results: Path, wanted: frozenset[tuple[str, str]]
+    repository: Path, revision: str, spec: Spec, kept_in: Path, wanted: frozenset[tuple[str, str]]
 ) -> bool | None:
     """One run of the code of a revision: whether it saw one of these (checker, kind); None if it was not judged.
 
-    results: where its folder is kept, one folder for each revision.
+    kept_in: where its folder is kept, one folder for each revision.
     """
-    kept = results / revision[:12]
-    with checked_out(repository, revision) as tree, (results / "bisect.log").open("ab") as log:
+    kept = kept_in / revision[:12]
+    with checked_out(repository, revision) as tree, (kept_in / "bisect.log").open("ab") as log:
         words = [sys.executable, "-m", "harness", *spec.words(), "--results", str(kept.resolve())]
         subprocess.run(words, cwd=tree, stdout=log, stderr=log, check=False)
-        judged = kept / "latest" / "results.json"
-        results_json = read_object(judged) if judged.exists() else {}
+        results = read_results(kept / "latest") or NO_RESULTS
         (kept / "latest").unlink(missing_ok=True)  # so that a next run that fails is not taken for this one
-    if wanted & set(violations_in(results_json)):
+    if wanted & set(violations_in(results)):
         return True
-    return False if results_json.get("verdict") in ("valid", "invalid") else None  # unknown proves nothing
+    return False if results.verdict in (RunVerdict.VALID, RunVerdict.INVALID) else None  # unknown proves nothing
 
 
 def _git(repository: Path, *words: str) -> str:

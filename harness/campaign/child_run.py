@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from checkers.base.results import RESULTS
 from harness.run.interruption import sigterm_as_ctrl_c
 
 
@@ -32,7 +33,7 @@ class ChildRun:
     @property
     def judged(self) -> Path | None:
         """The folder, if the run in it was judged."""
-        return self.folder if self.folder is not None and (self.folder / "results.json").exists() else None
+        return self.folder if self.folder is not None and (self.folder / RESULTS).exists() else None
 
 
 def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:

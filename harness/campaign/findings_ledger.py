@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from checkers.base.json_file import read_object
+from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.header import Revision
 from checkers.record.reading import Record
 from harness.real_systems.clean_runs import CLEAN_RUNS
@@ -48,7 +49,7 @@ def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: floa
     """Add a try to TRIES of a results folder.  run_folder: its run, whose files name the revision and the verdict."""
     header = Record(run_folder).header
     git = header.git if header is not None else Revision()
-    verdict = str(read_object(run_folder / "results.json").get("verdict"))
+    verdict = str((read_results(run_folder) or NO_RESULTS).verdict)
     revision = git.revision[:REVISION_LENGTH] + ("+" if git.dirty else "")
     with (results / TRIES).open("a") as file:
         file.write(json.dumps(asdict(Try(name, clean, as_expected, verdict, round(seconds, 1), revision))) + "\n")

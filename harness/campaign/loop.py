@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import mapping, read_object
+from checkers.base.results import NO_RESULTS, Results, read_results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.record.outcome import Outcome
 from checkers.record.reading import Record
@@ -137,13 +137,13 @@ def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
     if child.judged is None:
         reason = f"the run could not be made or judged (exit code {child.exit_code}); see {OUTPUT}"
         return Ended(test, HARNESS_FAILED, FAILED, reason, round(child.seconds, 1), folder=where)
-    results = read_object(child.judged / "results.json")
+    results = read_results(child.judged) or NO_RESULTS
     violations = violations_by_cause(results)
     code, words, found_s = _counts_as(plan, test.spec, child, results)
     return Ended(
         test=test,
         code=code,
-        verdict=str(results.get("verdict")),
+        verdict=str(results.verdict),
         words=words,
         seconds=round(child.seconds, 1),
         violations=violations_in(results),
@@ -153,33 +153,31 @@ def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
     )
 
 
-def violations_in(results: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
     """(checker, kind) of all violations in results.json, the nearest to the cause first."""
     pairs = [(violation.checker, violation.kind) for violation in violations_by_cause(results)]
     if not pairs:  # no checker kept its evidence
-        checkers = mapping(results.get("checkers")).items()
-        pairs = [(name, "violation") for name, entry in checkers if entry["verdict"] == Validity.INVALID]
+        pairs = [(name, "violation") for name in results.invalid]
     return tuple(dict.fromkeys(pairs))
 
 
-def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Mapping[str, Any]) -> tuple[int, str, float]:
+def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tuple[int, str, float]:
     """How the campaign counts a judged run, why, and after how many seconds its planted bug was found."""
-    words = str(results.get("summary") or results.get("reason") or "")
     if plan.expects_bugs and spec.bug:
-        planted, run = mapping(results.get("planted")), child.folder
-        if planted.get("found") is not True or run is None:
-            return EXIT_CODES[Validity.UNKNOWN], str(planted.get("reason") or ""), -1.0
+        planted, run = results.planted, child.folder
+        if planted is None or not planted.found or run is None:
+            return EXIT_CODES[Validity.UNKNOWN], planted.reason if planted is not None else "", -1.0
         found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, Record(run))
-        return AS_EXPECTED, words, found_s
+        return AS_EXPECTED, results.words, found_s
     if plan.expects_bugs and spec.finding:
-        return child.exit_code, words, -1.0
-    code = int(results.get("exit_code", HARNESS_FAILED))
+        return child.exit_code, results.words, -1.0
+    code = HARNESS_FAILED if results.exit_code is None else results.exit_code
     if plan.falsifies and code == AS_EXPECTED and child.folder is not None:
         from harness.judge.judge_run import falsify
 
         if unnoticed := [mutant.name for mutant in falsify(child.folder) if not mutant.noticed]:
             return FOUND, f"falsified rows that no checker noticed: {', '.join(unnoticed)}", -1.0
-    return code, words, -1.0
+    return code, results.words, -1.0
 
 
 def seconds_to_find(checker: str, record: Record) -> float:

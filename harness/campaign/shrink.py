@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import read_object
+from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.faults import Achieved, Card
 from checkers.record.files import BrokenFile
 from checkers.record.reading import Record
@@ -288,7 +288,7 @@ class Reruns:
         run = run_child(self.spec_of(candidate, schedule).words(), self.folder / "runs", output).judged
         if run is None:
             raise OSError(f"a run of the shrinking failed: see {output}")
-        return bool(self.wanted & set(violations_in(read_object(run / "results.json")))), str(run)
+        return bool(self.wanted & set(violations_in(read_results(run) or NO_RESULTS))), str(run)
 
     def spec_of(self, candidate: ShrinkCandidate, schedule: Path) -> Spec:
         """The original with this schedule, and with as many servers as the candidate has."""

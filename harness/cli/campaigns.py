@@ -392,7 +392,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
       2  no run was a real test
       3  three runs in a row could not be made, or the command was called wrongly
     """
-    from checkers.base.json_file import read_object
+    from checkers.base.results import NO_RESULTS, read_results
     from harness.campaign.log import CampaignLog, seen_again
     from harness.campaign.loop import violations_in
     from harness.campaign.plans import replays
@@ -410,7 +410,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
     plan, folder = replays(spec, times, run_folder), (results or root / "replays")
     console.print(f"{plural(times, 'run')} of about {spec.time_limit_s + 30:.0f} s each; they are kept in {folder}")
     code = _carry_out(plan, folder, console)
-    if (root / "results.json").exists() and (before := violations_in(read_object(root / "results.json"))):
+    if before := violations_in(read_results(root) or NO_RESULTS):
         with CampaignLog.open(folder, {"campaign": plan.name}, goes_on=True) as log:
             again = f"seen again in {seen_again(before, log.runs)} of {plural(len(log.runs), 'replay')}"
         console.print(f"violations of the original: {again}")
@@ -433,7 +433,7 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     Cards are left out, holds are shortened and servers are left out.  What was tried is kept in RUN_FOLDER/shrink, so
     the command may be broken off and given again.  Exit 0 if a smallest schedule was found.
     """
-    from checkers.base.json_file import read_object
+    from checkers.base.results import NO_RESULTS, read_results
     from harness.campaign import shrink as shrinking
     from harness.campaign.loop import violations_in
     from harness.judge.judge_run import spec_of
@@ -445,7 +445,7 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     for name in ("results.json", "schedule.json"):
         if not (root / name).exists():
             raise WrongSpec(f"{run_folder} cannot be shrunk: it holds no {name}")
-    wanted = frozenset(violations_in(read_object(root / "results.json")))
+    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
     if not wanted:
         raise WrongSpec(f"{run_folder} cannot be shrunk: nothing in it was found to be invalid")
     spec, folder, console = spec_of(root, trust), root / "shrink", _console()
@@ -478,7 +478,7 @@ def bisect(run_folder: Path, good: str, bad: str, times: int, needed: int, repos
 
     Each revision is checked out into a tree of its own and runs the same test.  Exit 0 if the revision was found.
     """
-    from checkers.base.json_file import read_object
+    from checkers.base.results import NO_RESULTS, read_results
     from harness.campaign import bisect as bisecting
     from harness.campaign.loop import violations_in
     from harness.judge.judge_run import spec_of
@@ -486,7 +486,7 @@ def bisect(run_folder: Path, good: str, bad: str, times: int, needed: int, repos
     root, console = run_folder.resolve(), _console()
     if needed > times:
         raise WrongSpec(f"--needed must be at most --times, not {needed} of {times}")
-    wanted = frozenset(violations_in(read_object(root / "results.json"))) if (root / "results.json").exists() else None
+    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
     if not wanted:
         raise WrongSpec(f"{run_folder} cannot be bisected: nothing in it was found to be invalid")
     spec, folder = spec_of(root), root / "bisect"

@@ -348,6 +348,6 @@ def _explain(judged: JudgedFile) -> None:
     from harness.terminal.witness import show_witness
 
     for witness in judged.verdict.witnesses[:1]:
-        show_witness(witness.to_json())
+        show_witness(witness)
         more = len(judged.verdict.witnesses) - 1
         click.echo(f"  and {more} more: --json and --report show all of them\n" if more else "")

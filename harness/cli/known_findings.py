@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +14,8 @@ from harness.cli.parameters import Name, backend_of_nodes, note_folder, results_
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from harness.run.session import JudgedRun
 
 NOT_FOUND = 2
 
@@ -49,29 +50,30 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
     from rich.console import Console
 
     from harness.campaign.findings_ledger import note
+    from harness.run.run_folder import as_typed
     from harness.run.session import run_and_judge
 
     console, began_s = Console(soft_wrap=True), time.monotonic()
     judged = run_and_judge(spec, results, None, console, note_folder)
     code = _say(judged, console)
     if code != HARNESS_FAILED:
-        note(results, name, clean, code == 0, time.monotonic() - began_s, Path(judged["report"]).parent)
-    console.print(f"report: {judged['report']}", highlight=False)
+        note(results, name, clean, code == 0, time.monotonic() - began_s, judged.folder)
+    console.print(f"report: {as_typed(judged.report)}", highlight=False)
     raise click.exceptions.Exit(code)
 
 
-def _say(judged: Mapping[str, Any], console: Console) -> int:
+def _say(judged: JudgedRun, console: Console) -> int:
     """Print the story of the run (`real_systems/story.py`), and return the exit code of `find`."""
-    if (story := judged.get("finding")) is None:  # the run could not be judged
-        console.print(str(judged.get("summary") or judged["verdict"]), highlight=False)
-        return int(judged["exit_code"])
-    console.print(f"\n{story['system']} ({story['configuration']})", highlight=False)
-    console.print(story["words"], highlight=False, style="red" if story["witness"] else None)
-    if story["witness"]:
-        console.print(f"The smallest witness, {story['witness']}", highlight=False, markup=False)
-        console.print(f"Published: {story['published']}", highlight=False)
-    if not story["as_expected"]:
-        console.print(str(judged.get("summary") or judged["verdict"]), highlight=False)
-    if story["clean"] or (judged["exit_code"] == HARNESS_FAILED and not story["as_expected"]):
-        return int(judged["exit_code"])
-    return 0 if story["as_expected"] else NOT_FOUND
+    if (story := judged.results.finding) is None:  # the run could not be judged
+        console.print(judged.summary, highlight=False)
+        return judged.exit_code
+    console.print(f"\n{story.system} ({story.configuration})", highlight=False)
+    console.print(story.words, highlight=False, style="red" if story.witness else None)
+    if story.witness:
+        console.print(f"The smallest witness, {story.witness}", highlight=False, markup=False)
+        console.print(f"Published: {story.published}", highlight=False)
+    if not story.as_expected:
+        console.print(judged.summary, highlight=False)
+    if story.clean or (judged.exit_code == HARNESS_FAILED and not story.as_expected):
+        return judged.exit_code
+    return 0 if story.as_expected else NOT_FOUND

@@ -37,7 +37,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     """Kind of name -> name -> summary.  own: a system whose workloads and named processes are listed, too.
 
     Raises WrongSpec if that is no system."""
-    from checkers.run_quality.criteria.criterion import WAIVABLE
+    from checkers.run_quality.criteria.waivers import WAIVABLE
     from harness.backends.remains.kept import kept_clusters
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS

@@ -202,8 +202,8 @@ def run(
     found = run_and_judge(spec, results, spark_master, console, note_folder, aside)
     if keeper is not None:
         print_end(console, found, as_json)
-        keeper.stay(found["exit_code"])
-        raise click.exceptions.Exit(found["exit_code"])
+        keeper.stay(found.exit_code)
+        raise click.exceptions.Exit(found.exit_code)
     end(console, found, as_json)
 
 
@@ -304,13 +304,13 @@ def mutate(run_folder: Path) -> None:
 
     Exit code 0 if every change was noticed, 1 if one was not.
     """
-    from checkers.base.json_file import read_object
+    from checkers.base.results import RunVerdict, read_results
 
     root = run_folder.resolve()
-    if not (root / "results.json").exists():
+    if (results := read_results(root)) is None:
         raise WrongSpec(f"{run_folder} holds no results.json: judge the run first (analyze)")
-    if (verdict := read_object(root / "results.json").get("verdict")) != "valid":
-        raise WrongSpec(f"{run_folder} is {verdict}: only a valid run can be falsified")
+    if results.verdict is not RunVerdict.VALID:
+        raise WrongSpec(f"{run_folder} is {results.verdict}: only a valid run can be falsified")
 
     from harness.judge.judge_run import falsify
 

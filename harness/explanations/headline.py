@@ -9,10 +9,10 @@ made for.  A valid run in which a kind of fault was never in force says so, too,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.results import CheckerResult, Results, RunVerdict
+from checkers.base.verdict import Validity
 from checkers.models.objects.sets import LOST
 from checkers.record.header import Header
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
@@ -28,33 +28,33 @@ from harness.plain_words import LONGEST, listed, lower_first, plural, sentence, 
 _STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
 
 
-def verdict_in_words(results: Mapping[str, Any], header: Header | None) -> str:
+def verdict_in_words(results: Results, header: Header | None) -> str:
     """One or two sentences: what the run showed."""
     bug = planted(results, header)
     head = headline(results, header)
     head = f"{head} {bug.words}" if bug and bug.words not in head else head
     names = [name for name, _ in waived_demands(results)]
-    return f"{head} Waived: {listed(names)}." if names and results.get("verdict") != "valid" else head
+    return f"{head} Waived: {listed(names)}." if names and results.verdict is not RunVerdict.VALID else head
 
 
-def headline(results: Mapping[str, Any], header: Header | None) -> str:
+def headline(results: Results, header: Header | None) -> str:
     """The verdict as one sentence or two; more where kinds of fault were never in force."""
-    if results.get("contradiction"):
-        return sentence(shorten(str(results["contradiction"]), 2 * LONGEST))
-    if failure := results.get("failure") or (results.get("verdict") == "harness failed" and results.get("reason")):
-        who = "No test took place" if results.get("not_tested") else "The harness failed"
-        return f"{who}: {lower_first(sentence(shorten(str(failure))))}"
-    if results.get("verdict") == "invalid":
+    if results.contradiction:
+        return sentence(shorten(results.contradiction, 2 * LONGEST))
+    if failure := results.failure or (results.reason if results.verdict is RunVerdict.HARNESS_FAILED else ""):
+        who = "No test took place" if results.not_tested else "The harness failed"
+        return f"{who}: {lower_first(sentence(shorten(failure)))}"
+    if results.verdict is RunVerdict.INVALID:
         return _invalid(results)
-    if results.get("not_tested"):
-        return f"No test took place: {lower_first(sentence(shorten(str(results.get('reason')))))}"
+    if results.not_tested:
+        return f"No test took place: {lower_first(sentence(shorten(results.reason)))}"
     bug = planted(results, header)
-    if bug and not bug.found and results.get("verdict"):
+    if bug and not bug.found and results.verdict is not RunVerdict.NOT_JUDGED:
         return f"Unknown: {lower_first(bug.words)}"
-    return _valid(results) if results.get("verdict") == "valid" else _unknown(results)
+    return _valid(results) if results.verdict is RunVerdict.VALID else _unknown(results)
 
 
-def in_all(results: Mapping[str, Any]) -> str:
+def in_all(results: Results) -> str:
     """How many violations each checker found, if there are more than one: a sentence, or "".  They are not added up,
     because several checkers may blame one operation."""
     by = counted_by_checker(results)
@@ -66,42 +66,31 @@ def in_all(results: Mapping[str, Any]) -> str:
     return f"{len(by)} checkers found violations, often in the same operations{f': {counts}' if len(by) < 4 else ''}."
 
 
-def of_the_lost(results: Mapping[str, Any]) -> str:
-    """Who had acknowledged the elements that were lost, and during which faults; "" where none was lost."""
-    return str(results.get("lost_elements") or "")
-
-
-def _invalid(results: Mapping[str, Any]) -> str:
+def _invalid(results: Results) -> str:
     found = violations_by_cause(results)
     if not found:
         return "Invalid, but no checker kept its evidence."
-    first = _lost(found[0], _checkers(results)[found[0].checker]) or sentence(found[0].summary)
+    first = _lost(found[0], results.checkers[found[0].checker]) or sentence(found[0].summary)
     first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
-    words = " ".join(filter(None, [f"Invalid: {first}", of_the_lost(results), in_all(results)]))
-    doubts = results.get("doubts") or ()
-    return f"{words} The client may be wrong instead: {sentence(str(doubts[0]))}" if doubts else words
+    words = " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, in_all(results)]))
+    doubts = results.doubts
+    return f"{words} The client may be wrong instead: {sentence(doubts[0])}" if doubts else words
 
 
-def _lost(first: ReportedViolation, checker: Mapping[str, Any]) -> str:
+def _lost(first: ReportedViolation, checker: CheckerResult) -> str:
     """How many elements were lost, which tells more than the first witness; "" if none was lost."""
-    looked_at = mapping(checker.get("looked_at"))
-    missing, verbs, where = (
-        number(looked_at.get("missing_from_last_read"), 0),
-        ("is", "are"),
-        "missing from the last read",
-    )
+    missing, verbs, where = checker.figure("missing_from_last_read"), ("is", "are"), "missing from the last read"
     if missing <= 0 and first.kind == LOST:
-        missing, verbs, where = number(looked_at.get("never_taken"), 0), ("was", "were"), "never taken out"
+        missing, verbs, where = checker.figure("never_taken"), ("was", "were"), "never taken out"
     if missing <= 0:
         return ""
-    count = number(looked_at.get("acknowledged"), missing)
+    count = checker.figure("acknowledged") if "acknowledged" in checker.looked_at else missing
     return f"of {count:,} acknowledged elements, {missing:,} {verbs[missing > 1]} {where}."
 
 
-def _valid(results: Mapping[str, Any]) -> str:
-    checkers = _checkers(results)
-    judged = sum(c.get("verdict") == "valid" for c in checkers.values())
-    looked = f"{plural(judged, 'checker')} looked and found nothing wrong{_of_what(checkers)}."
+def _valid(results: Results) -> str:
+    judged = sum(checker.verdict is Validity.VALID for checker in results.checkers.values())
+    looked = f"{plural(judged, 'checker')} looked and found nothing wrong{_of_what(results)}."
     kinds, waived = kinds_never_in_force(results), waived_demands(results)
     but = [f"{listed(kinds)} {'was' if len(kinds) == 1 else 'were'} never in force"] if kinds else []
     but += [f"{_named_demands(waived)} waived"] if waived else []
@@ -110,41 +99,33 @@ def _valid(results: Mapping[str, Any]) -> str:
     return " ".join([f"{head}: {looked}", *why_never_in_force(results), *short])
 
 
-def waived_demands(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+def waived_demands(results: Results) -> list[tuple[str, str]]:
     """(name of a demand that the user waived, what fell short of it, "" where it was met)."""
-    of_run = {name: mapping(checker.get("details")) for name, checker in _checkers(results).items()}
-    entries = map(mapping, sequence(of_run.get("vacuity", {}).get("waived")))
-    silent = "; ".join(map(str, sequence(of_run.get("availability", {}).get("waived"))))
-    return [
-        (name := str(entry.get("name")), silent if name == "availability" else str(entry.get("shortfall") or ""))
-        for entry in entries
-    ]
+    silent = "; ".join(results.availability.waived)
+    waived = results.vacuity.waived
+    return [(each.name, silent if each.name == "availability" else each.shortfall) for each in waived]
 
 
 def _named_demands(waived: Sequence[tuple[str, str]]) -> str:
     return f"{listed([name for name, _ in waived])} {'was' if len(waived) == 1 else 'were'}"
 
 
-def _unknown(results: Mapping[str, Any]) -> str:
-    unknown = [(name, c) for name, c in _checkers(results).items() if c.get("verdict") == "unknown"]
+def _unknown(results: Results) -> str:
+    unknown = [(name, c) for name, c in results.checkers.items() if c.verdict is Validity.UNKNOWN]
     if not unknown:
-        return f"Unknown: {lower_first(sentence(str(results.get('reason') or 'this run has not been judged')))}"
+        return f"Unknown: {lower_first(sentence(results.reason or 'this run has not been judged'))}"
     name, first = unknown[0]
-    reason = sentence(str(first.get("reason") or f"{title_of(name, first)} could not decide"))
+    reason = sentence(first.reason or f"{title_of(name, first)} could not decide")
     more = f" {plural(len(unknown) - 1, 'more checker')} could not decide either." if len(unknown) > 1 else ""
     return f"Unknown: {lower_first(reason)}{more}"
 
 
-def _checkers(results: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {str(name): mapping(raw) for name, raw in mapping(results.get("checkers")).items()}
-
-
-def _of_what(checkers: Mapping[str, Mapping[str, Any]]) -> str:
+def _of_what(results: Results) -> str:
     """How much was looked at, from the largest figures named operations and keys."""
     seen: dict[str, int] = {}
-    for checker in checkers.values():
+    for checker in results.checkers.values():
         for name in ("operations", "keys"):
-            value = mapping(checker.get("looked_at")).get(name)
+            value = checker.looked_at.get(name)
             if isinstance(value, int):
                 seen[name] = max(seen.get(name, 0), value)
     if "operations" not in seen:

@@ -6,37 +6,24 @@ reader who ordered the kind must learn of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.results import KindNeverInForce, Results
 from harness.plain_words import listed, plural, sentence, shorten
 
 
-def kinds_never_in_force(results: Mapping[str, Any]) -> list[str]:
-    """Their names, sorted.  results: content of results.json; those of older versions name none."""
-    return [str(entry.get("kind")) for entry in _entries(results)]
+def kinds_never_in_force(results: Results) -> list[str]:
+    """Their names, sorted.  Results of older versions name none."""
+    return [each.kind for each in results.vacuity.never_in_force]
 
 
-def why_never_in_force(results: Mapping[str, Any]) -> list[str]:
+def why_never_in_force(results: Results) -> list[str]:
     """One sentence about all kinds that were never dealt, and one about each other kind."""
-    entries = _entries(results)
-    never_dealt = [str(entry.get("kind")) for entry in entries if not _dealt(entry)]
+    found = results.vacuity.never_in_force
+    never_dealt = [each.kind for each in found if not each.dealt]
     out = [f"The time was too short to deal {listed(never_dealt)}."] if never_dealt else []
-    return out + [_why(entry) for entry in entries if _dealt(entry)]
+    return out + [_why(each) for each in found if each.dealt]
 
 
-def _why(entry: Mapping[str, Any]) -> str:
-    reasons = "; ".join(map(str, sequence(entry.get("reasons")))) or "no reason is recorded"
-    dealt = _dealt(entry)
-    were = "was dealt and was not" if dealt == 1 else "were dealt and none was"
-    return sentence(shorten(f"{plural(dealt, 'fault')} of kind {entry.get('kind')} {were} in force: {reasons}"))
-
-
-def _dealt(entry: Mapping[str, Any]) -> int:
-    return int(number(entry.get("dealt"), 0))
-
-
-def _entries(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    details = mapping(mapping(mapping(results.get("checkers")).get("vacuity")).get("details"))
-    return [mapping(entry) for entry in sequence(details.get("never_in_force"))]
+def _why(found: KindNeverInForce) -> str:
+    reasons = "; ".join(found.reasons) or "no reason is recorded"
+    were = "was dealt and was not" if found.dealt == 1 else "were dealt and none was"
+    return sentence(shorten(f"{plural(found.dealt, 'fault')} of kind {found.kind} {were} in force: {reasons}"))

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.results import VACUITY, Criterion, Results, RunVerdict
+from checkers.base.verdict import Validity
 from checkers.record.header import Header
 from harness.explanations.violations_by_cause import findings, title_of
 from harness.plain_words import amount, sentence, shorten
@@ -48,7 +49,7 @@ class Shortfall:
     command: str
 
 
-def next_steps(results: Mapping[str, Any], header: Header | None, folder: str, *, logs: bool) -> list[NextStep]:
+def next_steps(results: Results, header: Header | None, folder: str, *, logs: bool) -> list[NextStep]:
     """folder: of the run, as its reader types it.  logs: whether the run kept logs in Kafka's format."""
     rerun = shorten(_rerun(header), _LENGTH_MOST)
     with_run = f"{_program(rerun)} {{}} {shlex.quote(folder)}"
@@ -67,7 +68,7 @@ def next_steps(results: Mapping[str, Any], header: Header | None, folder: str, *
                                 with_run.format("check-logs")))  # fmt: skip
     if rerun:
         out.append(NextStep(_SAME_SEED_SAME_RUN if _is_on_virtual_time(header) else _SAME_SEED, rerun))
-        if (other := _another_seed(header)) and results.get("verdict") == "valid":
+        if (other := _another_seed(header)) and results.verdict is RunVerdict.VALID:
             out.append(NextStep("Run the next seed: other operations and other faults.", other))
     out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze")))
     return out
@@ -86,41 +87,39 @@ def _and_keep(rerun: str, backend: str) -> str:
     return f"{rerun} {'KEEP=' if rerun.startswith('make ') else '--keep '}on-violation"
 
 
-def shortfalls(results: Mapping[str, Any], header: Header | None, folder: str) -> list[Shortfall]:
+def shortfalls(results: Results, header: Header | None, folder: str) -> list[Shortfall]:
     """What an unknown run lacked, one by one; [] for a run with another verdict."""
-    if results.get("verdict") != "unknown":
+    if results.verdict is not RunVerdict.UNKNOWN:
         return []
     out = []
-    for name, checker in mapping(results.get("checkers")).items():
-        entry = mapping(checker)
-        if entry.get("verdict") != "unknown":
+    for name, checker in results.checkers.items():
+        if checker.verdict is not Validity.UNKNOWN:
             continue
-        criteria = [mapping(c) for c in sequence(mapping(entry.get("details")).get("criteria"))]
-        missed = [c for c in criteria if c.get("demanded", True) and not c.get("met")]
+        criteria = results.vacuity.criteria if name == VACUITY else ()
+        missed = [criterion for criterion in criteria if criterion.demanded and not criterion.met]
         out += [_of_criterion(criterion, header) for criterion in missed]
         if not missed:
             again = f"{_program(_rerun(header))} analyze {shlex.quote(folder)}"
-            reasons = [part.strip() for part in str(entry.get("reason") or "it could not decide").split("; ")]
+            reasons = [part.strip() for part in (checker.reason or "it could not decide").split("; ")]
             out += [
-                Shortfall(title_of(str(name), entry), "", "", sentence(shorten(reason, _LENGTH_MOST)), again)
+                Shortfall(title_of(name, checker), "", "", sentence(shorten(reason, _LENGTH_MOST)), again)
                 for reason in reasons
             ]
-    bug = mapping(results.get("planted"))
-    if bug and not bug.get("found"):
+    if (bug := results.planted) is not None and not bug.found:
         command = _another_seed(header)
-        what = f"planted bug {shorten(str(bug.get('bug')), 40)}"
+        what = f"planted bug {shorten(bug.bug, 40)}"
         out.append(Shortfall(what, "found", "not found", "Another seed deals other faults.", command))
     return out
 
 
-def _of_criterion(criterion: Mapping[str, Any], header: Header | None) -> Shortfall:
-    name, value, least = shorten(str(criterion.get("name") or "?"), 80), criterion.get("value"), criterion.get("least")
-    words = sentence(shorten(str(criterion.get("advice") or criterion.get("words") or name)))
+def _of_criterion(criterion: Criterion, header: Header | None) -> Shortfall:
+    name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
+    words = sentence(shorten(criterion.advice or criterion.words or name))
     remedy = _REMEDIES.get(name, _longer)
-    if remedy is _slower and "--time-limit" in str(criterion.get("advice")):
+    if remedy is _slower and "--time-limit" in criterion.advice:
         remedy = _longer  # nothing was measured far from faults, so nothing says that the rate is too high
     command = _changed(header, remedy)
-    if isinstance(value, int) and number(least, 0) == 1 and value in (0, 1) and name in YES_OR_NO:
+    if least == 1 and value in (0, 1) and name in YES_OR_NO:
         return Shortfall(name, "yes", "yes" if value else "no", words, command)
     return Shortfall(name, f"at least {figure(name, least)}", figure(name, value), words, command)
 
@@ -128,11 +127,11 @@ def _of_criterion(criterion: Mapping[str, Any], header: Header | None) -> Shortf
 YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
 
 
-def figure(name: str, value: Any) -> str:
+def figure(name: str, value: float) -> str:
     """The figure of a criterion for people."""
-    if name.startswith("share") and isinstance(value, int | float):
+    if name.startswith("share"):
         return f"{100 * value:.0f} %"
-    return amount(int(value) if isinstance(value, float) and value == int(value) else value)
+    return amount(int(value) if value.is_integer() else value)
 
 
 def _longer(spec: Spec) -> Spec:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.results import Results, RunVerdict
 from checkers.record.outcome import Outcome
 from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
@@ -15,7 +12,7 @@ REFUSED_MIN = 10
 """So many operations of unknown outcome that were refused a connection are worth a sentence."""
 
 
-def notes(results: Mapping[str, Any], outcome: Outcome) -> list[str]:
+def notes(results: Results, outcome: Outcome) -> list[str]:
     """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
     out = []
     if outcome.set_up_failure:
@@ -28,16 +25,15 @@ def notes(results: Mapping[str, Any], outcome: Outcome) -> list[str]:
         out.append(f"The run was stopped early, {at} after it began, by an online check of {stopped.checker}: {what}")
     if outcome.online is not None and (failure := outcome.online.failure):
         out.append(f"Online checks failed and were given up ({shorten(failure)}); the sealed run was judged in full.")
-    if results.get("verdict") != "valid" and (kinds := kinds_never_in_force(results)):  # else the headline says it
+    kinds = kinds_never_in_force(results) if results.verdict is not RunVerdict.VALID else []  # else in the headline
+    if kinds:
         were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
         out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
-    vacuity = mapping(mapping(results.get("checkers")).get("vacuity"))
-    if unused := [str(f) for f in sequence(mapping(vacuity.get("details")).get("never_invoked"))]:
+    if unused := results.vacuity.never_invoked:
         out.append(
             f"The workload states {listed(unused)}, and no client invoked {'it' if len(unused) == 1 else 'them'}."
         )
-    statistics = mapping(mapping(results.get("checkers")).get("statistics"))
-    if (refused := number(mapping(statistics.get("details")).get("refused_connections"), 0)) >= REFUSED_MIN:
+    if (refused := results.statistics.refused_connections) >= REFUSED_MIN:
         out.append(
             f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
             "in `open`, or they excuse what was lost."

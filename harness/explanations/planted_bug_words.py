@@ -6,11 +6,9 @@ here: the checker that the subject names must be invalid, with a witness of one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from checkers.base.json_file import mapping, sequence
+from checkers.base.results import Results, RunVerdict
 from checkers.record.header import Header
 from harness.plain_words import lower_first, sentence, shorten
 from system_under_test.subject import Bug
@@ -25,17 +23,17 @@ class Planted:
     words: str
 
 
-def planted(results: Mapping[str, Any], header: Header | None) -> Planted | None:
+def planted(results: Results, header: Header | None) -> Planted | None:
     """None for a clean system."""
     spec = header.spec if header is not None else {}
-    decided = mapping(results.get("planted"))
-    name = decided.get("bug") or spec.get("bug")
+    decided = results.planted
+    name = decided.bug if decided is not None else spec.get("bug")
     if not name:
         return None
     bug = known_bug(str(spec.get("subject", "")), str(name))
-    if isinstance(decided.get("found"), bool):
-        return _decided(shorten(str(name), 60), bool(decided["found"]), bug, str(decided.get("reason") or ""))
-    invalid = results.get("verdict") == "invalid"
+    if decided is not None:
+        return _decided(shorten(str(name), 60), decided.found, bug, decided.reason)
+    invalid = results.verdict is RunVerdict.INVALID
     if bug is None:
         return Planted(str(name), invalid, f"Planted bug {name}: {'found' if invalid else 'not found'}.")
     return _undecided(results, bug, invalid)
@@ -64,12 +62,12 @@ def _decided(name: str, found: bool, bug: Bug | None, reason: str) -> Planted:
     return Planted(name, found, f"{words} {sentence(shorten(_capital(reason)))}" if reason and not found else words)
 
 
-def _undecided(results: Mapping[str, Any], bug: Bug, invalid: bool) -> Planted:
-    checker = mapping(mapping(results.get("checkers")).get(bug.found_by))
-    kinds = {str(mapping(w).get("kind")) for w in sequence(checker.get("witness"))}
-    if checker.get("verdict") != "invalid":
+def _undecided(results: Results, bug: Bug, invalid: bool) -> Planted:
+    checker = results.invalid.get(bug.found_by)
+    if checker is None:
         others = " Another checker is invalid." if invalid else ""
         return Planted(bug.name, False, f"Planted bug {bug.name}: not found by {bug.found_by}.{others}")
+    kinds = {witness.kind for witness in checker.witness}
     if not bug.witness_kinds or kinds & set(bug.witness_kinds):
         return Planted(bug.name, True, f"Planted bug {bug.name}: found by {bug.found_by}.")
     reasons = ", ".join(sorted(kinds))

@@ -12,11 +12,12 @@ of all faults of the run.  A violation before the first fault has none.  Such a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.json_file import mapping, number
+from checkers.base.verdict import Witness
 from checkers.record.faults import FaultRecord
 from harness.explanations.kinds.catalog import name_in_words
 from harness.explanations.violations_by_cause import ReportedViolation
@@ -65,28 +66,27 @@ def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> V
 
 def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRecord]:
     """The faults under which a violation showed.  moment_ns: of the violation, ns since the test began; -1: none."""
-    injected = [fault for fault in faults if fault.injected_ns >= 0]
+    injected = [fault for fault in faults if fault.carried_out]
     if moment_ns < 0:
         return injected
     before = [fault for fault in injected if fault.began_ns <= moment_ns]
-    in_force = [fault for fault in before if fault.healed_ns < 0 or fault.healed_ns >= moment_ns]
+    in_force = [fault for fault in before if fault.end_ns(moment_ns) >= moment_ns]
     if in_force or not before:
         return in_force
     last_ns = max(fault.healed_ns for fault in before)
     return [fault for fault in before if fault.healed_ns == last_ns]
 
 
-def shape_of(witness: Mapping[str, Any]) -> str:
+def shape_of(witness: Witness) -> str:
     """What kind of evidence a witness is, whatever its length."""
-    events = [mapping(event) for event in sequence(witness.get("events"))]
-    facts = mapping(witness.get("facts"))
+    events, facts = witness.events, witness.facts
     letters = {str(letter): index for index, letter in mapping(facts.get("letters")).items()}
     culprit = number(_integer(letters.get(str(facts.get("culprit") or ""))), -1)
     by = next((str(event.get("f")) for event in events if event.get("index") == culprit), "")
     if by:
         return by
     functions = {str(event.get("f")) for event in events if number(event.get("process"), 0) >= 0}
-    tables = {str(mapping(row).get("table")) for row in sequence(witness.get("rows"))}
+    tables = {str(row.get("table")) for row in witness.rows}
     return "+".join(sorted(functions | tables)) or "words alone"
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
-from checkers.base.verdict import VIOLATIONS_BY_KIND
+from checkers.base.results import CheckerResult, Results
+from checkers.base.verdict import Witness
 from harness.explanations.kinds.catalog import kind_of, name_in_words
 from harness.explanations.kinds.kind import MECHANISMS, Stage
 from harness.plain_words import shorten
@@ -49,7 +50,7 @@ class ReportedViolation:
     kind: str
     name: str
     summary: str
-    witness: Mapping[str, Any]
+    witness: Witness
     moment_ns: int = -1
     cause_ns: int = NEVER_NS
 
@@ -96,24 +97,24 @@ class Group:
     found: int
 
 
-def violations_by_cause(results: Mapping[str, Any]) -> list[ReportedViolation]:
+def violations_by_cause(results: Results) -> list[ReportedViolation]:
     """Every violation that has a witness, the nearest to the cause first."""
     found = []
-    for name, checker in _invalid(results).items():
-        for witness in map(mapping, sequence(checker.get("witness"))):
-            kind = shorten(str(witness.get("kind") or "violation"))
-            summary = shorten(str(witness.get("summary") or f"{kind}, found by {name}"))
+    for name, checker in results.invalid.items():
+        for witness in checker.witness:
+            kind = shorten(witness.kind or "violation")
+            summary = shorten(witness.summary or f"{kind}, found by {name}")
             named = name, title_of(name, checker), kind, name_in_words(kind)
             found.append(ReportedViolation(*named, summary, witness, moment_ns(witness)))
     return _by_cause(found)
 
 
-def findings(results: Mapping[str, Any]) -> list[Finding]:
+def findings(results: Results) -> list[Finding]:
     """The same violations, those that blame one operation together; in the order of `violations_by_cause`."""
     return _together(violations_by_cause(results))
 
 
-def groups(results: Mapping[str, Any]) -> list[Group]:
+def groups(results: Results) -> list[Group]:
     """The findings by mechanism, in the order of their first violations."""
     found = findings(results)
     counted = _counts(results)
@@ -128,34 +129,32 @@ def groups(results: Mapping[str, Any]) -> list[Group]:
     return out
 
 
-def counted_by_checker(results: Mapping[str, Any]) -> dict[str, int]:
+def counted_by_checker(results: Results) -> dict[str, int]:
     """Title of a checker -> how many violations it found, with or without a witness."""
-    return {title_of(name, checker): _total(checker) for name, checker in _invalid(results).items()}
+    return {title_of(name, checker): _total(checker) for name, checker in results.invalid.items()}
 
 
-def violation_count(results: Mapping[str, Any]) -> int:
+def violation_count(results: Results) -> int:
     """How many violations all checkers found together, with or without a witness."""
-    return sum(_total(checker) for checker in _invalid(results).values())
+    return sum(_total(checker) for checker in results.invalid.values())
 
 
-def title_of(name: str, checker: Mapping[str, Any]) -> str:
+def title_of(name: str, checker: CheckerResult) -> str:
     """A checker's title for people."""
-    return shorten(str(checker.get("title") or name.replace("-", " ").replace("_", " ").capitalize()))
+    return shorten(checker.title or name.replace("-", " ").replace("_", " ").capitalize())
 
 
-def moment_ns(witness: Mapping[str, Any]) -> int:
+def moment_ns(witness: Witness) -> int:
     """When a violation showed: the answer that no order explains, else the last row; -1 if nothing has a time."""
-    facts = mapping(witness.get("facts"))
-    events = [mapping(e) for e in sequence(witness.get("events"))]
-    answer = _culprits_answer(events, facts)
-    timed = [answer] if answer else [*events, *map(mapping, sequence(witness.get("rows"))), facts]
+    answer = _culprits_answer(witness.events, witness.facts)
+    timed = [answer] if answer else [*witness.events, *witness.rows, witness.facts]
     return max((number(row.get("time_ns"), -1) for row in timed), default=-1)
 
 
-def blamed_call(witness: Mapping[str, Any]) -> int | None:
+def blamed_call(witness: Witness) -> int | None:
     """History index of the invoke of the answer that a witness blames, None if it blames none: the culprit that it
     names, else the answer that came last."""
-    facts = mapping(witness.get("facts"))
+    facts = witness.facts
     named = {str(letter): number(index, -1) for index, letter in _indices(facts).items()}
     if (call := named.get(str(facts.get("culprit") or ""))) is not None:
         return call
@@ -163,7 +162,7 @@ def blamed_call(witness: Mapping[str, Any]) -> int | None:
         return None
     open_calls: dict[Any, int] = {}
     last = None
-    for event in sorted(map(mapping, sequence(witness.get("events"))), key=lambda e: number(e.get("index"), -1)):
+    for event in sorted(witness.events, key=lambda e: number(e.get("index"), -1)):
         if event.get("type") in (Type.INVOKE, "invoke"):
             open_calls[event.get("process")] = number(event.get("index"), -1)
         elif event.get("type") in (Type.OK, "ok") and event.get("process") in open_calls:
@@ -177,15 +176,14 @@ def explains(violation: ReportedViolation) -> int:
     answers to clients suffice, and a reader needs to know nothing of logs."""
     if not kind_of(violation.kind).of_two:
         return 4
-    facts, blamed = mapping(violation.witness.get("facts")), blamed_call(violation.witness)
-    others = [e for e in map(mapping, sequence(violation.witness.get("events"))) if e.get("type") in (Type.OK, "ok")]
-    calls = {e.get("process"): e.get("index") for e in map(mapping, sequence(violation.witness.get("events")))
-             if e.get("type") in (Type.INVOKE, "invoke")}  # fmt: skip
+    witness, blamed = violation.witness, blamed_call(violation.witness)
+    others = [e for e in witness.events if e.get("type") in (Type.OK, "ok")]
+    calls = {e.get("process"): e.get("index") for e in witness.events if e.get("type") in (Type.INVOKE, "invoke")}
     named = [e for e in others if calls.get(e.get("process")) != blamed]
-    logged = any(r.get("table") == "log" for r in map(mapping, sequence(violation.witness.get("rows"))))
+    logged = any(r.get("table") == "log" for r in witness.rows)
     if not named:
         return 1 if logged else 0
-    if len(sequence(facts.get("suspects"))) > 1 or not any(e.get("node") for e in named):
+    if len(sequence(witness.facts.get("suspects"))) > 1 or not any(e.get("node") for e in named):
         return 2
     return 3 if logged else 4
 
@@ -242,7 +240,7 @@ def _wider_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViol
 
 def _trace_rows(violation: ReportedViolation) -> list[tuple[Any, Any]]:
     """(node, seq) of the rows of traces in a witness."""
-    rows = map(mapping, sequence(violation.witness.get("rows")))
+    rows = violation.witness.rows
     return [(row.get("node"), row.get("seq")) for row in rows if row.get("table") == "trace" and "seq" in row]
 
 
@@ -263,19 +261,17 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
 
 def _seen_in_a_copy(f: ReportedViolation) -> bool:
     """Whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
-    rows = map(mapping, sequence(f.witness.get("rows")))
-    return bool(mapping(f.witness.get("facts")).get("copies")) or any(r.get("table") in _COPY_TABLES for r in rows)
+    return bool(f.witness.facts.get("copies")) or any(r.get("table") in _COPY_TABLES for r in f.witness.rows)
 
 
-def _counts(results: Mapping[str, Any]) -> dict[str, tuple[int, bool]]:
+def _counts(results: Results) -> dict[str, tuple[int, bool]]:
     """Kind -> (how many, whether that is exact).  Where a checker does not count its kinds apart, what it found beyond
     its witnesses is added to the kind of its last witness: witnesses come worst first."""
     counts: Counter[str] = Counter()
     vague: set[str] = set()
-    for checker in _invalid(results).values():
-        by_kind = _counted(checker)
-        kept = [shorten(str(mapping(w).get("kind") or "violation")) for w in sequence(checker.get("witness"))]
-        by_kind = by_kind or dict(Counter(kept))
+    for checker in results.invalid.values():
+        kept = [shorten(witness.kind or "violation") for witness in checker.witness]
+        by_kind = dict(checker.violations_by_kind) or dict(Counter(kept))
         if kept and (beyond := _total(checker) - sum(by_kind.values())):
             by_kind[kept[-1]] += beyond
             vague |= {kept[-1]} if len(by_kind) > 1 else set()
@@ -287,18 +283,6 @@ def _mechanism(kind: str) -> str:
     return kind_of(kind).mechanism
 
 
-def _total(checker: Mapping[str, Any]) -> int:
-    looked_at, kept = mapping(checker.get("looked_at")), len(sequence(checker.get("witness")))
-    named = (number(looked_at.get(name), 0) for name in ("violations", "invalid_keys"))
-    return max(kept, sum(_counted(checker).values()), *named)
-
-
-def _counted(checker: Mapping[str, Any]) -> dict[str, int]:
-    """What a checker counted of each kind; {} if it did not."""
-    counted = mapping(mapping(checker.get("details")).get(VIOLATIONS_BY_KIND))
-    return {str(kind): number(count, 0) for kind, count in counted.items()}
-
-
-def _invalid(results: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    checkers = {str(name): mapping(raw) for name, raw in mapping(results.get("checkers")).items()}
-    return {name: checker for name, checker in checkers.items() if checker.get("verdict") == "invalid"}
+def _total(checker: CheckerResult) -> int:
+    named = (checker.figure(name) for name in ("violations", "invalid_keys"))
+    return max(len(checker.witness), sum(checker.violations_by_kind.values()), *named)

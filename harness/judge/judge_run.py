@@ -9,19 +9,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from checkers.base import clocks, ledger
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
+from checkers.base.results import Results, RunVerdict, SignerWords, write_results
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, Verdict
+from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
-from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
+from checkers.judging.pipeline import Verdicts, judge_run, results_of
 from checkers.judging.tasks import in_words
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.outcome import OnlineViolation, Outcome
@@ -166,8 +166,8 @@ def judge(
     report: bool = True,
     trust_old_format: bool = False,
     trust: bool = False,
-) -> Mapping[str, Any]:
-    """Judge the run kept in `root`; the content of results.json, which is written, with report.html and junit.xml.
+) -> Results:
+    """Judge the run kept in `root`; its results, which are written to results.json, with report.html and junit.xml.
 
     trust_old_format: a run that names an older format is taken at its word.  Without it such a run is unknown at best,
     for nothing shows that it is whole.  It changes nothing for a run of today's format.
@@ -193,20 +193,17 @@ def judge(
         tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
-    results = results_json(verdicts)
-    results["signer"] = _signer(root)
-    _correct(results, outcome_of(run.record), subject.bugs.get(spec.bug) if spec.bug else None)
-    if (story := story_of(spec, results)) is not None:
-        results["finding"] = asdict(story)
+    bug = subject.bugs.get(spec.bug) if spec.bug else None
+    results = _corrected(replace(results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
+    results = replace(results, finding=story_of(spec, results))
     judged = time.monotonic()
     if report:
         from harness.explanations.headline import verdict_in_words
         from harness.report.elements.fates import words_of_lost
 
-        if lost := words_of_lost(root, results):
-            results["lost_elements"] = lost
-        results["summary"] = verdict_in_words(results, header)
-        results["judging_s"] = round(judged - began, 3)
+        results = replace(results, lost_elements=words_of_lost(root, results))
+        summary, seconds = verdict_in_words(results, header), round(judged - began, 3)
+        results = replace(results, summary=summary, judging_s=seconds)
     write_results(root, results)  # once, so that no end in between leaves a verdict without its corrections
     if report:
         from harness.report.render import render
@@ -217,60 +214,55 @@ def judge(
     return results
 
 
-def _signer(root: Path) -> dict[str, str]:
+def _signer(root: Path) -> SignerWords:
     """Who made the run, as results.json holds it.  `evidence` reports a manifest that cannot be read."""
     try:
-        return signer(root).to_json()
+        made_by = signer(root)
     except BrokenFile:
-        return Signer(SignedBy.CHANGED).to_json()
+        made_by = Signer(SignedBy.CHANGED)
+    return SignerWords(str(made_by.by), made_by.key, made_by.words)
 
 
-def _correct(results: dict[str, Any], outcome: Outcome, bug: Bug | None) -> None:
+def _corrected(results: Results, outcome: Outcome, bug: Bug | None) -> Results:
     """Hold the verdict of the checkers against the end of the run, the planted bug and the online checks."""
-    doubt_a_stop(results, outcome)
-    demand(bug, results)
-    if outcome.doubts:
-        results["doubts"] = list(outcome.doubts)
-    _note_set_up_failure(results, outcome.set_up_failure)
+    results = demand(bug, doubt_a_stop(results, outcome))
+    results = _note_set_up_failure(replace(results, doubts=outcome.doubts), outcome.set_up_failure)
     found = outcome.online.findings if outcome.online is not None else ()
-    if contradicted := contradictions(found, results["checkers"]):
-        _shout(results, contradicted)
+    return _shout(results, contradictions(found, results))
 
 
-def doubt_a_stop(results: dict[str, Any], outcome: Outcome) -> None:
+def doubt_a_stop(results: Results, outcome: Outcome) -> Results:
     """A run that ended early because of a violation, and in which no checker finds one, is no valid test."""
-    if outcome.stopped is not None and results["verdict"] == Validity.VALID:
-        reason = "the run ended early because of a violation that the sealed run does not show"
-        results |= {"verdict": str(Validity.UNKNOWN), "exit_code": EXIT_CODES[Validity.UNKNOWN]}
-        results |= {"summary": f"the verdict is unknown: {reason}", "reason": reason}
+    if outcome.stopped is None or results.verdict is not RunVerdict.VALID:
+        return results
+    reason = "the run ended early because of a violation that the sealed run does not show"
+    return replace(results.unknown(), summary=f"the verdict is unknown: {reason}", reason=reason)
 
 
-def _note_set_up_failure(results: dict[str, Any], why: str) -> None:
+def _note_set_up_failure(results: Results, why: str) -> Results:
     """A subject that never became ready, and violated nothing either, was not tested."""
-    if why and results["verdict"] != Validity.INVALID:
-        reason = f"the system never became ready: {why}"
-        results |= {"verdict": str(Validity.UNKNOWN), "exit_code": EXIT_CODES[Validity.UNKNOWN], "reason": reason}
-        results |= {"summary": f"no test took place: {reason}", "not_tested": True}
+    if not why or results.verdict is RunVerdict.INVALID:
+        return results
+    reason = f"the system never became ready: {why}"
+    return replace(results.unknown(), reason=reason, summary=f"no test took place: {reason}", not_tested=True)
 
 
-def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:
+def _shout(results: Results, contradicted: Sequence[str]) -> Results:
     """Online checks found what the sealed run does not confirm: a failure of the harness in every case."""
-    if results["verdict"] == Validity.VALID:
-        results["verdict"] = str(Validity.UNKNOWN)
+    if not contradicted:
+        return results
     words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"
-    results |= {"exit_code": HARNESS_FAILED, "contradiction": words, "summary": words}
+    doubted = results.unknown() if results.verdict is RunVerdict.VALID else results
+    return replace(doubted, exit_code=HARNESS_FAILED, contradiction=words, summary=words)
 
 
-def contradictions(found: Sequence[OnlineViolation], checkers: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What online checks found and the sealed run does not confirm; a sentence each.
-
-    found: what online checks found.  checkers: as in results.json.
-    """
+def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[str]:
+    """What online checks found and the results of the sealed run do not confirm; a sentence each."""
     return [
         f"Online checks found that {violation.checker} was violated ({violation.summary.rstrip('.')}), but in the "
-        f"sealed run that checker is {checkers.get(violation.checker, {}).get('verdict', 'missing')}."
+        f"sealed run that checker is {results.verdict_of(violation.checker) or 'missing'}."
         for violation in found
-        if checkers.get(violation.checker, {}).get("verdict") != Validity.INVALID
+        if results.verdict_of(violation.checker) is not Validity.INVALID
     ]
 
 

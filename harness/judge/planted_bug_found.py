@@ -7,36 +7,31 @@ kinds.  Another violation alone does not count, but it keeps the verdict invalid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from checkers.base.json_file import mapping, sequence
-from checkers.base.verdict import EXIT_CODES, Validity
+from checkers.base.results import PlantedBugResult, Results, RunVerdict
+from checkers.base.verdict import Validity
 from system_under_test.subject import Bug
 
 
-def decide(bug: Bug, results: Mapping[str, Any]) -> dict[str, Any]:
-    """{"bug": name, "found": bool, "reason": why it counts as found or not, in words}."""
-    checker = mapping(mapping(results.get("checkers")).get(bug.found_by))
-    verdict = checker.get("verdict")
-    kinds = sorted({str(mapping(witness).get("kind")) for witness in sequence(checker.get("witness"))})
-    shown = [kind for kind in kinds if kind in bug.witness_kinds or not bug.witness_kinds]
-    if verdict == Validity.INVALID and shown:
-        return {"bug": bug.name, "found": True, "reason": f"{bug.found_by} found: {', '.join(shown)}"}
-    if verdict == Validity.INVALID:
-        reason = f"{bug.found_by} found only {', '.join(kinds)}, where {' or '.join(bug.witness_kinds)} would count"
-    elif verdict is None:
-        reason = f"{bug.found_by} did not judge this run"
-    else:
-        why = f": {checker['reason']}" if checker.get("reason") else ""
-        reason = f"{bug.found_by} is {verdict}{why}"
-    return {"bug": bug.name, "found": False, "reason": reason}
+def decide(bug: Bug, results: Results) -> PlantedBugResult:
+    """Whether the run found its bug, and why it counts as found or not."""
+    checker = results.checkers.get(bug.found_by)
+    if checker is None:
+        return PlantedBugResult(bug.name, False, f"{bug.found_by} did not judge this run")
+    if checker.verdict is not Validity.INVALID:
+        why = f": {checker.reason}" if checker.reason else ""
+        return PlantedBugResult(bug.name, False, f"{bug.found_by} is {checker.verdict}{why}")
+    kinds = sorted({witness.kind for witness in checker.witness})
+    if shown := [kind for kind in kinds if kind in bug.witness_kinds or not bug.witness_kinds]:
+        return PlantedBugResult(bug.name, True, f"{bug.found_by} found: {', '.join(shown)}")
+    reason = f"{bug.found_by} found only {', '.join(kinds)}, where {' or '.join(bug.witness_kinds)} would count"
+    return PlantedBugResult(bug.name, False, reason)
 
 
-def demand(bug: Bug | None, results: dict[str, Any]) -> None:
-    """Add `planted` to the results of a run with this bug; a bug that was missed makes a valid run unknown."""
+def demand(bug: Bug | None, results: Results) -> Results:
+    """The results of a run with this bug, with `planted`; a bug that was missed makes a valid run unknown."""
     if bug is None:
-        return
-    results["planted"] = decide(bug, results)
-    if not results["planted"]["found"] and results["verdict"] == Validity.VALID:
-        results |= {"verdict": str(Validity.UNKNOWN), "exit_code": EXIT_CODES[Validity.UNKNOWN]}
+        return results
+    results = replace(results, planted=(planted := decide(bug, results)))
+    return results.unknown() if not planted.found and results.verdict is RunVerdict.VALID else results

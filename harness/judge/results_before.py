@@ -14,14 +14,13 @@ import errno
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from checkers.base.json_file import read_object
+from checkers.base.results import RESULTS, Results, read_results
 from checkers.record.files import BrokenFile
 from harness.judge.harness_failed import record_failure
 
 NAMES: Mapping[str, str] = {
-    "results.json": "results.before.json",
+    RESULTS: "results.before.json",
     "report.html": "report.before.html",
     "junit.xml": "junit.before.xml",
 }
@@ -33,12 +32,10 @@ FULL_BYTES = 500_000
 REPORT_BYTES = 4_000_000
 """The report, its plots, and results.json."""
 
-_BEFORE = "before"
-
 
 def is_judged(root: Path) -> bool:
     """Whether the folder holds results of a judging."""
-    return isinstance(_results(root).get("checkers"), dict)
+    return _results(root) is not None
 
 
 def set_aside(root: Path) -> None:
@@ -46,7 +43,8 @@ def set_aside(root: Path) -> None:
 
     If the last judging refused the run, its results are removed: those of the judging before it are set aside already.
     """
-    refused = _BEFORE in _results(root)
+    last = _results(root)
+    refused = last is not None and last.before != ""
     for name, other in NAMES.items():
         with contextlib.suppress(FileNotFoundError):
             (root / name).unlink() if refused else (root / name).replace(root / other)
@@ -63,7 +61,7 @@ def restore(root: Path) -> None:
     """Give the earlier results their names back; what a judging that did not end has written goes."""
     for name, other in NAMES.items():
         (root / name).unlink(missing_ok=True)
-        (root / f".{name}.part").unlink(missing_ok=True)
+        (root / f"{name}.partial").unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             (root / other).replace(root / name)
 
@@ -91,13 +89,13 @@ def refused(root: Path, reason: str, problem: BaseException | None = None) -> No
 
     problem: an unexpected exception.  Does nothing if the folder cannot be written: then nothing could be set aside.
     """
-    before = NAMES["results.json"] if (root / NAMES["results.json"]).exists() else ""
+    before = NAMES[RESULTS] if (root / NAMES[RESULTS]).exists() else ""
     with contextlib.suppress(OSError):
-        record_failure(root, reason, problem, with_plots=False, more={_BEFORE: before} if before else {})
+        record_failure(root, reason, problem, with_plots=False, before=before)
 
 
-def _results(root: Path) -> dict[str, Any]:
+def _results(root: Path) -> Results | None:
     try:
-        return dict(read_object(root / "results.json"))
+        return read_results(root)
     except (BrokenFile, OSError):
-        return {}
+        return None

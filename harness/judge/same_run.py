@@ -6,7 +6,6 @@ hold these.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from checkers.base import ledger
 from checkers.base.columns import read_stream
 from checkers.base.history import NEMESIS
+from checkers.base.results import NO_RESULTS, RESULTS, read_results
 
 _SMALL_FILES = ("faults.json", "schedule.json", "copies.json", "outcome.json")
 _BOUND_TO_DATE = frozenset({ledger.BEGIN, ledger.END})
@@ -38,7 +38,7 @@ def _differences(first: Path, second: Path) -> Iterator[str]:
     for name in _names(first, second, "nodes/*/copies/**/*"):
         if (first / name).is_file() and _bytes(first / name) != _bytes(second / name):
             yield f"{name}: the copies hold different bytes"
-    yield from _of_rows("results.json", _verdicts(first), _verdicts(second))
+    yield from _of_rows(RESULTS, _verdicts(first), _verdicts(second))
 
 
 def _of_rows(name: str, first: Sequence[object], second: Sequence[object]) -> Iterator[str]:
@@ -53,11 +53,8 @@ def _history(root: Path) -> list[dict[str, Any]]:
 
 
 def _verdicts(root: Path) -> list[str]:
-    path = root / "results.json"
-    if not path.exists():
-        return []
-    checkers = json.loads(path.read_text())["checkers"]
-    return [f"{name}: {found['verdict']}" for name, found in sorted(checkers.items())]
+    results = read_results(root) or NO_RESULTS
+    return [f"{name}: {found.verdict}" for name, found in sorted(results.checkers.items())]
 
 
 def _names(first: Path, second: Path, pattern: str) -> list[str]:

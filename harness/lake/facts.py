@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.base.columns import read_history
+from checkers.base.columns import paired_rows, read_history
 from checkers.base.history import CREATE, MalformedHistory, Type
-from checkers.base.json_file import mapping, number, read_object, real, sequence
+from checkers.base.json_file import number, real
+from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_results
+from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
 from checkers.record.outcome import Leader, Outcome
@@ -25,7 +27,6 @@ from harness.explanations.symptom import LEADER, OTHERS, ViolationSymptom, fault
 from harness.explanations.violations_by_cause import ReportedViolation, violation_count, violations_by_cause
 from harness.lake import tables
 
-RESULTS = "results.json"
 NO_FAULT = "none"
 _OUTCOMES = {int(Type.OK): "ok", int(Type.FAIL): "fail", int(Type.INFO): "info"}
 
@@ -49,7 +50,7 @@ def facts_of(root: Path, path: str = "") -> Facts:
     header = record.header
     if header is None:
         raise BrokenFile(f"{root} is not a run folder: it holds no {TEST}")
-    results, outcome = read_object(root / RESULTS), record.outcome or Outcome()
+    results, outcome = read_results(root) or NO_RESULTS, record.outcome or Outcome()
     operations = _operations(root)
     found = [(each, symptom_of(each, record.faults)) for each in violations_by_cause(results)]
     run = f"{root.name}-{header.run_id}"
@@ -64,7 +65,7 @@ def facts_of(root: Path, path: str = "") -> Facts:
         tables.COVERAGE: _coverage(outcome),
         tables.COSTS: _costs(results),
     }
-    judged = datetime.fromtimestamp((root / RESULTS).stat().st_mtime, UTC) if results else None
+    judged = datetime.fromtimestamp((root / RESULTS).stat().st_mtime, UTC) if results is not NO_RESULTS else None
     rows[tables.RUNS] = [
         {
             "path": path or str(root),
@@ -113,18 +114,17 @@ def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _verdict(results: Mapping[str, Any], found: Sequence[tuple[ReportedViolation, ViolationSymptom]]) -> dict[str, Any]:
-    vacuity = mapping(mapping(results.get("checkers")).get("vacuity")).get("verdict")
-    planted = mapping(results.get("planted"))
+def _verdict(results: Results, found: Sequence[tuple[ReportedViolation, ViolationSymptom]]) -> dict[str, Any]:
+    vacuity = results.verdict_of(VACUITY)
     return {
-        "verdict": str(results.get("verdict") or "not judged"),
-        "exit_code": number(results["exit_code"], 3) if "exit_code" in results else None,
-        "summary": str(results.get("summary") or results.get("reason") or ""),
+        "verdict": str(results.verdict),
+        "exit_code": results.exit_code,
+        "summary": results.words,
         "symptom": found[0][1].id if found else None,
         "violations": violation_count(results),
-        "vacuous": vacuity != "valid" if vacuity in ("valid", "unknown") else None,
-        "bug_found": planted.get("found") is True if planted else None,
-        "judging_s": real(results["judging_s"], 0.0) if "judging_s" in results else None,
+        "vacuous": vacuity is Validity.UNKNOWN if vacuity in (Validity.VALID, Validity.UNKNOWN) else None,
+        "bug_found": results.planted.found if results.planted is not None else None,
+        "judging_s": results.judging_s,
     }
 
 
@@ -148,11 +148,7 @@ def _fault(fault: FaultRecord) -> dict[str, Any]:
 
 def _in_force(from_ns: int, to_ns: int, faults: Iterable[FaultRecord]) -> str:
     """The kinds of fault in force at some moment of this span, in words of a column."""
-    kinds = {
-        fault.card.kind
-        for fault in faults
-        if fault.injected_ns >= 0 and fault.began_ns <= to_ns and (fault.healed_ns < 0 or fault.healed_ns >= from_ns)
-    }
+    kinds = {fault.card.kind for fault in faults if fault.in_force(from_ns, to_ns)}
     return "+".join(sorted(kinds)) or NO_FAULT
 
 
@@ -188,24 +184,17 @@ def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: Outcome) 
     """What happened last before this moment; "not known" for a violation without one."""
     if moment_ns < 0:
         return "not known"
-    happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.injected_ns >= 0]
-    happened += [(fault.healed_ns, f"{fault.card.kind} healed") for fault in faults if fault.healed_ns >= 0]
+    happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.carried_out]
+    happened += [(fault.healed_ns, f"{fault.card.kind} healed") for fault in faults if fault.healed]
     happened += [(leader.time_ns, "election") for leader in outcome.leaders]
     happened += [(death.time_ns, "death of a server") for death in outcome.known_deaths if death.time_ns >= 0]
     return max((each for each in happened if each[0] <= moment_ns), default=(0, "nothing"))[1]
 
 
-def _criteria(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    details = mapping(mapping(mapping(results.get("checkers")).get("vacuity")).get("details"))
+def _criteria(results: Results) -> list[dict[str, Any]]:
     return [
-        {
-            "name": str(criterion.get("name")),
-            "value": real(criterion.get("value"), 0.0),
-            "least": real(criterion.get("least"), 0.0),
-            "met": criterion.get("met") is True,
-            "demanded": criterion.get("demanded") is True,
-        }
-        for criterion in map(mapping, sequence(details.get("criteria")))
+        {"name": each.name, "value": each.value, "least": each.least, "met": each.met, "demanded": each.demanded}
+        for each in results.vacuity.criteria
     ]
 
 
@@ -220,11 +209,10 @@ def _coverage(outcome: Outcome) -> list[dict[str, Any]]:
     return cells + [{"what": "situation", "name": name, "looks": looks} for name, looks in named if looks is not None]
 
 
-def _costs(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    checkers = ((str(name), mapping(entry)) for name, entry in mapping(results.get("checkers")).items())
+def _costs(results: Results) -> list[dict[str, Any]]:
     return [
-        {"checker": name, "verdict": str(entry.get("verdict")), "seconds": real(entry.get("seconds"), 0.0)}
-        for name, entry in checkers
+        {"checker": name, "verdict": str(checker.verdict), "seconds": checker.seconds}
+        for name, checker in results.checkers.items()
     ]
 
 
@@ -284,13 +272,8 @@ def _operations(root: Path) -> _Operations:
     ours = (process >= 0) & (names != CREATE)[f]
     process, f = process[ours], f[ours]
     type_, time_ns = history["type"].to_numpy()[ours], history["time_ns"].to_numpy()[ours]
-    order = np.argsort(process, kind="stable")  # rows stand in index order: a completion follows its invocation
-    invoked = type_[order] == int(Type.INVOKE)
-    ends = np.zeros(len(order), dtype=bool)
-    ends[:-1] = invoked[:-1] & ~invoked[1:] & (process[order][:-1] == process[order][1:])
-    invocation = order[invoked]
-    completed = ends[invoked]
-    completion = np.where(completed, order[np.minimum(np.flatnonzero(invoked) + 1, len(order) - 1)], -1)
+    invocation, completion = paired_rows(np.flatnonzero(ours), process, type_)  # rows stand in index order
+    completed = completion >= 0
     outcome = np.where(completed, type_[completion], int(Type.INFO))
     ms = np.where(completed, (time_ns[completion] - time_ns[invocation]) / 1e6, np.nan)
     return _Operations(names, f[invocation], time_ns[invocation] // 10**9, outcome, ms)

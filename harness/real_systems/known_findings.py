@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import number
+from checkers.base.results import Results
+from checkers.base.verdict import Witness
 from harness.explanations.kinds.catalog import name_in_words
 from harness.spec import Spec
 
@@ -432,23 +433,23 @@ FINDINGS: Mapping[str, Finding] = {
 }
 
 
-def found(finding: Finding, results: Mapping[str, Any]) -> bool:
+def found(finding: Finding, results: Results) -> bool:
     """Whether the results of a run show this very finding."""
-    entry = results["checkers"].get(finding.checker) or {}
-    if entry.get("verdict") != "invalid" or witness_of(finding, results) is None:
+    checker = results.invalid.get(finding.checker)
+    if checker is None or witness_of(finding, results) is None:
         return False
-    return not finding.missing or number(entry["looked_at"].get(finding.missing), 0) > 0
+    return not finding.missing or checker.figure(finding.missing) > 0
 
 
-def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:
+def witness_of(finding: Finding, results: Results) -> Witness | None:
     """The first witness of the finding's own kinds, None if there is none."""
-    witnesses = results["checkers"][finding.checker]["witness"]
-    return next((w for w in witnesses if not finding.kinds or w["kind"] in finding.kinds), None)
+    witnesses = results.checkers[finding.checker].witness
+    return next((w for w in witnesses if not finding.kinds or w.kind in finding.kinds), None)
 
 
-def in_words(finding: Finding, results: Mapping[str, Any]) -> str:
+def in_words(finding: Finding, results: Results) -> str:
     """The finding for a user of that system, with the figures of this run."""
-    figures = results["checkers"][finding.checker]["looked_at"]
+    figures = results.checkers[finding.checker].looked_at
     looked_at = {name: f"{value:,}" if isinstance(value, int) else value for name, value in figures.items()}
     return finding.words.format_map(_Figures(looked_at))
 
@@ -460,8 +461,9 @@ class _Figures(dict[str, Any]):
         return "some"
 
 
-def witness_in_words(finding: Finding, results: Mapping[str, Any]) -> str:
-    """Its witness, led by the name that users of databases know: `lost update: T1 and T2 both read …`."""
+def witness_in_words(finding: Finding, results: Results) -> str:
+    """The witness of a finding that was seen, led by the name that users of databases know: `lost update: T1 and T2
+    both read …`."""
     witness = witness_of(finding, results)
-    kind = str(witness["kind"])
-    return f"{name_in_words(kind)}: {str(witness['summary']).removeprefix(f'{kind}: ')}"
+    assert witness is not None
+    return f"{name_in_words(witness.kind)}: {witness.summary.removeprefix(f'{witness.kind}: ')}"

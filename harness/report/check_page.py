@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
+from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.verdict import Validity, combine
 from checkers.record.outcome import Outcome
 from harness import plain_words as words
@@ -85,14 +85,14 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
     """(the witnesses to draw, how many are left out).  The name of their checker is the place of their file."""
     every = sum(len(j.verdict.witnesses) for j in judged)
     most = 10**9 if every <= FINDINGS_MOST else 1
-    checkers: dict[str, dict[str, Any]] = {}
+    checkers: dict[str, CheckerResult] = {}
     for place, each in list(enumerate(judged)):
         if each.verdict.validity is Validity.INVALID and len(checkers) < FINDINGS_MOST:
-            entry = each.verdict.to_json()
-            checkers[str(place)] = {**entry, "title": each.file, "witness": entry["witness"][:most]}
+            shown = replace(each.verdict, witnesses=each.verdict.witnesses[:most])
+            checkers[str(place)] = CheckerResult.of(shown, title=each.file)
     data = ReportData(
-        folder=Path(os.devnull), header=None, results={"checkers": checkers}, outcome=Outcome(), faults=(),
-        operations=operation_columns.none(), traces={}, copies=[], event_count=0,
+        folder=Path(os.devnull), header=None, results=Results(RunVerdict.INVALID, checkers), outcome=Outcome(),
+        faults=(), operations=operation_columns.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
     found = witness.refolded([witness.view(data, f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN)

@@ -6,10 +6,11 @@ Nothing is counted here: the checker's own figures are shown, so that page and v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.json_file import mapping
+from checkers.base.results import Criterion, ErrorCount
 from harness.explanations.next_steps import YES_OR_NO, figure
 from harness.plain_words import amount, looked_at, shorten
 from harness.report.evidence.report_data import ReportData
@@ -39,8 +40,7 @@ class RunFigure:
 
 def figures(data: ReportData) -> list[RunFigure]:
     """Every criterion in the checker's order, what was demanded and missed first; [] for a run not judged by it."""
-    details = mapping(data.checkers.get("vacuity", {}).get("details"))
-    found = [_figure(mapping(c)) for c in sequence(details.get("criteria"))]
+    found = [_figure(criterion) for criterion in data.results.vacuity.criteria]
     return sorted(found, key=lambda f: {False: 0, True: 1, None: 2}[f.enough])
 
 
@@ -55,11 +55,10 @@ class FunctionRow:
 
 def functions(data: ReportData) -> list[FunctionRow]:
     """What the `statistics` checker counted of every f."""
-    details = mapping(data.checkers.get("statistics", {}).get("details"))
     rows = []
-    for f, entry in mapping(details.get("functions")).items():
-        counts = {k: v for k, v in mapping(entry).items() if k != "latency_ms" and v}
-        latency = mapping(mapping(entry).get("latency_ms"))
+    for f, entry in data.results.statistics.functions.items():
+        counts = {k: v for k, v in entry.items() if k != "latency_ms" and v}
+        latency = mapping(entry.get("latency_ms"))
         quantiles = [(shorten(str(when), 40), _latency(mapping(at))) for when, at in latency.items()]
         rows.append(
             FunctionRow(shorten(str(f), 40), looked_at(counts), [(when, text) for when, text in quantiles if text])
@@ -67,29 +66,14 @@ def functions(data: ReportData) -> list[FunctionRow]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """fail, info: how many operations failed with it, and how many are of unknown outcome."""
-
-    error: str
-    fail: int
-    info: int
-
-
-def errors(data: ReportData) -> list[ErrorRow]:
+def errors(data: ReportData) -> list[ErrorCount]:
     """The errors of clients, the most frequent first, as the `statistics` checker counted them."""
-    details = mapping(data.checkers.get("statistics", {}).get("details"))
-    rows = map(mapping, sequence(details.get("errors")))
-    return [
-        ErrorRow(shorten(str(row.get("error")), 160), number(row.get("fail"), 0), number(row.get("info"), 0))
-        for row in rows
-    ]
+    return [replace(each, error=shorten(each.error, 160)) for each in data.results.statistics.errors]
 
 
-def _figure(criterion: Mapping[str, Any]) -> RunFigure:
-    name = shorten(str(criterion.get("name") or "?"), 80)
-    value, least = criterion.get("value"), criterion.get("least")
-    demanded, met = bool(criterion.get("demanded", True)), bool(criterion.get("met"))
+def _figure(criterion: Criterion) -> RunFigure:
+    name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
+    demanded, met = criterion.demanded, criterion.met
     yes_or_no = name in YES_OR_NO
     plain = ("yes" if value else "no") if yes_or_no else figure(name, value)
     wanted = "" if yes_or_no or not least else f"at least {figure(name, least)}"
@@ -99,7 +83,7 @@ def _figure(criterion: Mapping[str, Any]) -> RunFigure:
         plain,
         name,
         wanted,
-        shorten(str(criterion.get("words") or ""), _WORDS_MOST),
+        shorten(criterion.words, _WORDS_MOST),
         met if demanded or not met else None,
     )
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from checkers.base.json_file import mapping, sequence
+from checkers.base.results import CheckerResult, RunVerdict
+from checkers.base.verdict import Validity
 from harness.explanations.headline import verdict_in_words
 from harness.explanations.violations_by_cause import title_of
 from harness.plain_words import looked_at
@@ -30,15 +29,15 @@ def write(data: ReportData, path: Path) -> None:
     header = data.header
     test = (header.test if header is not None else "") or data.folder.parent.name
     checkers = {**data.checkers, **_of_the_run(data)}
-    verdicts = [c.get("verdict") for c in checkers.values()]
+    verdicts = [checker.verdict for checker in checkers.values()]
     suite = ET.Element(
         "testsuite",
         name=xml_text(f"{test} seed {'?' if data.seed is None else data.seed}"),
         tests=str(len(checkers)),
-        failures=str(verdicts.count("invalid")),
-        errors=str(sum(v not in ("valid", "invalid", "not applicable") for v in verdicts)),
-        skipped=str(verdicts.count("not applicable")),
-        time=f"{sum(_seconds(c) for c in checkers.values()):.3f}",
+        failures=str(verdicts.count(Validity.INVALID)),
+        errors=str(verdicts.count(Validity.UNKNOWN)),
+        skipped=str(verdicts.count(Validity.NOT_APPLICABLE)),
+        time=f"{sum(checker.seconds for checker in checkers.values()):.3f}",
         timestamp=xml_text(header.started_utc if header is not None else ""),
     )
     properties = ET.SubElement(suite, "properties")
@@ -59,39 +58,32 @@ def write(data: ReportData, path: Path) -> None:
     path.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _of_the_run(data: ReportData) -> dict[str, Mapping[str, Any]]:
+def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:
     """A case for the run itself, if it did not pass and no checker's case shows that."""
-    passed = data.results.get("verdict") == "valid" and data.results.get("exit_code", 0) == 0
-    if passed or any(c.get("verdict") not in ("valid", "not applicable") for c in data.checkers.values()):
+    passed = data.results.verdict is RunVerdict.VALID and not data.results.exit_code
+    if passed or any(c.verdict in (Validity.INVALID, Validity.UNKNOWN) for c in data.checkers.values()):
         return {}
-    return {THE_RUN: {"verdict": "unknown", "reason": verdict_in_words(data.results, data.header)}}
+    return {THE_RUN: CheckerResult(Validity.UNKNOWN, reason=verdict_in_words(data.results, data.header))}
 
 
-def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -> None:
+def _case(suite: ET.Element, test: str, name: str, checker: CheckerResult) -> None:
     case = ET.SubElement(
-        suite, "testcase", classname=xml_text(test), name=xml_text(name), time=f"{_seconds(checker):.3f}"
+        suite, "testcase", classname=xml_text(test), name=xml_text(name), time=f"{checker.seconds:.3f}"
     )
-    verdict = checker.get("verdict")
-    reason = xml_text(str(checker.get("reason") or ""))
-    if verdict == "invalid":
-        summaries = [str(mapping(w).get("summary") or "") for w in sequence(checker.get("witness"))]
-        kind = str(mapping(next(iter(sequence(checker.get("witness"))), {})).get("kind") or "violation")
+    verdict = checker.verdict
+    reason = xml_text(checker.reason)
+    if verdict is Validity.INVALID:
+        summaries = [witness.summary for witness in checker.witness]
+        kind = next((witness.kind for witness in checker.witness), "violation")
         failure = ET.SubElement(
             case, "failure", type=xml_text(kind), message=xml_text(summaries[0] if summaries else reason)
         )
         failure.text = xml_text("\n".join(summaries))
-    elif verdict == "not applicable":
+    elif verdict is Validity.NOT_APPLICABLE:
         ET.SubElement(case, "skipped", message=reason)
-    elif verdict != "valid":
+    elif verdict is Validity.UNKNOWN:
         ET.SubElement(case, "error", type="unknown", message=reason or "no verdict")
-    ET.SubElement(case, "system-out").text = xml_text(
-        f"{title_of(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}"
-    )
-
-
-def _seconds(checker: Mapping[str, Any]) -> float:
-    value = checker.get("seconds")
-    return float(value) if isinstance(value, int | float) else 0.0
+    ET.SubElement(case, "system-out").text = xml_text(f"{title_of(name, checker)}: {looked_at(checker.looked_at)}")
 
 
 def xml_text(text: str) -> str:

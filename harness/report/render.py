@@ -20,10 +20,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from checkers.base.json_file import mapping, number
+from checkers.base.results import RunVerdict
+from checkers.base.verdict import Validity
 from checkers.record.outcome import Death
 from harness import plain_words as words
-from harness.explanations.headline import headline, in_all, of_the_lost
+from harness.explanations.headline import headline, in_all
 from harness.explanations.next_steps import next_steps, shortfalls
 from harness.explanations.notes import notes
 from harness.explanations.planted_bug_words import planted
@@ -129,7 +130,8 @@ def _page(data: ReportData, with_plots: bool) -> str:
     drawn = plots.render(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
     fates = fates_of(data)
     elements = element_plot.render(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
-    verdict = str(data.results.get("verdict") or "unknown")
+    judged = data.results.verdict is not RunVerdict.NOT_JUDGED
+    verdict = str(data.results.verdict if judged else RunVerdict.UNKNOWN)
     script = "(async () => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(
         data=data,
@@ -227,9 +229,9 @@ def _elements(fates: ElementFates | None, faulty: Sequence[faults.FaultView]) ->
 
 def _story(data: ReportData) -> dict[str, str] | None:
     """What a run that `find` made was to show, and what it showed; None for other runs."""
-    story = mapping(data.results.get("finding"))
+    story = data.results.finding
     names = ("system", "configuration", "words", "witness", "published")
-    return {name: words.shorten(str(story.get(name) or ""), 1_000) for name in names} if story else None
+    return {name: words.shorten(getattr(story, name), 1_000) for name in names} if story is not None else None
 
 
 def _head(
@@ -241,14 +243,14 @@ def _head(
     """What the run showed, where and why, and the sentences below.  A run that missed its planted bug, or in which the
     harness failed, is never green."""
     found, bug = witness.in_order(groups), planted(data.results, data.header)
-    missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.get("failure")))
+    missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.failure))
     verdict = "unknown" if missed else verdict
     title = headline(data.results, data.header)
     below: list[str] = []
     where = why = ""
     if found:
         first = found[0]
-        more, lost = in_all(data.results), of_the_lost(data.results)
+        more, lost = in_all(data.results), data.results.lost_elements
         title = title.removesuffix(more).strip().removesuffix(lost).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
         if len(title) > TITLE_MOST:
@@ -262,7 +264,7 @@ def _head(
         title, below = f"{title}.", [words.upper_first(rest)]
     if verdict == "valid" and faulty:
         below.append(faults.summary(faulty))
-    if verdict == "unknown" and data.results:
+    if verdict == "unknown" and data.results.verdict is not RunVerdict.NOT_JUDGED:
         below.append("No checker found a violation, but the run does not show enough to count as a pass.")
     below = [words for words in below if words not in title]
     mark = verdict if verdict in ("valid", "invalid") else "unknown"
@@ -291,14 +293,13 @@ def _here(folder: Path) -> str:
 def _facts(data: ReportData) -> list[tuple[str, str, str]]:
     """(name, value, small print) of the run."""
     spec, ops, out = data.spec, data.operations, []
-    exit_code = data.results.get("exit_code")
-    meaning = {0: "valid", 1: "invalid", 2: "unknown"}.get(number(exit_code, -1), "")
-    if exit_code is not None:
+    if (exit_code := data.results.exit_code) is not None:
+        meaning = {0: "valid", 1: "invalid", 2: "unknown"}.get(exit_code, "")
         out.append(("Exit code", words.amount(exit_code), meaning))
     if data.seed is not None:
         out.append(("Seed", str(data.seed), "draws operations and faults"))
-    judging = data.results.get("judging_s")
-    judged = f"judged in {judging:.1f} s" if isinstance(judging, int | float) else ""
+    judging_s = data.results.judging_s
+    judged = f"judged in {judging_s:.1f} s" if judging_s is not None else ""
     out.append(("Duration", f"{data.end_ns / 1e9:,.1f} s", judged))
     counts = {kind: int((ops.type == kind).sum()) for kind in (1, 2, 3)}
     small = f"{counts[1]:,} ok, {counts[2]:,} fail, {counts[3]:,} info"
@@ -317,26 +318,24 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
         dirty = ", with uncommitted changes" if data.header.git.dirty else ""
         small = f"UTC, revision {revision}{dirty}" if revision else "UTC"
         out.append(("Started", words.shorten(started.replace("T", " ")[:19], 40), small))
-    if signer := mapping(data.results.get("signer")):
-        out.append(("Signed by", words.shorten(str(signer.get("by") or ""), 40), str(signer.get("key") or "")))
+    if (signer := data.results.signer) is not None:
+        out.append(("Signed by", words.shorten(signer.by, 40), signer.key))
     return out
 
 
 def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[CheckerRow]:
     rows = []
     for name, c in data.checkers.items():
-        verdict = str(c.get("verdict") or "unknown")
-        took = c.get("seconds")
         rows.append(
             CheckerRow(
                 name=words.shorten(name, 60),
                 title=title_of(name, c),
-                question=words.shorten(str(c.get("question") or "")),
-                verdict=words.shorten(verdict, 30),
-                mark=verdict if verdict in ("valid", "invalid", "unknown") else "none",
-                looked_at=words.looked_at(mapping(c.get("looked_at"))),
-                reason=words.sentence(words.shorten(str(c["reason"]), 600)) if c.get("reason") else "",
-                seconds=f"{took:.2f} s" if isinstance(took, int | float) else "",
+                question=words.shorten(c.question),
+                verdict=str(c.verdict),
+                mark="none" if c.verdict is Validity.NOT_APPLICABLE else str(c.verdict),
+                looked_at=words.looked_at(c.looked_at),
+                reason=words.sentence(words.shorten(c.reason, 600)) if c.reason else "",
+                seconds=f"{c.seconds:.2f} s",
                 anchors=[f.anchor for f in found if f.checker == name],
             )
         )
@@ -378,7 +377,7 @@ def _recovery(data: ReportData) -> str:
     limit = f" (limit {stated.limit_s:.0f} s)" if stated.limit_s else ""
     if stated.recovered:
         after = f" {stated.seconds:.2f} s" if stated.seconds is not None else ""
-        if mapping(data.checkers.get("recovery")).get("verdict") == "unknown":
+        if data.results.verdict_of("recovery") is Validity.UNKNOWN:
             return (
                 f"{after.strip() or 'Some time'} after the last heal every process was running{limit}. "
                 "Whether every node had caught up is not known."

@@ -20,14 +20,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from checkers.base.verdict import HARNESS_FAILED, Validity
+from checkers.base.results import Results, RunVerdict
+from checkers.base.verdict import HARNESS_FAILED
 from harness.backends.remains.kept import KeptCluster, forget, note
 from harness.backends.remains.owner import current_owner
 from harness.run.conductor import Conductor
@@ -72,12 +73,12 @@ class Keeper:
             thread.join()
 
     def decide(
-        self, root: Path, title: str, backend: str, results: Mapping[str, Any], say: Callable[[str], None]
+        self, root: Path, title: str, backend: str, results: Results, say: Callable[[str], None]
     ) -> KeptCluster | None:
         """Start the servers again if the run is one to keep; else return None.  say: takes what went wrong.
 
         Raises OSError if the nodes cannot be noted as kept."""
-        wanted = self._policy == "always" or results["verdict"] == Validity.INVALID
+        wanted = self._policy == "always" or results.verdict is RunVerdict.INVALID
         if self._conductor is None or not wanted:
             return None
         for words in self._runner.run(self._conductor.start_servers()):
@@ -87,7 +88,7 @@ class Keeper:
             folder=str(root.resolve()),
             title=title,
             backend=backend,
-            verdict=str(results["verdict"]),
+            verdict=str(results.verdict),
             owner=current_owner(),
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             entrances=tuple(self._runner.run(self._conductor.entrances())),

@@ -9,18 +9,20 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from checkers.base.results import Results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
+from harness.backends.remains.kept import KeptCluster
 from harness.judge import results_before
 from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
@@ -46,20 +48,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A run that was judged.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.  results: the content of
-    results.json."""
+    """A run that was judged.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
+    results: as in results.json.  rerun: the command that runs it again.
+    stored: where it was uploaded to, "" if it was not.  kept: its cluster, if that was left up."""
 
     folder: Path
-    exit_code: int
-    results: Mapping[str, Any]
+    results: Results
+    rerun: str
+    stored: str = ""
+    kept: KeptCluster | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return HARNESS_FAILED if self.results.exit_code is None else self.results.exit_code
 
     @property
     def verdict(self) -> str:
-        return str(self.results["verdict"])
+        return str(self.results.verdict)
 
     @property
     def summary(self) -> str:
-        return str(self.results.get("summary") or self.verdict)
+        return self.results.summary or self.verdict
 
     @property
     def report(self) -> Path:
@@ -77,8 +86,7 @@ def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None
 
     check_names(spec)
     check_spec(spec)
-    found = run_and_judge(spec, Path(results), spark_master, Console(stderr=True, soft_wrap=True))
-    return JudgedRun(Path(found["report"]).resolve().parent, int(found["exit_code"]), found)
+    return run_and_judge(spec, Path(results), spark_master, Console(stderr=True, soft_wrap=True))
 
 
 def choose_backend(spec: Spec, progress: Progress) -> str:
@@ -153,8 +161,8 @@ def run_and_judge(
     console: Console,
     note_folder: Path | None = None,
     aside: Aside = Aside(),
-) -> dict[str, Any]:
-    """Run one test and judge it; the content of results.json, which is there however the run ends.
+) -> JudgedRun:
+    """Run one test and judge it.  Its results.json is there however the run ends.
 
     note_folder: a file that gets the path of the run's folder as soon as the folder exists.
     Raises BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
@@ -180,7 +188,7 @@ def run_and_judge(
             for watcher in watchers:
                 watcher.show(RunStatus(what, str(run.root), "judging", pid=os.getpid()))
             with keeper.agents_are_heard() if keeper else contextlib.nullcontext(), sigterm_as_ctrl_c():
-                found = dict(judge(run.root, spark, progress.detail, trust=True))  # it was made just now, here
+                found = judge(run.root, spark, progress.detail, trust=True)  # it was made just now, here
         except (KeyboardInterrupt, asyncio.CancelledError):
             spark_end.start()
             report_interruption(run.root, progress)
@@ -188,11 +196,11 @@ def run_and_judge(
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
             found = _kept(run.root, problem, [Path(spec.workload)] if spec.workload.endswith(".py") else [])
         _note_in_lake(lake_of(results), run.root, progress.say)
-        if aside.store:
-            found |= _uploaded(run.root, aside.store, found, progress)
-        if keeper is not None and (kept := keeper.decide(run.root, what, backend, found, progress.say)) is not None:
-            found["kept"] = asdict(kept)
-        return _for_terminal(run.root, found, spec)
+        stored = _uploaded(run.root, aside.store, progress) if aside.store else ""
+        if aside.store and not stored and found.exit_code != EXIT_CODES[Validity.INVALID]:
+            found = replace(found, exit_code=HARNESS_FAILED)
+        kept = keeper.decide(run.root, what, backend, found, progress.say) if keeper is not None else None
+        return JudgedRun(run.root, found, spec.rerun(), stored, kept)
     finally:
         watched.close()
         if keeper is not None:
@@ -256,7 +264,7 @@ def judge_again(
     trust_old_format: bool = False,
     trust: bool = False,
     came_from: Store | None = None,
-) -> dict[str, Any]:
+) -> JudgedRun:
     """Judge the stored run in `root` again.  trust_old_format, trust: as in `judge`.
 
     came_from: the store whose mirror holds `root`; the nodes of a cluster read the run there.
@@ -272,12 +280,12 @@ def judge_again(
         progress.phase("judging")
         results_before.set_aside(root)
         with sigterm_as_ctrl_c():
-            found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format, trust=trust))
+            found = judge(root, spark, progress.detail, trust_old_format=trust_old_format, trust=trust)
         spec = spec_of(root, trust)
         results_before.remove(root)
         if (lake := existing_lake(root.parent)) is not None:
             _note_in_lake(lake, root, progress.say)
-        return _for_terminal(root, found, spec)
+        return JudgedRun(root, found, spec.rerun())
     except KeyboardInterrupt:
         results_before.refused(root, "it was interrupted while it was judged again")
         raise
@@ -312,18 +320,17 @@ def _clear(shelf: RunShelf, console: Console) -> None:
         console.print(str(problem), highlight=False, markup=False)
 
 
-def _uploaded(root: Path, store: str, found: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Upload the run, and say where it is.  A run that could not be uploaded keeps its verdict and its folder; unless
-    it is a finding, the exit code says that the harness failed."""
+def _uploaded(root: Path, store: str, progress: Progress) -> str:
+    """Upload the run.  Returns where it is, "" if it could not be uploaded: it keeps its verdict and its folder, but
+    unless it is a finding, the exit code says that the harness failed."""
     from harness.store import Store, StoreUnavailable
 
     progress.phase("uploading")
     try:
-        return {"stored": Store.at(store).upload(root)}
+        return Store.at(store).upload(root)
     except (StoreUnavailable, ValueError) as problem:
         progress.say(f"NOT UPLOADED: {problem}")
-        finding = found["exit_code"] == EXIT_CODES[Validity.INVALID]
-        return {"not_stored": str(problem), "exit_code": found["exit_code"] if finding else HARNESS_FAILED}
+        return ""
 
 
 def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:
@@ -334,7 +341,7 @@ def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:
         say(f"the run is not in the lake {as_typed(folder)}: {problem}")
 
 
-def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Path]) -> dict[str, Any]:
+def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Path]) -> Results:
     """As `_failed`.  Raises OSError with one sentence if the folder of the run cannot be written any more."""
     try:
         return _failed(root, problem, own_files)
@@ -344,7 +351,7 @@ def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Pat
         raise OSError(f"{words}; the run had ended because of this: {first}") from problem
 
 
-def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[Path] = ()) -> dict[str, Any]:
+def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[Path] = ()) -> Results:
     """What is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
     if isinstance(problem, SystemExit):
         ended = f"code of the system, the workload or a checker ended the program (SystemExit: {problem.code})"
@@ -362,8 +369,3 @@ def _prewarm_report() -> None:
     from harness.report.render import prewarm
 
     prewarm()
-
-
-def _for_terminal(root: Path, results: dict[str, Any], spec: Spec) -> dict[str, Any]:
-    """results.json, and what the terminal adds."""
-    return {**results, "report": as_typed(root / "report.html"), "rerun": spec.rerun()}

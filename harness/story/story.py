@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
+from checkers.base.verdict import Witness
 from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import amount, either, label, listed, sentence, shorten
@@ -113,12 +114,11 @@ class Story:
         return [row for row in self.rows if row.get("table") in tables]
 
 
-def story_of(witness: Mapping[str, Any]) -> Story:
-    """witness: `Witness.to_json()`, also one from another version, of which anything may be missing."""
-    facts = mapping(witness.get("facts"))
-    kind = shorten(str(witness.get("kind") or "violation"), 80)
-    events = tuple(mapping(e) for e in sequence(witness.get("events")))
-    operations = operations_of(events)
+def story_of(witness: Witness) -> Story:
+    """witness: also one from another version, in whose facts and rows anything may be missing."""
+    facts = witness.facts
+    kind = shorten(witness.kind or "violation", 80)
+    operations = operations_of(witness.events)
     letters = letters_of(operations, facts)
     order = order_of(operations, facts)
     bad = culprit_of(operations, order, letters, facts)
@@ -127,7 +127,7 @@ def story_of(witness: Mapping[str, Any]) -> Story:
     edges = tuple(_edge(mapping(edge)) for edge in sequence(facts.get("cycle")))
     return Story(
         kind=name_in_words(kind),
-        summary=shorten(str(witness.get("summary") or ""), _SENTENCE_MOST),
+        summary=shorten(witness.summary, _SENTENCE_MOST),
         key="" if key is None or key == ONLY_OBJECT else shorten(str(key), 60),
         operations=tuple(operations),
         letters=letters,
@@ -140,8 +140,8 @@ def story_of(witness: Mapping[str, Any]) -> Story:
         transactions=_transactions(facts),
         edges=edges,
         length=number(facts.get("length"), len(edges)),
-        rows=tuple(mapping(row) for row in sequence(witness.get("rows"))),
-        events=events,
+        rows=witness.rows,
+        events=witness.events,
         wrong=_wrong(facts, operations[bad] if bad is not None else None),
         facts=tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE),
         repeated_by_bars=sentences_of_bars(letters, facts),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 
+from checkers.base.results import Results
 from checkers.record.header import Header
 from harness.explanations.next_steps import shortfalls
 from harness.terminal.lines import width_of, wrapped
 
 
-def show_to_do(console: Console, results: Mapping[str, Any], header: Header | None, folder: str) -> None:
-    """Nothing for a run with another verdict.  test: as in test.json.  folder: of the run, as a user types it."""
+def show_to_do(console: Console, results: Results, header: Header | None, folder: str) -> None:
+    """Nothing for a run with another verdict.  folder: of the run, as a user types it."""
     found = shortfalls(results, header, folder)
     if not found:
         return

@@ -32,6 +32,7 @@ from rich.text import Text
 
 from checkers.base.history import Type
 from checkers.base.json_file import number
+from checkers.base.verdict import Witness
 from harness.plain_words import checksum_words, label, natural, shorten
 from harness.story.operations import FOREVER, WindowOp, message_logs, say, value
 from harness.story.story import Edge, Story, Transaction, story_of
@@ -52,8 +53,8 @@ _PLAIN = str.maketrans({
 """Each drawn character by one of ASCII, so that the drawing keeps its columns."""
 
 
-def show_witness(witness: Mapping[str, Any], *, compact: bool = False, file: IO[str] | None = None) -> None:
-    """Print the drawing of a witness (`Witness.to_json`), as wide as the terminal and at least WIDTH_LEAST columns.
+def show_witness(witness: Witness, *, compact: bool = False, file: IO[str] | None = None) -> None:
+    """Print the drawing of a witness, as wide as the terminal and at least WIDTH_LEAST columns.
 
     file: standard output if none is given.  Colour follows rich: only on a terminal, and never where NO_COLOR is set.
     """
@@ -64,10 +65,8 @@ def show_witness(witness: Mapping[str, Any], *, compact: bool = False, file: IO[
     console.print(draw_witness(witness, width, compact=compact, plain=plain))
 
 
-def draw_witness(
-    witness: Mapping[str, Any], width: int, *, compact: bool = False, plain: bool = False
-) -> RenderableType:
-    """witness: `Witness.to_json()`.  compact: without the reasons.  plain: ASCII only."""
+def draw_witness(witness: Witness, width: int, *, compact: bool = False, plain: bool = False) -> RenderableType:
+    """compact: without the reasons.  plain: ASCII only."""
     story = story_of(witness)
     parts: list[RenderableType] = [_head(story)]
     if story.edges:

@@ -8,7 +8,6 @@ in every short run; seeds are tried in turn until the checker it was planted for
 from __future__ import annotations
 
 import io
-import json
 import lzma
 import subprocess
 import sys
@@ -77,6 +76,8 @@ def record(name: str) -> bool:
 
 def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     """The folder of a run that ended as wanted, else None."""
+    from checkers.base.results import NO_RESULTS, RunVerdict, read_results
+    from checkers.base.verdict import Validity
     from harness.judge.planted_bug_found import decide
     from harness.registry import load_subject
 
@@ -84,12 +85,12 @@ def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     words += [*SMALL, *wanted.options, "--results", str(results)] + (["--bug", wanted.bug] if wanted.bug else [])
     subprocess.run([sys.executable, "-m", "harness", *words], check=False)
     run = (results / "latest").resolve()
-    judged = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
+    results = read_results(run) or NO_RESULTS
     if wanted.bug is None:
-        return run if judged.get("verdict") == "valid" else None
+        return run if results.verdict is RunVerdict.VALID else None
     bug = load_subject(wanted.subject).bugs[wanted.bug]
-    whole = bool(judged) and judged["checkers"]["evidence"]["verdict"] == "valid"  # its set-up succeeded, and it ended
-    return run if whole and decide(bug, judged)["found"] else None
+    whole = results.verdict_of("evidence") is Validity.VALID  # its set-up succeeded, and it ended
+    return run if whole and decide(bug, results).found else None
 
 
 def _kept(run: Path) -> Iterator[Path]:

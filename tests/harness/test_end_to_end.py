@@ -10,6 +10,7 @@ from whole_runs import ROOT, command, ended, enough, in_namespaces, no_docker, o
 
 from harness.judge.planted_bug_found import decide
 from harness.registry import load_subject
+from tests.support.results_of_runs import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -47,7 +48,7 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
 def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path, backend: str) -> None:
     done = enough(tmp_path, backend, "--bug", "minority-commit")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert decide(load_subject("kraft").bugs["minority-commit"], results_of(tmp_path))["found"]
+    assert decide(load_subject("kraft").bugs["minority-commit"], results_in(results_of(tmp_path))).found
 
 
 @pytest.mark.nightly

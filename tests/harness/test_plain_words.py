@@ -14,6 +14,7 @@ from harness.explanations.notes import notes
 from harness.explanations.planted_bug_words import planted
 from system_under_test.subject import Bug
 from tests.support.records_of_runs import header_of, outcome_of
+from tests.support.results_of_runs import results_in
 
 BUG = Bug("stale-read", "…", "linearizability", ("stale read",), "somewhere:decides")
 
@@ -35,7 +36,7 @@ VALID = {"verdict": "valid", "looked_at": {"operations": 11873, "keys": 10}}
 
 
 def test_a_valid_run_says_how_much_was_looked_at() -> None:
-    written = verdict_in_words(results("valid", linearizability=VALID, vacuity={"verdict": "valid"}), None)
+    written = verdict_in_words(results_in(results("valid", linearizability=VALID, vacuity={"verdict": "valid"})), None)
     assert written == "Valid: 2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
 
 
@@ -49,53 +50,55 @@ DISK, CLOCK = ({"kind": kind, "dealt": 0, "reasons": []} for kind in ("disk", "c
 
 
 def test_a_valid_run_says_first_which_kind_of_fault_was_never_in_force() -> None:
-    assert verdict_in_words(never_in_force("valid", POWER), None) == (
+    assert verdict_in_words(results_in(never_in_force("valid", POWER)), None) == (
         "Valid, but power was never in force: 2 checkers looked and found nothing wrong in 11,873 operations on 10 "
         "keys. 1 fault of kind power was dealt and was not in force: n2 fsynced nothing for 4 s."
     )
 
 
 def test_a_valid_run_says_for_which_kinds_of_fault_the_time_was_too_short() -> None:
-    written = verdict_in_words(never_in_force("valid", CLOCK, DISK, POWER), None)
+    written = verdict_in_words(results_in(never_in_force("valid", CLOCK, DISK, POWER)), None)
     assert written.startswith("Valid, but clock, disk and power were never in force: 2 checkers looked")
     assert "The time was too short to deal clock and disk. 1 fault of kind power" in written
 
 
 def test_another_verdict_has_the_kinds_that_were_never_in_force_among_its_notes() -> None:
     unknown = never_in_force("unknown", DISK, {"kind": "power", "dealt": 2, "reasons": []})
-    assert "never in force" not in verdict_in_words(unknown, None)
-    assert notes(unknown, Outcome()) == [
+    assert "never in force" not in verdict_in_words(results_in(unknown), None)
+    assert notes(results_in(unknown), Outcome()) == [
         "These kinds of fault were never in force: disk and power. The time was too short to deal disk. "
         "2 faults of kind power were dealt and none was in force: no reason is recorded."
     ]
-    assert notes(never_in_force("valid", DISK), Outcome()) == [], "the first line says it already"
+    assert notes(results_in(never_in_force("valid", DISK)), Outcome()) == [], "the first line says it already"
 
 
 def test_a_function_that_was_never_invoked_is_among_the_notes() -> None:
     vacuity = {"verdict": "valid", "details": {"never_invoked": ["cas", "write"]}}
-    written = notes(results("valid", vacuity=vacuity), Outcome())
+    written = notes(results_in(results("valid", vacuity=vacuity)), Outcome())
     assert written == ["The workload states cas and write, and no client invoked them."]
 
 
 def test_an_invalid_run_says_what_broke() -> None:
-    written = verdict_in_words(results("invalid", linearizability=invalid("stale read")), None)
+    written = verdict_in_words(results_in(results("invalid", linearizability=invalid("stale read"))), None)
     assert written == "Invalid: at 3.1 s n1 answered 4."
 
 
 def test_several_violations_are_counted() -> None:
     two = results("invalid", linearizability=invalid("stale read"), log_matching=invalid("logs differ", "n1 differs"))
     counted = "2 checkers found violations, often in the same operations: linearizability 1 and log matching 1."
-    assert verdict_in_words(two, None).endswith(counted), "they are not added up: two may blame one operation"
+    assert verdict_in_words(results_in(two), None).endswith(counted), (
+        "they are not added up: two may blame one operation"
+    )
 
 
 def test_an_unknown_run_says_why() -> None:
     vague = {"verdict": "unknown", "reason": "ok writes in faults: 0, and at least 1 is needed"}
-    written = verdict_in_words(results("unknown", linearizability=VALID, vacuity=vague), None)
+    written = verdict_in_words(results_in(results("unknown", linearizability=VALID, vacuity=vague)), None)
     assert written == "Unknown: ok writes in faults: 0, and at least 1 is needed."
 
 
 def test_a_run_without_verdict_is_not_called_valid() -> None:
-    assert verdict_in_words({}, None) == "Unknown: this run has not been judged."
+    assert verdict_in_words(results_in({}), None) == "Unknown: this run has not been judged."
 
 
 @pytest.mark.usefixtures("knows_the_bug")
@@ -111,9 +114,9 @@ def test_a_run_without_verdict_is_not_called_valid() -> None:
 def test_a_planted_bug_is_found_only_for_the_right_reason(found: bool, checkers: dict[str, Any], ends: str) -> None:
     verdict = "invalid" if any(c["verdict"] == "invalid" for c in checkers.values()) else "valid"
     test = header_of({"spec": {"subject": "kraft", "bug": "stale-read"}})
-    decided = planted(results(verdict, **checkers), test)
+    decided = planted(results_in(results(verdict, **checkers)), test)
     assert decided is not None and decided.found is found
-    assert verdict_in_words(results(verdict, **checkers), test).endswith(ends)
+    assert verdict_in_words(results_in(results(verdict, **checkers)), test).endswith(ends)
 
 
 def test_figures_carry_their_units() -> None:
@@ -141,10 +144,10 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
         "loop_stalls": [{"time_ns": 1, "stall_ms": 800}],
         "steal_s": {"n1": 2.0, "n2": 0.1},
     }
-    written = " ".join(notes({}, outcome_of(outcome)))
+    written = " ".join(notes(results_in({}), outcome_of(outcome)))
     for part in ("interrupted", "120 operations a second of the 200", "stalled once, for up to 800 ms", "n1 2.0 s"):
         assert part in written
-    assert notes({}, Outcome(scheduled_rate_hz=200, achieved_rate_hz=190.0)) == []
+    assert notes(results_in({}), Outcome(scheduled_rate_hz=200, achieved_rate_hz=190.0)) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import krucible as door
+from checkers.base.results import Results, RunVerdict
 from harness.run.session import JudgedRun
 
 pytest_plugins = ["pytester"]
@@ -29,8 +30,9 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def run(spec: door.Spec, results: Path) -> JudgedRun:
         ends["spec"] = spec
-        found = {"verdict": ends["verdict"], "summary": f"it is {ends['verdict']}", "rerun": spec.rerun()}
-        return JudgedRun(results / "run", ends["exit_code"], found)
+        verdict = RunVerdict(ends["verdict"])
+        found = Results(verdict, exit_code=ends["exit_code"], summary=f"it is {verdict}")
+        return JudgedRun(results / "run", found, spec.rerun())
 
     monkeypatch.setattr(door, "run", run, raising=False)
     return ends

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from checkers.base.results import VACUITY
+from checkers.base.verdict import Validity
 from harness.judge.judge_run import judge
 from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
@@ -37,12 +39,11 @@ def canary_run(
         seed=seed,
         workload=workload,
     )
-    short: dict[str, object] = {}
     for attempt in range(ATTEMPTS):
         run = _recorded(results / str(attempt), spec)
         copy = shutil.copytree(run, results / "tried" / str(attempt))
-        short = judge(copy, None, lambda _: None, report=False)["checkers"]["vacuity"]
-        if short["verdict"] == "valid":
+        short = judge(copy, None, lambda _: None, report=False).checkers[VACUITY]
+        if short.verdict is Validity.VALID:
             return run
     raise AssertionError(f"in {ATTEMPTS} runs this machine let the canary do too little: {short}")
 

@@ -252,9 +252,10 @@ def delayed(judge: Callable[..., Any], delay_s: float, part: Any, budget: Any) -
 def drive(master: str) -> None:
     from wrong_run import DEMANDS
 
+    from checkers.base.results import as_object
     from checkers.base.stored_run import StoredRun
     from checkers.catalog import CATALOG
-    from checkers.judging.pipeline import judge_run, results_json
+    from checkers.judging.pipeline import judge_run, results_of
     from checkers.spark.session import SparkJudge
 
     def say(**what: Any) -> None:
@@ -274,7 +275,7 @@ def drive(master: str) -> None:
         ]
         root = Path(order["run"])
         demands = pickle.loads((root.parent / DEMANDS).read_bytes())
-        say(results=results_json(judge_run(StoredRun(root, demands), slow, spark, report_progress)))
+        say(results=as_object(results_of(judge_run(StoredRun(root, demands), slow, spark, report_progress))))
     spark.stop()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from canary_run import canary_run
 
+from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for, judge, spec_of
@@ -76,10 +77,10 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
     root = run_of(outside, tmp_path / "results")
     outside.write_text("1 / 0")
     assert Path(spec_of(root).workload).is_relative_to(root)
-    results = judge(root, None, lambda _: None, report=False)
+    results = as_object(judge(root, None, lambda _: None, report=False))
     assert results["checkers"]["linearizability"]["verdict"] == "valid"
     assert results["verdict"] == "valid", results["checkers"]
-    again = judge(root, None, lambda _: None, report=False)
+    again = as_object(judge(root, None, lambda _: None, report=False))
     assert again["verdict"] == "valid", "what Python compiled of the kept file is no change of the run"
 
     kept = root / "workload" / outside.name
@@ -103,7 +104,7 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
         judge(root, None, lambda _: None, report=False)
     (root / "test.json").write_text(test)
     (root / "workload" / "other.py").unlink()
-    assert judge(root, None, lambda _: None, report=False)["verdict"] == "valid"
+    assert as_object(judge(root, None, lambda _: None, report=False))["verdict"] == "valid"
 
     kept.unlink()
     outside.write_text(EXAMPLE.read_text())
@@ -127,7 +128,7 @@ def test_a_workload_is_run_from_its_source_and_not_from_what_python_compiled_of_
 def test_a_checker_that_the_workload_names_and_that_lacks_its_input_stands_in_the_results(tmp_path: Path) -> None:
     text = EXAMPLE.read_text().replace('("linearizability",)', '("linearizability", "log-order")')
     root = run_of(tmp_path / "mine.py", tmp_path / "results", text)
-    results = judge(root, None, lambda _: None, report=False)
+    results = as_object(judge(root, None, lambda _: None, report=False))
     left_out = results["checkers"]["log-order"]
     assert left_out["verdict"] == "not applicable"
     assert left_out["reason"].startswith("the workload names log-order, but this run lacks what it needs: logs, traces")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from checkers.base.results import as_object
 from harness.judge.judge_run import judge
 from harness.registry import WORKLOADS
 from harness.run.clock import MACHINE
@@ -53,7 +54,7 @@ def run_once(folder: Path, workload: str, bug: str | None, slower: int, times: i
     stored = RunFolder.create(folder, spec)
     progress = Progress(Console(file=io.StringIO()))
     asyncio.run(Conductor(spec, "in-process", stored, progress, MACHINE).run())
-    return dict(judge(stored.root, None, lambda _: None, report=False))
+    return dict(as_object(judge(stored.root, None, lambda _: None, report=False)))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from checkers.base.demands import READS_OF_A_SERVER, Demands
+from checkers.base.results import Criterion
 from checkers.base.stored_run import StoredRun
 from checkers.run_quality import processor_time
 from checkers.run_quality.criteria import minimums
 from checkers.run_quality.criteria import stretches as calm_stretches
-from checkers.run_quality.criteria.criterion import Criterion
 from checkers.run_quality.criteria.history_figures import HistoryFigures
 from checkers.run_quality.criteria.spans import calm_spans, main_phase, stretches_of
 

@@ -8,11 +8,11 @@ from math import ceil
 from typing import Any
 
 from checkers.base.demands import Demands
+from checkers.base.results import Criterion
 from checkers.base.stored_run import StoredRun
 from checkers.record.faults import FaultRecord
 from checkers.run_quality import leaders_over_time
 from checkers.run_quality.criteria import minimums
-from checkers.run_quality.criteria.criterion import Criterion
 from checkers.run_quality.criteria.history_figures import HistoryFigures
 from checkers.run_quality.criteria.spans import END_OF_TIME, main_phase, windows
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
+from checkers.base.results import Criterion
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.record.outcome import Outcome
 from checkers.run_quality import processor_time
-from checkers.run_quality.criteria.criterion import Criterion
 from checkers.run_quality.criteria.history_figures import HistoryFigures
 
 STEAL_LIMIT_S = 0.5

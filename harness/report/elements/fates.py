@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping
+from checkers.base.results import Results
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.history_rows import Row, read_rows
 from harness.plain_words import listed, natural
@@ -129,9 +128,9 @@ def _numbers(answer: Row) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def words_of_lost(folder: Path, results: Mapping[str, Any]) -> str:
+def words_of_lost(folder: Path, results: Results) -> str:
     """The sentences of `lost_in_words` on a run whose results.json is not written yet; "" if nothing was lost."""
-    if not any(mapping(mapping(results.get("checkers")).get(name)).get("verdict") == "invalid" for name in PUT_BY):
+    if not PUT_BY.keys() & results.invalid.keys():
         return ""
     data = replace(load(folder), results=results)
     fates = fates_of(data)

@@ -6,7 +6,6 @@ nonsense becomes a sentence in `missing`, and the page says what it cannot show.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY_SIZE_BYTES_MAX, LOG, read_history
 from checkers.base.history import MalformedHistory
-from checkers.base.json_file import mapping
+from checkers.base.results import NO_RESULTS, RESULTS, CheckerResult, Results, read_results
 from checkers.base.stored_run import StoredRun
 from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
@@ -40,7 +39,7 @@ ROWS_SHOWN_MAX = 5_000_000
 class ReportData:
     """Everything the page is made of.
 
-    header: None without test.json.  results: as in results/README.md, {} where missing.  outcome: without outcome.json
+    header: None without test.json.  results: NO_RESULTS where missing.  outcome: without outcome.json
     that of a run of which nothing is known.
     traces: node -> table of schema TRACE.  copies: rows of schema COPIES.
     missing: one sentence for each thing the page has to do without.
@@ -48,7 +47,7 @@ class ReportData:
 
     folder: Path
     header: Header | None
-    results: Mapping[str, Any]
+    results: Results
     outcome: Outcome
     faults: Sequence[FaultRecord]
     operations: OperationColumns
@@ -71,9 +70,9 @@ class ReportData:
         everything = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
         return {**everything, **self.outcome.declares}
 
-    @cached_property
-    def checkers(self) -> dict[str, Mapping[str, Any]]:
-        return {str(name): mapping(entry) for name, entry in mapping(self.results.get("checkers")).items()}
+    @property
+    def checkers(self) -> Mapping[str, CheckerResult]:
+        return self.results.checkers
 
     @cached_property
     def end_ns(self) -> int:
@@ -136,7 +135,7 @@ def load(folder: Path) -> ReportData:
     return ReportData(
         folder=folder,
         header=_read(TEST, lambda: record.header, missing, "the specification of the test"),
-        results=_json(folder / "results.json", dict, missing, "the verdicts"),
+        results=_read(RESULTS, lambda: read_results(folder), missing, "the verdicts") or NO_RESULTS,
         outcome=_read(OUTCOME, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or Outcome(),
         faults=_read(FAULTS, lambda: record.faults if (folder / FAULTS).exists() else None, missing, "the faults")
         or (),
@@ -156,21 +155,6 @@ def _read(name: str, read: Callable[[], _T | None], missing: list[str], holds: s
         return None
     if value is None:
         missing.append(f"{name} is not there, so {holds} cannot be shown.")
-    return value
-
-
-def _json(path: Path, kind: type, missing: list[str], holds: str) -> Any:
-    try:
-        value = json.loads(regular(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        missing.append(f"{path.name} is not there, so {holds} cannot be shown.")
-        return kind()
-    except (OSError, ValueError) as problem:
-        missing.append(f"{path.name} cannot be read ({problem}), so {holds} cannot be shown.")
-        return kind()
-    if not isinstance(value, kind):
-        missing.append(f"{path.name} holds no {kind.__name__}, so {holds} cannot be shown.")
-        return kind()
     return value
 
 

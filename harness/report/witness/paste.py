@@ -12,7 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.json_file import number
+from checkers.base.verdict import Witness
 from checkers.record.header import Revision
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import ReportedViolation
@@ -32,7 +33,7 @@ def paste(data: ReportData, finding: ReportedViolation, around: str) -> str:
     lines = [f"{finding.title}: {finding.name}", sentence(finding.summary), kind_of(finding.kind).means, ""]
     lines += [f"{name}: {words}" for name, words in _where(data, finding, around) if words]
     lines += ["", _drawing(finding.witness), ""]
-    rows = [mapping(e) for e in sequence(finding.witness.get("events"))]
+    rows = finding.witness.events
     lines += [f"  {_row(row)}" for row in rows[:ROWS_MOST]]
     lines += [f"  and {len(rows) - ROWS_MOST} more rows"] if len(rows) > ROWS_MOST else []
     rerun = data.header.rerun if data.header is not None else ""
@@ -59,7 +60,7 @@ def _where(data: ReportData, finding: ReportedViolation, around: str) -> list[tu
     ]
 
 
-def _drawing(witness: Mapping[str, Any]) -> str:
+def _drawing(witness: Witness) -> str:
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
     console.print(draw_witness(witness, WIDTH))

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.base.json_file import mapping
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
 from harness.plain_words import plural, sentence
@@ -172,7 +171,7 @@ def view(
         window_words=window_words(data, told.bars, told.key or None, order),
         log_table=divergence.log_table(data, log_rows),
         ballots=divergence.ballots(data, trace_rows),
-        reach=divergence.reach(data, mapping(finding.witness.get("facts")), trace_rows) if not log_rows else None,
+        reach=divergence.reach(data, finding.witness.facts, trace_rows) if not log_rows else None,
         trace_rows=[*trace_rows, *copies][:MOST_DRAWN],
         other_rows=message_tables(told)
         + other_tables([row for row in told.rows if row.get("table") not in ("log", "trace", "copies")]),

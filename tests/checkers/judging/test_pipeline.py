@@ -11,9 +11,10 @@ import pytest
 from histories import Script, write_stream
 
 from checkers.base.checker import Budget, Checker, Part
+from checkers.base.results import as_object, parse_results, read_results, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.judging.pipeline import judge_run, results_json, write_results
+from checkers.judging.pipeline import judge_run, results_of
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
@@ -130,8 +131,9 @@ def test_results_json_is_what_the_readme_of_results_promises(tmp_path: Path) -> 
     seal(write_stream(tmp_path, Script().invoke(0, "read").ok(0, 3).events))
     reports: list[str] = []
     verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], progress=reports.append)
-    results = results_json(verdicts)
-    write_results(tmp_path, results)
+    write_results(tmp_path, results_of(verdicts))
+    results = as_object(results_of(verdicts))
+    assert read_results(tmp_path) == parse_results(results)
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert (results["verdict"], results["exit_code"]) == ("invalid", 1)
     assert "Linearizability" in results["summary"]
@@ -146,7 +148,7 @@ def test_results_json_is_what_the_readme_of_results_promises(tmp_path: Path) -> 
 
 def test_a_run_that_no_checker_could_read_is_no_pass() -> None:
     nothing = Verdict(Validity.NOT_APPLICABLE, reason="there is nothing")
-    assert results_json({"toy": nothing})["verdict"] == "unknown"
-    assert results_json({})["exit_code"] == 2
+    assert results_of({"toy": nothing}).verdict == "unknown"
+    assert results_of({}).exit_code == 2
     held = Verdict(Validity.VALID, {"parts": 1})
-    assert results_json({"toy": nothing, "other": held})["verdict"] == "valid"
+    assert results_of({"toy": nothing, "other": held}).verdict == "valid"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from checkers.base.checker import Checker, Part
+from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.judging.pipeline import judge_run, results_json
+from checkers.judging.pipeline import judge_run, results_of
 
 MINE = Checker("mine", "Mine", "Is it?", lambda run: [Part(("part",))], lambda part, budget: 0, lambda run, found: None)  # type: ignore[arg-type,return-value]
 OTHER = replace(MINE, name="other", combine=lambda run, found: Verdict(Validity.VALID, {"rows": 1}))
@@ -21,7 +22,7 @@ OTHER = replace(MINE, name="other", combine=lambda run, found: Verdict(Validity.
 def judged(returned: Any, **changes: Any) -> dict[str, Any]:
     """The results of a run that this checker and a sound one judge; they can be written to a file."""
     mine = replace(MINE, combine=lambda run, found: returned, **changes)
-    return json.loads(json.dumps(results_json(judge_run(StoredRun(Path("nowhere")), [mine, OTHER]))))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(as_object(results_of(judge_run(StoredRun(Path("nowhere")), [mine, OTHER])))))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ import pytest
 from spark_cluster import Cluster, Driver, can_hide_folders, comparable, descendants, end, free_port, runs, until
 from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 
+from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import judge_run, results_json
+from checkers.judging.pipeline import judge_run, results_of
 from checkers.spark.session import SparkJudge
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -34,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
 
 @pytest.fixture(scope="module")
 def in_process(run: StoredRun) -> dict[str, Any]:
-    return as_written(results_json(judge_run(run, list(CATALOG.values()))))
+    return as_written(as_object(results_of(judge_run(run, list(CATALOG.values())))))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_every_checker_says_the_same_in_process_on_local_spark_and_on_a_cluster(
     assert verdicts == dict.fromkeys(CATALOG, "invalid") | NEVER_INVALID
     on_local_spark = judge_run(run, list(CATALOG.values()), spark)
     assert "local[*,4]" in on_local_spark.judged_by
-    assert as_written(results_json(on_local_spark)) == in_process
+    assert as_written(as_object(results_of(on_local_spark))) == in_process
     results = driver.judge(run.root).results()
     assert results["judged_by"].startswith("Spark ") and " on spark://127.0.0.1:" in results["judged_by"]
     assert comparable(results) == in_process

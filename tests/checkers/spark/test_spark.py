@@ -21,9 +21,10 @@ from pyspark import SparkContext
 
 from checkers.base.checker import Budget, Part
 from checkers.base.history import Type
+from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
-from checkers.judging.pipeline import Verdicts, judge_run, results_json
+from checkers.judging.pipeline import Verdicts, judge_run, results_of
 from checkers.judging.tasks import Task
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
@@ -45,7 +46,7 @@ def a_run(folder: Path, operations: int = 4000) -> StoredRun:
 
 
 def apart_from_seconds(verdicts: Verdicts) -> dict[str, object]:
-    entries = results_json(verdicts)["checkers"]
+    entries = as_object(results_of(verdicts))["checkers"]
     return {name: {k: v for k, v in entry.items() if k != "seconds"} for name, entry in entries.items()}
 
 

@@ -21,10 +21,11 @@ from checkers.base.arrays import Int32
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
+from checkers.base.results import as_object
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask
 from checkers.catalog import BY_MODEL
-from checkers.judging.pipeline import judge_run, results_json
+from checkers.judging.pipeline import judge_run, results_of
 from checkers.sealing.codes import dense_processes
 from checkers.spark.session import SparkJudge
 from checkers.transactions import complete, independent
@@ -194,7 +195,7 @@ def test_groups_are_tasks_of_spark_with_the_same_verdict(tmp_path: Path, falsifi
     here, there = judge_run(run, [checker]), judge_run(run, [checker], spark)
     assert "Spark" in there.judged_by
     assert here["rw-register"].validity is (Validity.INVALID if falsified else Validity.VALID)
-    assert as_written(results_json(here)) == as_written(results_json(there))
+    assert as_written(as_object(results_of(here))) == as_written(as_object(results_of(there)))
     whole = judge_transactions(events, "rw-register")
     assert whole.validity is here["rw-register"].validity
     assert [w.kind for w in whole.witnesses[:1]] == [w.kind for w in here["rw-register"].witnesses[:1]]

@@ -18,11 +18,12 @@ from bench.simulated.transaction_anomalies import Tape, at_once, one_after_anoth
 from checkers.base.checker import Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.base.results import as_object
 from checkers.base.run_evidence import BeyondBudget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import BY_MODEL
-from checkers.judging.pipeline import judge_run, results_json
+from checkers.judging.pipeline import judge_run, results_of
 from checkers.kafka_log.checker import KAFKA
 from checkers.kafka_log.checker import judge as judge_kafka
 from checkers.kafka_log.judge import judge_kafka_log
@@ -214,7 +215,7 @@ def test_verdict_and_witness_are_the_same_on_spark(tmp_path: Path, model: Model,
         there = judge_run(run, [BY_MODEL[model]], spark)
         assert "Spark" in there.judged_by
         assert here[model].validity is expected
-        assert as_written(results_json(here)) == as_written(results_json(there))
+        assert as_written(as_object(results_of(here))) == as_written(as_object(results_of(there)))
 
 
 @pytest.mark.spark
@@ -232,7 +233,7 @@ def test_kafka_is_judged_the_same_on_spark(tmp_path: Path, spark: SparkJudge) ->
     here, there = judge_run(run, [BY_MODEL["kafka"]]), judge_run(run, [BY_MODEL["kafka"]], spark)
     assert list(here["kafka"].details["anomalies"]) == ["lost-write"]
     assert here["kafka"].witnesses == judge_kafka_log(events).witnesses
-    assert as_written(results_json(here)) == as_written(results_json(there))
+    assert as_written(as_object(results_of(here))) == as_written(as_object(results_of(there)))
 
 
 def test_a_run_without_transactions_and_one_too_large(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def repository(tmp_path: Path) -> Path:
 
     git("init", "--quiet", "--initial-branch=main")
     for number, verdict in enumerate(("valid", "valid", "invalid", "invalid")):
-        witness = [{"kind": STALE[1]}] if verdict == "invalid" else []
+        witness = [{"kind": STALE[1], "summary": "it was stale"}] if verdict == "invalid" else []
         checkers = {STALE[0]: {"verdict": verdict, "witness": witness}}
         (root / "harness").mkdir(exist_ok=True)
         (root / "harness" / "__main__.py").write_text(

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
 from checkers.record.reading import Record
 from harness.campaign import loop
@@ -173,7 +174,7 @@ def test_the_exit_code_of_a_campaign(
 
 @pytest.mark.parametrize(("found", "code"), [(True, 0), (False, 2)])
 def test_a_planted_bug_is_expected_to_be_found(found: bool, code: int, tmp_path: Path, runs: Runs) -> None:
-    runs(results("invalid", set=LOST) | {"planted": {"found": found, "reason": "because"}})
+    runs(results("invalid", set=LOST) | {"planted": {"bug": "stale", "found": found, "reason": "because"}})
     plan = hunt_for_bugs(("no-fsync",), [1], Spec())
     with begun(tmp_path, plan) as log:
         assert campaign(plan, log, quiet) == code
@@ -350,7 +351,7 @@ def run_here(words: Sequence[str], results: Path, output: Path) -> ChildRun:
     )
     run = RunFolder.create(results, spec)
     asyncio.run(Conductor(spec, "in-process", run, Progress(Console(file=io.StringIO())), MACHINE).run())
-    code = judge(run.root, None, lambda _: None)["exit_code"]
+    code = as_object(judge(run.root, None, lambda _: None))["exit_code"]
     return ChildRun(code, run.root.resolve(), time.monotonic() - began_s)
 
 

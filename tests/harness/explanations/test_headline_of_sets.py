@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.explanations.headline import headline
+from tests.support.results_of_runs import results_in
 
 SUMMARY = "one read saw 1 without 2, another 2 without 1"
 
@@ -34,20 +35,20 @@ def results(**looked_at: Any) -> dict[str, Any]:
     ],
 )
 def test_the_headline_of_a_set(looked_at: dict[str, Any], head: str) -> None:
-    assert headline(results(**looked_at), {}) == head
+    assert headline(results_in(results(**looked_at)), {}) == head
 
 
 def test_the_headline_of_a_queue_counts_what_was_lost_and_no_other_violation_does() -> None:
     witness = {"kind": "acknowledged element lost", "summary": "4 was lost", "events": []}
     queue = {"verdict": "invalid", "looked_at": {"acknowledged": 9, "never_taken": 2}, "witness": [witness]}
     run = {"verdict": "invalid", "checkers": {"queue": queue | {"title": "Queue"}}}
-    assert headline(run, {}) == "Invalid: of 9 acknowledged elements, 2 were never taken out."
+    assert headline(results_in(run), {}) == "Invalid: of 9 acknowledged elements, 2 were never taken out."
     witness["kind"] = "order cycle"
-    assert headline(run, {}) == "Invalid: 4 was lost."
+    assert headline(results_in(run), {}) == "Invalid: 4 was lost."
 
 
 def test_who_had_acknowledged_what_was_lost_stands_behind_it() -> None:
     run = results(acknowledged=3, missing_from_last_read=1)
     run["lost_elements"] = "Server n1 had acknowledged it. It was acknowledged during fault 1 (partition)."
     words = "Invalid: of 3 acknowledged elements, 1 is missing from the last read. "
-    assert headline(run, {}) == words + run["lost_elements"]
+    assert headline(results_in(run), {}) == words + run["lost_elements"]

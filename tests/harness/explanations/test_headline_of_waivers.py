@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.explanations.headline import verdict_in_words
+from tests.support.results_of_runs import results_in
 
 SHORT = "elections won under a fault: 0, and at least 1 is needed"
 
@@ -16,7 +17,7 @@ def results(verdict: str, waived: list[dict[str, str]], silences: list[str] | No
 
 
 def test_a_valid_run_begins_with_what_was_waived() -> None:
-    words = verdict_in_words(results("valid", [{"name": "elections", "shortfall": SHORT}]), None)
+    words = verdict_in_words(results_in(results("valid", [{"name": "elections", "shortfall": SHORT}])), None)
     assert words == (
         "Valid, but elections was waived: 2 checkers looked and found nothing wrong in 7 operations. "
         "Elections won under a fault: 0, and at least 1 is needed."
@@ -25,15 +26,15 @@ def test_a_valid_run_begins_with_what_was_waived() -> None:
 
 def test_it_says_so_also_where_the_demand_was_met() -> None:
     both = [{"name": "elections", "shortfall": ""}, {"name": "availability", "shortfall": ""}]
-    words = verdict_in_words(results("valid", both, ["no operation succeeded for 45.0 s"]), None)
+    words = verdict_in_words(results_in(results("valid", both, ["no operation succeeded for 45.0 s"])), None)
     assert words.startswith("Valid, but elections and availability were waived: ")
     assert words.endswith("No operation succeeded for 45.0 s.")
 
 
 def test_any_other_verdict_ends_with_it() -> None:
-    words = verdict_in_words(results("unknown", [{"name": "elections", "shortfall": SHORT}]), None)
+    words = verdict_in_words(results_in(results("unknown", [{"name": "elections", "shortfall": SHORT}])), None)
     assert words == "Unknown: too weak. Waived: elections."
 
 
 def test_without_a_waiver_nothing_is_said() -> None:
-    assert "waived" not in verdict_in_words(results("valid", []), None).lower()
+    assert "waived" not in verdict_in_words(results_in(results("valid", [])), None).lower()

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from checkers.base.results import Results, RunVerdict
 from checkers.record.header import Header
 from harness.explanations.next_steps import next_steps, shortfalls
 from harness.spec import Spec
 from tests.support.records_of_runs import header_of
+from tests.support.results_of_runs import results_in
 
 RUN = "results/test-partition/a-run"
+VALID = results_in({"verdict": "valid"})
+STALE = {"verdict": "invalid", "witness": [{"kind": "stale"}]}
+INVALID = results_in({"verdict": "invalid", "checkers": {"registers": STALE}})
 
 
 def test_of(rerun: str, **spec: Any) -> Header:
@@ -22,10 +27,10 @@ def test_of(rerun: str, **spec: Any) -> Header:
 test_of.__test__ = False  # type: ignore[attr-defined]
 
 
-def unknown(*criteria: dict[str, Any], **checkers: str) -> dict[str, Any]:
+def unknown(*criteria: dict[str, Any], **checkers: str) -> Results:
     vacuity = {"verdict": "unknown", "details": {"criteria": list(criteria)}}
     others = {name: {"verdict": "unknown", "reason": reason} for name, reason in checkers.items()}
-    return {"verdict": "unknown", "checkers": ({"vacuity": vacuity} if criteria else {}) | others}
+    return results_in({"verdict": "unknown", "checkers": ({"vacuity": vacuity} if criteria else {}) | others})
 
 
 def criterion(name: str, value: float, least: float, **more: Any) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def criterion(name: str, value: float, least: float, **more: Any) -> dict[str, A
 
 
 def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
-    results = {"verdict": "invalid", "checkers": {"registers": {"verdict": "invalid", "witness": [{"kind": "stale"}]}}}
+    results = INVALID
     made = test_of("make test-partition SEED=7")
     commands = [step.command for step in next_steps(results, made, RUN, logs=True)]
     program = "python -m harness"
@@ -67,7 +72,7 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
 def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
     rerun: str, backend: str, command: str | None
 ) -> None:
-    results = {"verdict": "invalid", "checkers": {"registers": {"verdict": "invalid", "witness": [{"kind": "stale"}]}}}
+    results = INVALID
     made = test_of(rerun)
     made = replace(made, spec={**made.spec, "backend": backend})
     kept = [step.command for step in next_steps(results, made, RUN, logs=True) if "on-violation" in step.command]
@@ -79,14 +84,12 @@ def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
 )
 def test_the_same_seed_gives_the_same_run_on_virtual_time_alone(backend: str, words: str) -> None:
     made = test_of("make test-partition SEED=7", backend=backend)
-    [again] = [step for step in next_steps({"verdict": "valid"}, made, RUN, logs=False) if "same seed" in step.words]
+    [again] = [step for step in next_steps(VALID, made, RUN, logs=False) if "same seed" in step.words]
     assert words in again.words
 
 
 def test_a_valid_run_leads_to_the_next_seed() -> None:
-    commands = [
-        s.command for s in next_steps({"verdict": "valid"}, test_of("make test-partition SEED=7"), RUN, logs=True)
-    ]
+    commands = [s.command for s in next_steps(VALID, test_of("make test-partition SEED=7"), RUN, logs=True)]
     assert "make test-partition SEED=8" in commands and not any("shrink" in command for command in commands)
 
 
@@ -121,11 +124,11 @@ def test_every_reason_is_told_in_full() -> None:
 def test_what_was_not_demanded_is_no_shortfall_and_other_verdicts_have_none() -> None:
     results = unknown(criterion("harness kept up", 0, 1, demanded=False), criterion("ok operations", 0, 9))
     assert [each.what for each in shortfalls(results, test_of("make test-partition SEED=7"), RUN)] == ["ok operations"]
-    assert shortfalls(results | {"verdict": "valid"}, test_of("make test-partition SEED=7"), RUN) == []
+    assert shortfalls(replace(results, verdict=RunVerdict.VALID), test_of("make test-partition SEED=7"), RUN) == []
 
 
 def test_a_planted_bug_that_was_missed_asks_for_another_seed() -> None:
-    results = {"verdict": "unknown", "checkers": {}, "planted": {"bug": "stale-read", "found": False}}
+    results = results_in({"verdict": "unknown", "planted": {"bug": "stale-read", "found": False}})
     (found,) = shortfalls(results, test_of("make test-partition SEED=7 BUG=stale-read", bug="stale-read"), RUN)
     assert "SEED=8" in found.command and "BUG=stale-read" in found.command
 

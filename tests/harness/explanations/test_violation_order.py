@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from checkers.base.results import as_object
 from harness.explanations.headline import headline, in_all
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.kinds.kind import Stage
@@ -20,6 +21,7 @@ from harness.explanations.violations_by_cause import (
     violations_by_cause,
 )
 from harness.judge.judge_run import judge
+from tests.support.results_of_runs import results_in, witness_in
 
 DATA = Path(__file__).parents[2] / "data"
 S = 1_000_000_000
@@ -35,20 +37,20 @@ def invalid(*witnesses: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def kinds(**checkers: dict[str, Any]) -> list[str]:
-    return [f.kind for f in violations_by_cause({"checkers": checkers})]
+    return [f.kind for f in violations_by_cause(results_in({"checkers": checkers}))]
 
 
 def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / "kraft-lone-vote.tar.xz").read_bytes()))) as archive:
         archive.extractall(tmp_path, filter="data")
-    results = judge(tmp_path, None, lambda _: None, report=False)
-    order = list(dict.fromkeys(f.kind for f in violations_by_cause(results)))
+    results = as_object(judge(tmp_path, None, lambda _: None, report=False))
+    order = list(dict.fromkeys(f.kind for f in violations_by_cause(results_in(results))))
     cause = order.index("two leaders in one epoch")
     assert cause < order.index("logs differ below an equal epoch")
     assert all(cause < order.index(kind) for kind in order if kind_of(kind).stage >= Stage.COMMIT)
-    first = violations_by_cause(results)[0]
+    first = violations_by_cause(results_in(results))[0]
     assert first.stage <= Stage.LEADER
-    assert headline(results, {}).startswith(f"Invalid: {first.summary.removesuffix('.')}")
+    assert headline(results_in(results), {}).startswith(f"Invalid: {first.summary.removesuffix('.')}")
 
 
 def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage() -> None:
@@ -60,9 +62,9 @@ def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage(
 
 def test_a_doubt_about_the_client_stands_behind_the_violation() -> None:
     results = {"verdict": "invalid", "checkers": {"registers": invalid(witness("stale read", 4.0))}}
-    doubted = headline(results | {"doubts": ["mine.py line 6: It.read catches every exception"]}, {})
+    doubted = headline(results_in(results | {"doubts": ["mine.py line 6: It.read catches every exception"]}), {})
     doubt = "The client may be wrong instead: mine.py line 6: It.read catches every exception."
-    assert doubted == f"{headline(results, {})} {doubt}"
+    assert doubted == f"{headline(results_in(results), {})} {doubt}"
 
 
 def test_a_log_without_a_time_stands_before_the_first_effect_it_can_have() -> None:
@@ -86,16 +88,16 @@ def test_all_violations_are_counted_and_not_the_witnesses_kept() -> None:
     keys = invalid(*ten, looked_at={"invalid_keys": 100})
     for checker, count in ((by_kind, 48), (keys, 100)):
         results = {"checkers": {"registers": checker}}
-        assert violation_count(results) == count
-        assert in_all(results) == f"One checker found {count} violations in all."
-        (group,) = groups(results)
+        assert violation_count(results_in(results)) == count
+        assert in_all(results_in(results)) == f"One checker found {count} violations in all."
+        (group,) = groups(results_in(results))
         assert (len(group.findings), group.found) == (10, count)
         assert [(k.kind, k.found, k.exact) for k in group.kinds] == [("stale read", count, True)]
 
 
 def test_kinds_that_share_a_sum_are_not_called_exact() -> None:
     two = invalid(witness("lost write", 1.0), witness("stale read", 2.0), looked_at={"violations": 9})
-    (group,) = groups({"checkers": {"registers": two}})
+    (group,) = groups(results_in({"checkers": {"registers": two}}))
     assert {k.kind: (k.found, k.exact) for k in group.kinds} == {"lost write": (1, True), "stale read": (8, False)}
     assert group.found == 9
 
@@ -108,8 +110,8 @@ def test_the_moment_is_the_answer_that_no_order_explains() -> None:
         {"index": 9, "process": 1, "type": 1, "time_ns": 99},
     ]
     facts = {"letters": {"1": "A", "2": "B"}, "culprit": "A"}
-    assert moment_ns({"kind": "stale read", "events": events, "facts": facts}) == 3
-    assert moment_ns({"kind": "stale read", "events": events}) == 99
+    assert moment_ns(witness_in({"kind": "stale read", "events": events, "facts": facts})) == 3
+    assert moment_ns(witness_in({"kind": "stale read", "events": events})) == 99
 
 
 def answer(kind: str, call: int, time_s: float, *, missed: str | None = None, **facts: Any) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def test_one_operation_that_three_checkers_blame_is_one_finding() -> None:
     past = invalid(answer("answer from the past", 20, 5.0), answer("answer from the past", 60, 6.0))
     order = invalid(answer("answer against the order of the log", 60, 6.0, missed="n3") | {"rows": [{"table": "log"}]})
     read = invalid(answer("stale read", 60, 6.0, missed="n3"))
-    found = findings({"checkers": {"past": past, "order": order, "read": read}})
+    found = findings(results_in({"checkers": {"past": past, "order": order, "read": read}}))
     assert [(f.lead.kind, [a.kind for a in f.also]) for f in found] == [
         ("stale read", ["answer from the past", "answer against the order of the log"]),
         ("answer from the past", []),
@@ -145,8 +147,8 @@ def test_the_witness_that_names_the_write_it_missed_leads() -> None:
             "read": invalid(answer("stale read", 60, 6.0, missed="n3")),
         },
     }
-    assert [explains(f) for f in violations_by_cause(results)] == [4, 2, 0]
-    assert headline(results, {}).startswith("Invalid: stale read at 6.0.")
+    assert [explains(f) for f in violations_by_cause(results_in(results))] == [4, 2, 0]
+    assert headline(results_in(results), {}).startswith("Invalid: stale read at 6.0.")
 
 
 def test_what_broke_before_the_answers_stands_before_them() -> None:
@@ -162,9 +164,9 @@ def test_two_leaders_stand_before_the_step_that_made_one_of_them() -> None:
     step = {"kind": "row without a cause", "summary": "n1 led alone", "rows": [leads("n1", 3.0)]}
     both = {"kind": "two leaders in one epoch", "summary": "both", "rows": [leads("n1", 3.0), leads("n2", 3.1)]}
     later = {"kind": "two leaders in one epoch", "summary": "later", "rows": [leads("n1", 3.0), leads("n5", 9.0)]}
-    found = findings({"checkers": {"steps": invalid(step), "elections": invalid(both)}})
+    found = findings(results_in({"checkers": {"steps": invalid(step), "elections": invalid(both)}}))
     assert [(f.lead.kind, [a.kind for a in f.also]) for f in found] == [
         ("two leaders in one epoch", ["row without a cause"])
     ]
-    apart = findings({"checkers": {"steps": invalid(step), "elections": invalid(later)}})
+    apart = findings(results_in({"checkers": {"steps": invalid(step), "elections": invalid(later)}}))
     assert [f.lead.kind for f in apart] == ["row without a cause", "two leaders in one epoch"]

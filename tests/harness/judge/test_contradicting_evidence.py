@@ -14,6 +14,7 @@ from recorded_runs import unpacked
 
 from checkers.base import ledger
 from checkers.base.history import NEMESIS, MalformedHistory, Type
+from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
 from checkers.record.reading import Record
 from checkers.run_quality.cross_checks.held_windows import silent_processes
@@ -34,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def verdict_of(run: Path) -> str:
     try:
-        return str(judge(run, None, lambda _: None, report=False)["verdict"])
+        return str(as_object(judge(run, None, lambda _: None, report=False))["verdict"])
     except (MalformedHistory, BrokenFile) as refusal:
         return f"refused: {refusal}"
 
@@ -239,7 +240,7 @@ def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp
             invoked[row["process"]] = row
 
     alter(run, answered_by_the_dead)
-    evidence = dict(judge(run, None, lambda _: None, report=False))["checkers"]["evidence"]
+    evidence = dict(as_object(judge(run, None, lambda _: None, report=False)))["checkers"]["evidence"]
     assert evidence["verdict"] == "unknown"
     assert f"as dead from {held.from_ns / 1e9:.3f}" in evidence["reason"]
 

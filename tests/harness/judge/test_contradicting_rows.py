@@ -15,9 +15,11 @@ from recorded_runs import unpacked
 
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
 from checkers.base.ledger import PHASE
+from checkers.base.results import as_object
 from checkers.sealing.seal import seal
 from harness.explanations.headline import verdict_in_words
 from harness.judge.judge_run import judge
+from tests.support.results_of_runs import results_in
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def copied(runs: dict[str, Path], name: str, folder: Path) -> Path:
 
 
 def judged(run: Path) -> dict[str, Any]:
-    return dict(judge(run, None, lambda _: None, report=False))
+    return dict(as_object(judge(run, None, lambda _: None, report=False)))
 
 
 @pytest.mark.parametrize("name", ["kraft-partition", "etcd-partition", "canary"])
@@ -252,4 +254,4 @@ def test_a_run_that_ended_early_is_never_valid(runs: dict[str, Path], tmp_path: 
     results = judged(run)
     assert results["checkers"]["vacuity"]["verdict"] == "not applicable"
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
-    assert verdict_in_words(results, None).startswith("Unknown: the run ended early because of a violation")
+    assert verdict_in_words(results_in(results), None).startswith("Unknown: the run ended early because of a violation")

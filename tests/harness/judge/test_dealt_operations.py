@@ -12,6 +12,7 @@ from altered_runs import Row, alter, edit, rows_of
 from recorded_runs import unpacked
 
 from checkers.base.history import NEMESIS, Type
+from checkers.base.results import as_object
 from checkers.sealing.seal import seal
 from harness.judge import demands_of_run
 from harness.judge.demands_of_run import demands_of
@@ -32,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def evidence_of(run: Path) -> tuple[str, str]:
-    results = judge(run, None, lambda _: None, report=False)
+    results = as_object(judge(run, None, lambda _: None, report=False))
     return results["verdict"], results["checkers"]["evidence"]["reason"]
 
 

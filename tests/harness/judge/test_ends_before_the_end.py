@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from canary_run import canary_run
 
 from checkers.base.ledger import END
+from checkers.base.results import Results, RunVerdict, as_object
 from checkers.sealing.walk import history_batches
 from harness.explanations.headline import verdict_in_words
 from harness.judge.judge_run import _note_set_up_failure, judge
+from tests.support.results_of_runs import results_in
 
 
 def silent(_: str) -> None:
@@ -28,24 +29,20 @@ def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
         writer.write_table(kept)
     for name in ("outcome.json", "faults.json", "manifest.json", "manifest.sig"):
         (root / name).unlink(missing_ok=True)
-    results = judge(root, None, silent, report=False)
+    results = as_object(judge(root, None, silent, report=False))
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
     evidence, vacuity = results["checkers"]["evidence"], results["checkers"]["vacuity"]
     assert evidence["reason"] == (
         "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
     )
     assert vacuity["reason"] == "there is no outcome.json: the harness did not come to its end"
-    assert "None" not in verdict_in_words(results, None)
+    assert "None" not in verdict_in_words(results_in(results), None)
 
 
 def test_a_system_that_never_became_ready_is_unknown_and_no_failure_of_the_harness() -> None:
-    results: dict[str, Any] = {"verdict": "unknown", "exit_code": 2, "checkers": {}}
-    _note_set_up_failure(results, "the server of n1 is dead")
-    assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
-    assert (
-        verdict_in_words(results, None)
-        == "No test took place: the system never became ready: the server of n1 is dead."
-    )
-    invalid: dict[str, Any] = {"verdict": "invalid", "exit_code": 1}
-    _note_set_up_failure(invalid, "the server of n1 is dead")
-    assert invalid == {"verdict": "invalid", "exit_code": 1}
+    results = _note_set_up_failure(Results(RunVerdict.VALID, exit_code=0), "the server of n1 is dead")
+    assert (results.verdict, results.exit_code) == (RunVerdict.UNKNOWN, 2)
+    words = "No test took place: the system never became ready: the server of n1 is dead."
+    assert verdict_in_words(results, None) == words
+    invalid = Results(RunVerdict.INVALID, exit_code=1)
+    assert _note_set_up_failure(invalid, "the server of n1 is dead") == invalid

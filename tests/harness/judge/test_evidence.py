@@ -15,6 +15,7 @@ from canary_run import canary_run
 from checkers.base import ledger
 from checkers.base.checker import Budget
 from checkers.base.columns import read_stream
+from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality.evidence import EVIDENCE
@@ -46,7 +47,7 @@ def sealed(run: Path) -> Path:
 
 def judged(run: Path, **options: bool) -> tuple[str, str]:
     """The verdict of the run, and the reason of the checker of evidence."""
-    results = judge(run, None, silent, report=False, **options)
+    results = as_object(judge(run, None, silent, report=False, **options))
     return results["verdict"], results["checkers"]["evidence"]["reason"]
 
 
@@ -187,7 +188,7 @@ def test_an_answer_put_into_a_sealed_history_is_noticed(sealed: Path) -> None:
     is_read = pc.and_(pc.equal(table["f"].cast(pa.string()), "read"), pc.equal(table["type"], 1))
     value = pc.if_else(is_read, pa.scalar(999_999, pa.int64()), table["value"])
     pq.write_table(table.set_column(6, table.schema.field(6), value), history)
-    results = judge(sealed, None, silent, report=False)
+    results = as_object(judge(sealed, None, silent, report=False))
     assert results["checkers"]["linearizability"]["verdict"] == "invalid"
     assert "history.parquet was changed" in results["checkers"]["evidence"]["reason"]
 

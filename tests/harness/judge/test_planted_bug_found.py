@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from checkers.base.results import PlantedBugResult, Results, RunVerdict
 from harness.explanations.headline import verdict_in_words
 from harness.judge.planted_bug_found import demand
 from system_under_test.subject import Bug
 from tests.support.records_of_runs import header_of
+from tests.support.results_of_runs import results_in
 
 BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",), "decisions:must_confirm")
 STALE = {"verdict": "invalid", "reason": "", "witness": [{"kind": "stale read", "summary": "n1 answered an old value"}]}
@@ -18,10 +20,8 @@ VALID = {"verdict": "valid", "reason": "", "witness": []}
 UNKNOWN = {"verdict": "unknown", "reason": "its budget ran out", "witness": []}
 
 
-def judged(verdict: str, code: int, **checkers: dict[str, Any]) -> dict[str, Any]:
-    results: dict[str, Any] = {"verdict": verdict, "exit_code": code, "checkers": checkers}
-    demand(BUG, results)
-    return results
+def judged(verdict: str, code: int, **checkers: dict[str, Any]) -> Results:
+    return demand(BUG, results_in({"verdict": verdict, "exit_code": code, "checkers": checkers}))
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_what_counts_as_found(
     verdict: str, code: int, checkers: dict[str, Any], found: bool, reason: str, ends: tuple[str, int]
 ) -> None:
     results = judged(verdict, code, **checkers)
-    assert results["planted"] == {"bug": "stale-read", "found": found, "reason": reason}
-    assert (results["verdict"], results["exit_code"]) == ends
+    assert results.planted == PlantedBugResult("stale-read", found, reason)
+    assert (results.verdict, results.exit_code) == ends
 
 
 def test_a_missed_bug_stands_in_the_first_line() -> None:
@@ -71,6 +71,5 @@ def test_a_missed_bug_stands_in_the_first_line() -> None:
 
 
 def test_a_clean_run_is_left_alone() -> None:
-    results = {"verdict": "valid", "exit_code": 0, "checkers": {}}
-    demand(None, results)
-    assert results == {"verdict": "valid", "exit_code": 0, "checkers": {}}
+    results = Results(RunVerdict.VALID, exit_code=0)
+    assert demand(None, results) == results

@@ -6,10 +6,12 @@ import pytest
 from click.testing import CliRunner
 from recorded_runs import DATA, unpacked
 
+from checkers.base.results import as_object
 from harness.cli.main import cli
 from harness.judge.judge_run import falsify, judge
 from harness.judge.planted_bug_found import decide
 from harness.registry import load_subject
+from tests.support.results_of_runs import results_in
 
 CLEAN = {"kraft-partition": 9, "kraft-kill": 9, "etcd-partition": 3}
 """Of each clean run, how many kinds of rows its verdict must hang on, at least."""
@@ -31,7 +33,7 @@ def test_every_recorded_run_is_judged_here() -> None:
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_run_is_valid_and_every_falsified_row_of_it_is_noticed(name: str, tmp_path: Path) -> None:
     root = unpacked(name, tmp_path)
-    results = judge(root, None, silent, report=False)
+    results = as_object(judge(root, None, silent, report=False))
     assert results["verdict"] == "valid", results["summary"]
     mutants = list(falsify(root))
     assert len(mutants) >= CLEAN[name]
@@ -48,14 +50,14 @@ def test_the_logs_of_a_clean_run_match_and_its_history_is_that_of_registers(name
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_path: Path) -> None:
     root = unpacked(f"kraft-{bug}", tmp_path)
-    results = judge(root, None, silent, report=False)
+    results = as_object(judge(root, None, silent, report=False))
     assert results["exit_code"] == 1
-    assert decide(load_subject("kraft").bugs[bug], results)["found"]
+    assert decide(load_subject("kraft").bugs[bug], results_in(results)).found
 
 
 def test_the_page_on_reports_quotes_the_run_of_its_pictures(tmp_path: Path) -> None:
     page = (DATA.parents[1] / "docs" / "reading-a-report.md").read_text()
-    results = judge(unpacked("kraft-stale-read", tmp_path), None, silent, report=False)
+    results = as_object(judge(unpacked("kraft-stale-read", tmp_path), None, silent, report=False))
     sentence = results["checkers"]["linearizability"]["witness"][0]["summary"]
     assert f"> Invalid: {sentence[:1].lower()}{sentence[1:]}" in page
     assert "2 of the 258 operations on k2" in " ".join(page.split()), "as the witness of the page counts them"
@@ -66,7 +68,7 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
     trace = root / "trace" / "n2.jsonl"
     lines = trace.read_bytes().splitlines(keepends=True)
     trace.write_bytes(b"".join(lines[: len(lines) // 2]))
-    results = judge(root, None, silent, report=False)
+    results = as_object(judge(root, None, silent, report=False))
     assert results["verdict"] == "unknown"
     assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]
 
@@ -81,5 +83,5 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
     ],
 )
 def test_marks_are_held_by_a_majority_in_time(name: str, verdict: str, tmp_path: Path) -> None:
-    results = judge(unpacked(name, tmp_path), None, lambda _: None, report=False)
+    results = as_object(judge(unpacked(name, tmp_path), None, lambda _: None, report=False))
     assert results["checkers"]["majority-before-mark"]["verdict"] == verdict

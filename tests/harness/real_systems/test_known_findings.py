@@ -16,6 +16,7 @@ from checkers.catalog import BY_MODEL, CATALOG
 from harness.real_systems.known_findings import FINDINGS, found, in_words, witness_in_words
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec
+from tests.support.results_of_runs import results_in
 
 
 @pytest.mark.parametrize("name", FINDINGS)
@@ -61,7 +62,7 @@ def test_the_words_of_a_finding_use_figures_that_its_checker_gives(name: str) ->
     finding = FINDINGS[name]
     verdict = judge_events(TINY[finding.checker], finding.checker)
     assert verdict.validity is Validity.INVALID
-    words = in_words(finding, {"checkers": {finding.checker: {"looked_at": verdict.looked_at}}})
+    words = in_words(finding, results_in({"checkers": {finding.checker: {"looked_at": verdict.looked_at}}}))
     assert "{" not in words
     if "{" in finding.words:
         assert "1" in words
@@ -81,25 +82,30 @@ def results(verdict: str, *kinds: str) -> dict:
 
 def test_a_finding_counts_for_the_right_reason_only() -> None:
     fork = replace(FINDINGS["redis"], checker="long-fork", kinds=("long fork",))
-    assert found(fork, results("invalid", "value from nowhere", "long fork"))
-    assert not found(fork, results("invalid", "value from nowhere"))
-    assert not found(fork, results("valid"))
-    assert not found(fork, {"checkers": {}})
+    assert found(fork, results_in(results("invalid", "value from nowhere", "long fork")))
+    assert not found(fork, results_in(results("invalid", "value from nowhere")))
+    assert not found(fork, results_in(results("valid")))
+    assert not found(fork, results_in({"checkers": {}}))
 
 
 def test_copies_that_differ_count_as_a_loss_only_if_something_is_missing() -> None:
     """After the power loss of one server of NATS, the last reads of two servers may contradict each other."""
     nats = FINDINGS["nats"]
     differ = results("invalid", "order cycle")
-    assert found(nats, differ)
+    assert found(nats, results_in(differ))
     differ["checkers"]["set"]["looked_at"]["missing_from_last_read"] = 0
-    assert not found(nats, differ)
+    assert not found(nats, results_in(differ))
 
 
 def test_a_finding_is_worded_with_the_figures_of_its_run() -> None:
-    assert "acknowledged 100 elements, and 7 of them are missing" in in_words(FINDINGS["redis"], results("invalid"))
+    assert "acknowledged 100 elements, and 7 of them are missing" in in_words(
+        FINDINGS["redis"], results_in(results("invalid"))
+    )
 
 
 def test_a_witness_is_named_as_users_know_it() -> None:
     fork = replace(FINDINGS["postgres-fork"], checker="long-fork")
-    assert witness_in_words(fork, results("invalid", "G-nonadjacent")) == "long fork (G-nonadjacent): T1 before T2"
+    assert (
+        witness_in_words(fork, results_in(results("invalid", "G-nonadjacent")))
+        == "long fork (G-nonadjacent): T1 before T2"
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.real_systems.story import Story, story_of
+from checkers.base.results import FindingStory
+from harness.real_systems.story import story_of
 from harness.spec import Spec, WrongSpec
+from tests.support.results_of_runs import results_in
 
 LOST = {
     "verdict": "invalid",
@@ -21,8 +23,8 @@ VALID = {"verdict": "valid", "checkers": {}}
 UNKNOWN = {"verdict": "unknown", "checkers": {}}
 
 
-def story(name: str | None, results: dict, clean: bool = False) -> Story | None:
-    return story_of(Spec(finding=name, clean=clean), results)
+def story(name: str | None, results: dict, clean: bool = False) -> FindingStory | None:
+    return story_of(Spec(finding=name, clean=clean), results_in(results))
 
 
 def test_a_finding_that_was_seen_has_figures_a_witness_and_its_publication() -> None:

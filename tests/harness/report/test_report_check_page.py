@@ -20,6 +20,7 @@ from harness.report.check_page import FINDINGS_MOST, render_check
 from harness.report.judged_file import JudgedFile
 from harness.report.witness.transaction_cycle import KEY_SHOWN_MOST, Cycle, cycle_of
 from harness.story.story import story_of
+from tests.support.results_of_runs import witness_in
 
 CHROMIUM = shutil.which("chromium")
 CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()
@@ -139,7 +140,7 @@ def test_of_very_many_violations_the_first_of_each_file_is_drawn(tmp_path: Path)
 
 
 def cycle_in(facts: dict[str, Any]) -> Cycle | None:
-    return cycle_of(story_of({"facts": facts}))
+    return cycle_of(story_of(witness_in({"facts": facts})))
 
 
 def test_an_edge_says_its_key_and_a_cycle_that_is_too_long_is_no_ring() -> None:

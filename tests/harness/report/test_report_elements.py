@@ -18,6 +18,7 @@ from checkers.by_hand.judge_events import judge_events
 from harness.report.elements.fates import KEPT, LOST, UNKNOWN, ElementFates, fates_of, words_of_lost
 from harness.report.evidence.report_data import load
 from harness.report.render import render
+from tests.support.results_of_runs import results_in
 
 NS = 1_000_000_000
 PUTS = {"set": ("add", "read"), "append-log": ("append", "read"), "queue": ("enqueue", "drain")}
@@ -161,7 +162,7 @@ def test_who_had_acknowledged_the_lost_and_when(
     history = events([*steps, ("read", "a", None, Type.OK, [], "n1")])
     folder = run_folder(tmp_path / "run", "set", history, [fault(*each) for each in faults])
     results = json.loads((folder / "results.json").read_text())
-    assert words_of_lost(folder, results) == words
+    assert words_of_lost(folder, results_in(results)) == words
     page = render(folder).read_text()
     assert "What became of each element" in page and words in page
     assert sorted(path.name for path in (folder / "plots").glob("elements-*")) == [
@@ -173,5 +174,5 @@ def test_who_had_acknowledged_the_lost_and_when(
 def test_nothing_is_said_of_a_valid_set(tmp_path: Path) -> None:
     history = events([("add", "a", 1, Type.OK, None, "n1"), ("read", "a", None, Type.OK, [1], "n1")])
     folder = run_folder(tmp_path / "run", "set", history)
-    assert words_of_lost(folder, {"checkers": {"set": {"verdict": "valid"}}}) == ""
-    assert words_of_lost(folder, {"checkers": {"set": {"verdict": "invalid"}}}) == ""
+    assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": "valid"}}})) == ""
+    assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": "invalid"}}})) == ""

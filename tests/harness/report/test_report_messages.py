@@ -17,6 +17,7 @@ from harness.report.faults import fault_views as faults
 from harness.report.witness import message_diagram
 from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
 from harness.story.story import Story, story_of
+from tests.support.results_of_runs import witness_in
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
 
 
 def drawn(data: ReportData) -> tuple[Story, Diagram]:
-    told = story_of(findings(data.results)[0].lead.witness)
+    told = story_of(witness_in(findings(data.results)[0].lead.witness))
     found = message_diagram.draw(data, told.bars, told.bad, told.letters, faults.views(data), roles.segments(data))
     assert found is not None
     return told, found

@@ -28,6 +28,7 @@ from harness.report.exercise import figures
 from harness.report.render import json_block, prewarm, render, title_in_a_list
 from harness.report.timeline import view as timeline
 from harness.report.timeline.figures import COLOURS, for_page
+from tests.support.results_of_runs import results_in
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
 
@@ -332,6 +333,6 @@ def test_the_words_of_a_criterion_are_whole(tmp_path: Path) -> None:
     criterion = {"name": "nodes had their CPU", "value": 0, "least": 1, "met": False, "demanded": False, "words": words}
     data = replace(
         load(build(tmp_path / "run", "valid")),
-        results={"checkers": {"vacuity": {"details": {"criteria": [criterion]}}}},
+        results=results_in({"checkers": {"vacuity": {"details": {"criteria": [criterion]}}}}),
     )
     assert [figure.words for figure in figures(data)] == [words]

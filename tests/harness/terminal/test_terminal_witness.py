@@ -18,6 +18,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, judge_as
 from checkers.formats.recognise import read_any
 from harness.terminal.witness import draw_witness, show_witness
+from tests.support.results_of_runs import witness_in
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "histories"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here: no ../shared/data")
@@ -25,7 +26,8 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded hist
 
 def drawn(witness: dict[str, Any], width: int = 80, **options: bool) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False).print(draw_witness(witness, width, **options))
+    console = Console(file=out, width=width, color_system=None, highlight=False)
+    console.print(draw_witness(witness_in(witness), width, **options))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -204,7 +206,7 @@ def test_more_operations_than_fit_are_written_in_lines() -> None:
 
 def test_where_there_is_no_terminal_there_is_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    show_witness(witness_of("register", *STALE), file=out)
+    show_witness(witness_in(witness_of("register", *STALE)), file=out)
     assert "\x1b" not in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 80
 

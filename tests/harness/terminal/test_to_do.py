@@ -10,12 +10,13 @@ from rich.console import Console
 from harness.spec import Spec
 from harness.terminal.to_do import show_to_do
 from tests.support.records_of_runs import header_of
+from tests.support.results_of_runs import results_in
 
 
 def shown(results: dict[str, Any]) -> str:
     out = io.StringIO()
     test = header_of({"rerun": "make test-partition SEED=7", "spec": Spec(seed=7).to_json()})
-    show_to_do(Console(file=out, width=80), results, test, "results/a-run")
+    show_to_do(Console(file=out, width=80), results_in(results), test, "results/a-run")
     return out.getvalue()
 
 

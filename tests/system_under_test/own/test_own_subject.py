@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
@@ -229,7 +230,7 @@ def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend:
     assert any(f["achieved"] == "installed" for f in faults)
     outside.unlink()  # it is judged with the file that was kept
     assert Path(spec_of(root.resolve()).subject).is_relative_to(root.resolve())
-    again = judge(root.resolve(), None, lambda _: None, report=False)
+    again = as_object(judge(root.resolve(), None, lambda _: None, report=False))
     assert again["verdict"] == results["verdict"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import simulated_runs
 
+from checkers.base.results import as_object
 from harness.judge.judge_run import judge
 from harness.judge.same_run import first_difference
 from harness.spec import Spec
@@ -44,7 +45,8 @@ def test_history_traces_faults_and_files_are_equal_byte_for_byte(runs: tuple[Pat
 
 def test_the_verdict_is_the_same_with_all_that_was_looked_at(runs: tuple[Path, Path, Path], tmp_path: Path) -> None:
     copies = [shutil.copytree(root, tmp_path / str(number) / root.name) for number, root in enumerate(runs[:2])]
-    judged = [judge(root, None, lambda _: None, report=False)["checkers"] for root in copies]  # which seals it
+    found = [judge(root, None, lambda _: None, report=False) for root in copies]  # which seals it
+    judged = [as_object(each)["checkers"] for each in found]
     told = ("verdict", "looked_at", "reason", "witness")
     verdicts = [{name: {part: found[part] for part in told} for name, found in checkers.items()} for checkers in judged]
     assert verdicts[0] == verdicts[1]

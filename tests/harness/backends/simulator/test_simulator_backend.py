@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from simulated_runs import conducted
 
+from checkers.base.results import as_object
 from harness.backends.simulator.damage import damage
 from harness.judge.judge_run import judge
 from harness.registry import check_names
@@ -38,7 +39,7 @@ def test_a_partition_is_in_force_and_the_run_holds_every_invariant(tmp_path: Pat
     phases = {phase["name"]: (phase["end_ns"] - phase["start_ns"]) / 1e9 for phase in outcome["phases"]}
     assert phases["main"] >= MAIN_S - 1 and outcome["recovery"]["recovered"]
     assert faults and all(fault["achieved"] == "installed" for fault in faults)
-    found = judge(folder.root, None, lambda _: None, report=False)["checkers"]
+    found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
     assert found["linearizability"]["verdict"] == found["trace-validation"]["verdict"] == "valid"
     assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
 
@@ -60,7 +61,7 @@ def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None
     became = [(fault["words"], fault["achieved"], fault["reason"]) for fault in faults]
     assert any(achieved == "installed" for _, achieved, _ in became), became
     assert not [fault for fault in became if fault[1] == "indeterminate"], became
-    found = judge(folder.root, None, lambda _: None, report=False)["checkers"]
+    found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
     assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
 
 

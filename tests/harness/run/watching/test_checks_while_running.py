@@ -15,6 +15,7 @@ from waiting import eventually
 
 from checkers.base.columns import TRACE
 from checkers.base.history import Type
+from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from checkers.judging.pipeline import judge_run
@@ -29,6 +30,7 @@ from harness.run.recorder import Recorder
 from harness.run.watching.checks_while_running import Online
 from system_under_test.client import Outcome, Request
 from system_under_test.subject import Collected, NodeGone
+from tests.support.results_of_runs import results_in
 
 CHECKERS = ("linearizability", "election-safety", "vote-once", "monotonicity")
 
@@ -171,12 +173,12 @@ class UnreadableRow(ValueError):
 
 def test_what_the_sealed_run_does_not_confirm_is_a_contradiction() -> None:
     online = [OnlineViolation("vote-once", "voted twice in one epoch", "n1 voted twice.")]
-    assert contradictions(online, {"vote-once": {"verdict": "invalid"}}) == []
-    assert contradictions([], {"vote-once": {"verdict": "valid"}}) == []
+    assert contradictions(online, results_in({"checkers": {"vote-once": {"verdict": "invalid"}}})) == []
+    assert contradictions([], results_in({"checkers": {"vote-once": {"verdict": "valid"}}})) == []
     for verdict in ("valid", "unknown"):
-        (words,) = contradictions(online, {"vote-once": {"verdict": verdict}})
+        (words,) = contradictions(online, results_in({"checkers": {"vote-once": {"verdict": verdict}}}))
         assert "n1 voted twice" in words and f"that checker is {verdict}" in words
-    assert len(contradictions(online, {})) == 1
+    assert len(contradictions(online, results_in({}))) == 1
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -187,7 +189,7 @@ def test_a_sealed_run_that_contradicts_the_online_checks_is_shouted_and_never_va
     outcome = json.loads((run / "outcome.json").read_text())
     claim = {"checker": "linearizability", "kind": "stale read", "summary": "k1 was stale.", "time_ns": 1}
     (run / "outcome.json").write_text(json.dumps(outcome | {"online": {"findings": [claim]}}))
-    results = judge(run, None, lambda _: None)
+    results = as_object(judge(run, None, lambda _: None))
     page = (run / "report.html").read_text()
     if stale:
         assert (results["verdict"], results["exit_code"]) == ("invalid", 1)

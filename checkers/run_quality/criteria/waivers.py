@@ -1,10 +1,11 @@
-"""A figure of a run with its minimum, and the minimums that a user may waive by name."""
+"""The minimums of figures that a user may waive by name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
+
+from checkers.base.results import Criterion
 
 WAIVABLE: Mapping[str, tuple[str, ...]] = {
     "elections": ("elections won under a fault",),
@@ -24,31 +25,6 @@ WAIVABLE: Mapping[str, tuple[str, ...]] = {
 """Name of a demand, as in `--waive` -> the criteria that it covers.  The checker `availability` has its own limit.
 
 What proves that there was a test at all cannot be waived: a fault in force, final reads, logs and traces of nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """One figure.  met: value >= least.  words: what the value counts.  advice: what to do about a shortfall.
-
-    demanded: whether a shortfall makes the verdict unknown."""
-
-    name: str
-    value: float
-    least: float
-    words: str
-    demanded: bool = True
-    advice: str = ""
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.least
-
-    def shortfall(self) -> str:
-        words = f"{self.name}: {self.value:g}, and at least {self.least:g} is needed"
-        return f"{words} ({self.advice})" if self.advice else words
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "met": self.met}
 
 
 def waived(criteria: Iterable[Criterion], names: Iterable[str]) -> tuple[list[Criterion], list[dict[str, str]]]:

@@ -1,0 +1,308 @@
+"""The verdicts of the last judging, `results.json`, as typed values: one reader and one writer.
+
+Reading is strict, like that of the other small files (`record/reading.py`): damage is one BrokenFile, which names the
+file and the field.  Older versions of the project wrote fewer fields.  Such a file gets the defaults of the types.
+What every version wrote is demanded: the verdict of the run, and the verdict of each checker.
+
+An empty field is left out of the file (results/README.md lists them all).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from checkers.base.verdict import EXIT_CODES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.record.reading import OLDEST, decoded, read_json
+from checkers.record.writing import as_json, write_text_whole
+
+RESULTS = "results.json"
+VACUITY, AVAILABILITY, STATISTICS = "vacuity", "availability", "statistics"
+"""The checkers whose details have types of their own."""
+
+_T = TypeVar("_T")
+
+
+class RunVerdict(StrEnum):
+    """The verdict of a run.  HARNESS_FAILED: it began and could not be judged.  NOT_JUDGED: it has no results."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+    HARNESS_FAILED = "harness failed"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One figure of a run.  met: value >= least.  words: what the value counts.  advice: what to do about a shortfall.
+
+    demanded: whether a shortfall makes the verdict unknown."""
+
+    name: str
+    value: float
+    least: float
+    words: str = ""
+    demanded: bool = True
+    advice: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.least
+
+    def shortfall(self) -> str:
+        words = f"{self.name}: {self.value:g}, and at least {self.least:g} is needed"
+        return f"{words} ({self.advice})" if self.advice else words
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.met}
+
+
+@dataclass(frozen=True, slots=True)
+class KindNeverInForce:
+    """A kind of fault that a run was to inject.  dealt: how many cards of it.  reasons: why none was in force."""
+
+    kind: str
+    dealt: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WaivedDemand:
+    """A demand that the user waived by name.  shortfall: what fell short of it, "" where it was met."""
+
+    name: str
+    shortfall: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VacuityDetails:
+    """The details of the checker `vacuity` (`run_quality/vacuity.py`)."""
+
+    criteria: tuple[Criterion, ...] = ()
+    never_in_force: tuple[KindNeverInForce, ...] = ()
+    never_invoked: tuple[str, ...] = ()
+    waived: tuple[WaivedDemand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AvailabilityDetails:
+    """Of the details of the checker `availability`: the silences that the user waived, in words."""
+
+    waived: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCount:
+    """An error that clients met.  fail, info: how many operations failed with it, and how many are of unknown
+    outcome."""
+
+    error: str
+    fail: int = 0
+    info: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsDetails:
+    """The details of the checker `statistics`.  errors: the most frequent first.  functions: f -> how often it ended in
+    which way, and its "latency_ms": with or without faults -> quantiles.
+    refused_connections: operations of unknown outcome although a connection was refused."""
+
+    errors: tuple[ErrorCount, ...] = ()
+    functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    refused_connections: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckerResult:
+    """What became of one checker: its `Verdict`, and how it is shown.  witness: the worst first.
+
+    title, question: for readers, "" if the checker was not known.  seconds: of work, summed over all places."""
+
+    verdict: Validity
+    looked_at: Mapping[str, int | float | str | bool] = field(default_factory=dict)
+    reason: str = ""
+    witness: tuple[Witness, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+    question: str = ""
+    seconds: float = 0.0
+
+    @staticmethod
+    def of(verdict: Verdict, title: str = "", question: str = "", seconds: float = 0.0) -> CheckerResult:
+        said = verdict.validity, verdict.looked_at, verdict.reason, verdict.witnesses, verdict.details
+        return CheckerResult(*said, title, question, seconds)
+
+    @property
+    def violations_by_kind(self) -> Mapping[str, int]:
+        """Kind of violation -> how many were found, with or without a witness; {} if the checker did not count them."""
+        return _detail(self.details.get(VIOLATIONS_BY_KIND, {}), dict[str, int], VIOLATIONS_BY_KIND)
+
+    def figure(self, name: str) -> int:
+        """How much of this it looked at; 0 if it names no such number."""
+        value = self.looked_at.get(name, 0)
+        return 0 if isinstance(value, str) else int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBugResult:
+    """Whether a run with a planted bug found it.  reason: why it counts as found or not."""
+
+    bug: str
+    found: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignerWords:
+    """Who made the run.  by: a `checkers.sealing.signature.SignedBy`.  key: its fingerprint.  words: one clause."""
+
+    by: str
+    key: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingStory:
+    """A run that `find` made, for a user of the system in it: what it was made to show, and what it showed.
+
+    name: of the finding or the clean run.  clean: a clean run, or the counterpart of the finding.
+    as_expected: the finding was seen, or the clean run is valid.
+    words: what happened to a user's data, or what the run was to show.  witness, published: "" unless it was seen."""
+
+    name: str
+    clean: bool
+    as_expected: bool
+    system: str
+    configuration: str
+    words: str
+    witness: str = ""
+    published: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The content of results.json.
+
+    verdict: of the run.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
+    summary: one sentence or two for people.  reason: why the verdict is another one than the checkers give, "" if not.
+    judged_by: "in process", or Spark and its master.  judging_s: how long that took.
+    lost_elements: who had acknowledged what was lost, and during which faults.
+    doubts: why a violation may be a mistake of the client; a sentence each.
+    contradiction: what online checks found and the sealed run does not confirm.
+    failure: why there was no test, or no judging came to its end.  report_failure: why there is no page.
+    not_tested: no test took place, through no fault of the harness.
+    before: name of the file with the results of the judging before, if this one refused the run.
+    planted: None without a planted bug.  signer: None if an older version judged.  finding: None unless `find` ran it.
+    """
+
+    verdict: RunVerdict
+    checkers: Mapping[str, CheckerResult] = field(default_factory=dict)
+    exit_code: int | None = None
+    summary: str = ""
+    reason: str = ""
+    judged_by: str = ""
+    judging_s: float | None = None
+    lost_elements: str = ""
+    doubts: tuple[str, ...] = ()
+    contradiction: str = ""
+    failure: str = ""
+    report_failure: str = ""
+    not_tested: bool = False
+    before: str = ""
+    planted: PlantedBugResult | None = None
+    signer: SignerWords | None = None
+    finding: FindingStory | None = None
+
+    @property
+    def words(self) -> str:
+        """The verdict in words, as far as there are any."""
+        return self.summary or self.reason
+
+    @property
+    def invalid(self) -> Mapping[str, CheckerResult]:
+        """The checkers that found violations, by name."""
+        return {name: checker for name, checker in self.checkers.items() if checker.verdict is Validity.INVALID}
+
+    @property
+    def vacuity(self) -> VacuityDetails:
+        return self._details(VACUITY, VacuityDetails)
+
+    @property
+    def availability(self) -> AvailabilityDetails:
+        return self._details(AVAILABILITY, AvailabilityDetails)
+
+    @property
+    def statistics(self) -> StatisticsDetails:
+        return self._details(STATISTICS, StatisticsDetails)
+
+    def unknown(self) -> Results:
+        """The same with this verdict."""
+        return replace(self, verdict=RunVerdict.UNKNOWN, exit_code=EXIT_CODES[Validity.UNKNOWN])
+
+    def verdict_of(self, name: str) -> Validity | None:
+        """The verdict of a checker; None if it did not judge."""
+        return self.checkers[name].verdict if name in self.checkers else None
+
+    def _details(self, checker: str, type_: type[_T]) -> _T:
+        found = self.checkers[checker].details if checker in self.checkers else {}
+        return _detail(found, type_, f"checkers.{checker}.details")
+
+
+NO_RESULTS = Results(RunVerdict.NOT_JUDGED)
+"""Of a run that nobody has judged."""
+
+
+def read_results(root: Path) -> Results | None:
+    """The results of the run kept in `root`; None if it was never judged.  Raises BrokenFile."""
+    raw = read_json(root / RESULTS)
+    return None if raw is None and not (root / RESULTS).exists() else parse_results(raw)
+
+
+def parse_results(raw: Any) -> Results:
+    """The results in the content of a results.json.  Raises BrokenFile."""
+    results = decoded(RESULTS, raw, Results, OLDEST)
+    _ = results.vacuity, results.availability, results.statistics
+    _ = [checker.violations_by_kind for checker in results.checkers.values()]
+    return results
+
+
+def write_results(root: Path, results: Results) -> None:
+    """Write results.json into the run folder.  A kill leaves the old file or the new one, and no half of it."""
+    write_text_whole(root / RESULTS, json.dumps(as_object(results), indent=1, ensure_ascii=False) + "\n")
+
+
+def as_object(results: Results) -> dict[str, Any]:
+    """The JSON object of results.json, without the fields that are empty."""
+    values = {each.name: getattr(results, each.name) for each in fields(results) if each.name != "checkers"}
+    kept = {name: as_json(value) for name, value in values.items() if not _is_empty(value)}
+    return {**kept, "checkers": {name: _of_checker(each) for name, each in results.checkers.items()}}
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value is False or value in ("", ())
+
+
+def _of_checker(checker: CheckerResult) -> dict[str, Any]:
+    shown = {"title": checker.title, "question": checker.question} if checker.title else {}
+    witness = [_plain(each.to_json()) for each in checker.witness]
+    found = {"verdict": str(checker.verdict), "looked_at": dict(checker.looked_at), "reason": checker.reason}
+    return {**found, "witness": witness, "details": _plain(checker.details), **shown, "seconds": checker.seconds}
+
+
+def _plain(value: Any) -> Any:
+    """What a checker returned, as JSON can hold it: it has no word for a float that is not finite."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _detail(raw: object, type_: type[_T], at: str) -> _T:
+    return decoded(f"{RESULTS}: {at}", raw, type_, OLDEST)
