@@ -13,8 +13,13 @@ the completion after the answer has arrived.  This can only widen intervals, so 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
+
+E = TypeVar("E")
+"""A row of a history, in any form."""
 
 NEMESIS = -1
 """The process number under which faults are recorded."""
@@ -62,6 +67,26 @@ class Event:
     payload: str | None = None
     error: str | None = None
     node: str = HARNESS_NODE
+
+
+def paired(
+    events: Iterable[E], type_of: Callable[[E], Type], process_of: Callable[[E], int]
+) -> list[tuple[E, E | None]]:
+    """Each invoke with its completion, None while it is open, in the order of the invokes.
+
+    events: in index order, of any form.  A completion without an invoke is left out.  An invoke of a process whose
+    operation is open leaves that one open.  `pairing.paired_rows` does the same on whole columns.
+    """
+    open_of: dict[int, int] = {}
+    pairs: list[tuple[E, E | None]] = []
+    for event in events:
+        process = process_of(event)
+        if type_of(event) is Type.INVOKE:
+            open_of[process] = len(pairs)
+            pairs.append((event, None))
+        elif (place := open_of.pop(process, None)) is not None:
+            pairs[place] = (pairs[place][0], event)
+    return pairs
 
 
 class MalformedHistory(ValueError):

@@ -124,6 +124,7 @@ def _returned_at(operation: RegisterOperation) -> float:
 def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
     """The operations of one key of a register history, in order of call.
 
+    It pairs invokes and completions itself, and shares nothing with `history.paired`: this search checks the checkers.
     Two sorts of operations cannot matter and are left out: reads without an answer, and operations that failed (they
     did not happen).
     """

@@ -19,9 +19,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
-from checkers.base.history import CREATE, NEMESIS, Event, Type
+from checkers.base.history import CREATE, NEMESIS, Event, Type, paired
 from checkers.base.independent_search import REFUSED
 
 __all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "operations_of"]
@@ -114,18 +115,9 @@ def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Oper
     Operations that failed certainly did not happen, and are left out.  Those of set-up (CREATE) are left out too,
     unless `set_up` is true.  Operations that are open or ended with `info` never returned.
     """
-    open_of: dict[int, Event] = {}
-    pairs: list[tuple[Event, Event | None]] = []
-    for event in events:
-        if event.process == NEMESIS or (event.f == CREATE and not set_up):
-            continue
-        if event.type is Type.INVOKE:
-            open_of[event.process] = event
-        elif event.process in open_of:
-            pairs.append((open_of.pop(event.process), event))
-    pairs += [(invoked, None) for invoked in open_of.values()]
+    ours = (event for event in events if event.process != NEMESIS and (event.f != CREATE or set_up))
     operations = []
-    for invoked, completion in pairs:
+    for invoked, completion in paired(ours, attrgetter("type"), attrgetter("process")):
         if completion is not None and completion.type is Type.FAIL:
             continue
         answered = completion if completion is not None and completion.type is Type.OK else None

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.base.columns import paired_rows, read_history
+from checkers.base.columns import read_history
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.base.json_file import number, real
+from checkers.base.pairing import paired_rows
 from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_results
 from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord

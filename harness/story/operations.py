@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 from checkers.base import independent_search as search
-from checkers.base.history import Type
+from checkers.base.history import Type, paired
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.letters import letter
 from checkers.models.model import frozen
@@ -86,20 +87,12 @@ class Order:
 
 def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
     """Pair a witness' history rows into operations, in order of invocation."""
-    open_by_process: dict[int, Mapping[str, Any]] = {}
-    out: list[WindowOp] = []
-    for event in sorted(events, key=lambda e: number(e.get("index"), 0)):
-        process, kind = number(event.get("process"), -1), type_of(event.get("type"))
-        if kind is None or process < 0:
-            continue
-        if kind is Type.INVOKE:
-            if process in open_by_process:
-                out.append(_op(open_by_process[process], None))
-            open_by_process[process] = event
-        elif process in open_by_process:
-            out.append(_op(open_by_process.pop(process), event))
-    out += [_op(event, None) for event in open_by_process.values()]
-    return sorted(out, key=lambda op: op.invoke)
+    typed = [
+        (kind, process, event)
+        for event in sorted(events, key=lambda e: number(e.get("index"), 0))
+        if (kind := type_of(event.get("type"))) is not None and (process := number(event.get("process"), -1)) >= 0
+    ]
+    return [_op(invoke[2], done and done[2]) for invoke, done in paired(typed, itemgetter(0), itemgetter(1))]
 
 
 def type_of(raw: Any) -> Type | None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Type
+from checkers.base.pairing import paired_rows
 
 NEVER = -1
 """`complete_row` of an operation whose completion is not in the history."""
@@ -75,16 +76,9 @@ def pair(history: pa.Table) -> OperationColumns:
     """
     table = history.filter(pc.greater_equal(history["process"], 0))
     index, process, kind = (_ints(table, name) for name in ("index", "process", "type"))
-    order = np.lexsort((index, process))
-    invokes = np.flatnonzero(kind[order] == Type.INVOKE)
-    following = np.minimum(invokes + 1, len(order) - 1)
-    answered = (following > invokes) & (process[order[following]] == process[order[invokes]])
-    answered &= kind[order[following]] != Type.INVOKE
-    first = order[invokes]
-    by_index = np.argsort(index[first], kind="stable")
-    first = first[by_index]
-    answered = answered[by_index]
-    last = np.where(answered, order[following[by_index]], first)
+    first, last = paired_rows(index, process, kind)
+    answered = last >= 0
+    last = np.where(answered, last, first)
 
     time = _ints(table, "time_ns")
     end_of_history = int(time.max()) if len(time) else 0
