@@ -104,6 +104,11 @@ class Client:
         self.done = False
         self._next()
 
+    def probe(self, name: str) -> None:
+        """Ask this server once, whether or not it leads."""
+        self._leave(name)
+        self.ask(self._choose(), lambda asked: None)
+
     def _next(self) -> None:
         pause_s = self._random.expovariate(self._scenario.rate_hz / self._scenario.processes)
         at_s = self._loop.time() + pause_s
@@ -122,7 +127,7 @@ class Client:
         if self._reads_only or random.random() < 0.5:
             return "read", key, None
         if workload == "repeated":
-            return "write", key, random.randrange(3)
+            return "write", key, random.randrange(self._scenario.values)
         self._values += 1
         return ("append" if workload == "list" else "write"), key, self._values
 

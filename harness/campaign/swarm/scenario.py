@@ -39,7 +39,7 @@ MOMENTS: Mapping[str, str] = {
     "snapshot": "a snapshot was made, fetched or loaded",
     "fsync": "a server is about to fsync",
     "resigned": "a leader has resigned",
-    "succeeded": "a leader has a successor, and does not know it yet",
+    "succeeded": "a leader has a successor that has committed, and does not know it yet",
     "started": "a server has started",
 }
 """What a card can be aimed at, with what it means."""
@@ -70,7 +70,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
+    """values: how many different ones are written where values repeat.  With 1 hardly a write changes anything, and a
+    leader may acknowledge such a write without a commit.
+
+    seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
 
     observers: servers besides, which follow the log and do not vote; they are named after the voters.
     snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
@@ -86,6 +89,7 @@ class Scenario:
     rate_hz: float = 50.0
     processes: int = 10
     keys: int = 5
+    values: int = 3
     op_timeout_s: float = 2.0
     base_delay_s: float = 2e-4
     spread_s: float = 8e-4
@@ -164,8 +168,10 @@ FAULTS: Mapping[str, str] = {
 """What a card can do, with what it means."""
 
 CLASSES = (*FAULTS, "clock-rates", "aimed", "quick", "snapshots", "observers")
-RARE = {"flip": 0.15}
+RARE = {"flip": 0.3}
 CLIENTS = ("c1", "c2")
+PROBES = 6
+"""Clients besides, each of which asks a leader once when it has a successor.  Others seldom come in that moment."""
 
 TEMPOS_HZ = (0.12, 0.4, 1.0)
 AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "disk", "packets", "stop", "wall-clock")
@@ -199,6 +205,7 @@ def draw(
         count,
         bug,
         workload=random.choice(("register", "register", "list", "repeated")),
+        values=random.choice((1, 1, 3)),
         seconds=seconds,
         rate_hz=rate_hz,
         op_timeout_s=random.choice((0.7, 2.0, 4.0)),

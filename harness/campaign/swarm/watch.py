@@ -175,6 +175,9 @@ class Watch:
                 self._violated("a mark without a majority", voter, what)
             if epoch not in self._published:
                 self._met("first-commit", voter)
+                for former in self.voters:
+                    if former.name in self._led_from and former is not voter:
+                        self._met("succeeded", former)
             self._published[epoch] = offset
         if offset > self.committed:
             self._archive(voter, self.committed, offset)
@@ -218,9 +221,6 @@ class Watch:
             who = (name, voter.lives)
             if self._leaders.setdefault(epoch, who) != who:
                 self._violated("two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}")
-            for former in self.voters:
-                if former.name in self._led_from:
-                    self._met("succeeded", former)
             self._led_from[name] = (epoch, offset)
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):

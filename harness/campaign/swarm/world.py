@@ -29,7 +29,7 @@ from harness.campaign.swarm.clients import Asked, Client, History
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
-from harness.campaign.swarm.scenario import CLIENTS, Card, Scenario
+from harness.campaign.swarm.scenario import CLIENTS, PROBES, Card, Scenario
 from harness.campaign.swarm.voter import Change, Operation, Voter
 from harness.campaign.swarm.watch import Found, Watch, Watched
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
@@ -156,6 +156,11 @@ class World:
         self.clients = [
             Client(number, scenario, self.hosts, self.network, self.history, self.best, names)
             for number in range(scenario.processes)
+        ]
+        # Their numbers make them clients that stay where they are, and that write, too.
+        numbers = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
+        self.probes = [
+            Client(number, scenario, self.hosts, self.network, self.history, self.best, names) for number in numbers
         ]
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
@@ -301,10 +306,13 @@ class World:
             self._armed.append(_Armed(card))
 
     def _met(self, moment: str, voter: Watched) -> None:
-        self.moments[moment] += 1
-        if not self._armed:
-            return
         it = next(each for each in self.servers if each is voter)
+        if moment == "succeeded":
+            if not it.alive:
+                return
+            if self._storm:
+                self._later(0.0, self._probe, it)
+        self.moments[moment] += 1
         for armed in [each for each in self._armed if each.card.moment == moment]:
             armed.met += 1
             if armed.met == armed.card.nth:
@@ -316,6 +324,10 @@ class World:
         owner = OWNER.get()
         if owner is not None and owner.gate is Gate.DEAD:
             raise Killed  # a card has struck the very process that runs now: it gets no further
+
+    def _probe(self, former: Voter) -> None:
+        for client in self.probes:
+            client.probe(former.name)
 
     def _committed(self, voter: Watched, before: int, after: int) -> None:
         """More is published as committed than ever before: keep it, since the logs are cut later on."""

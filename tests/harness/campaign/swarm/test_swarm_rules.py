@@ -135,12 +135,13 @@ def test_a_voter_cuts_what_is_committed_and_does_not_know_it(fails: bool) -> Non
 def test_a_leader_with_a_successor_is_a_moment() -> None:
     met: list[tuple[str, str]] = []
     watch = Watch(2, lambda: 0.0, lambda moment, voter: met.append((moment, voter.name)), lambda line: None)
-    watch.voters = (A, B)
-    for voter, epoch in ((A, 1), (B, 2)):
+    one, other = Log("a", 5, {5: 55}), Log("b", 5, {5: 55})
+    watch.voters = (one, other)
+    for voter, epoch in ((one, 1), (other, 2)):
         watch.row(voter, "role", epoch, 0, None, None, "leader", None)
-    watch.row(A, "role", 2, None, None, None, "follower", None)
-    watch.row(A, "role", 3, 0, None, None, "leader", None)
-    assert [who for moment, who in met if moment == "succeeded"] == ["a", "b"]
+    assert not [who for moment, who in met if moment == "succeeded"], "the successor has committed nothing yet"
+    watch.row(other, "high-watermark", 2, 5, 55, None, None, None)
+    assert [who for moment, who in met if moment == "succeeded"] == ["a"]
 
 
 def test_a_voter_stops_unless_its_disk_failed() -> None:

@@ -137,13 +137,23 @@ def test_observers_that_count_for_a_majority_are_found_and_others_do_no_harm(lay
     assert any(found.rule == "a mark without a majority" for played in planted for found in played.found[:1])
 
 
-def test_a_write_that_changes_nothing_is_held_against_what_was_committed_when_it_came() -> None:
-    """A leader is cut off together with one of the clients, which writes what its objects hold already."""
-    cuts = tuple(Card("cut", "leader", at_s, 6.0, with_=("c1",), how="both") for at_s in (3.0, 11.0, 19.0))
-    clean = [Scenario(seed, "node", 3, "", "repeated", seconds=27.0, cards=cuts, keys=2) for seed in (6, 9)]
-    planted = [play(replace(scenario, bug="no-op-unconfirmed")) for scenario in clean]
-    assert any(found.rule == "stale read" for played in planted for found in played.found)
-    assert [play(scenario).found for scenario in clean] == [[], []]
+CUT_OFF = Card("cut", "leader", 3.0, 6.0, how="voters")
+"""The leader is cut off from the other voters; both clients reach all of them."""
+
+
+@pytest.mark.parametrize(
+    ("bug", "workload"), [("lease-by-wall-clock", "register"), ("no-op-unconfirmed", "repeated"), ("", "repeated")]
+)
+def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workload: str) -> None:
+    """Its clock is set back then, too, so that a lease by the wall clock would last."""
+    back = Card("wall-clock", "it", 0.0, 5.0, moment="succeeded", size=-5.0)
+    for seed in range(1, 6):
+        cards = (CUT_OFF, back)
+        played = play(Scenario(seed, "node", 3, bug, workload, seconds=10.0, cards=cards, keys=2, values=1))
+        assert played.moments["succeeded"] > 0
+        if bug and played.found:
+            break
+    assert [found.rule for found in played.found][:1] == (["stale read"] if bug else [])
 
 
 def test_a_bit_that_flips_lies_where_the_crc_of_its_batch_covers_it() -> None:
