@@ -50,7 +50,7 @@ _OPTIONS: dict[str, list[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KilledRun:
     """One trial.  at_s: after its first line.  phase: the line it printed last.  gone_s: until nothing was left, -1 if
     something stayed.  swept: `clean-up` was run then.  left: what stayed even so.  harmed: decoys that are gone."""
 
@@ -110,7 +110,7 @@ def _trial(
     folder: Path,
     of_hosts: Callable[[], list[str]] | None,
     checks: dict[str, list[str]],
-) -> Killed:
+) -> KilledRun:
     mark, temporary, results = f"{os.getpid()}-{seed}", folder / f"tmp-{seed}", folder / f"results-{seed}"
     temporary.mkdir()
     output = folder / f"output-{seed}"
@@ -143,7 +143,7 @@ def _trial(
     for entry in left:
         if entry.startswith("process "):
             os.kill(int(entry.split()[1]), signal.SIGKILL)
-    return Killed(backend, seed, round(at_s, 1), phase, gone_s, swept, left, missing(checks))
+    return KilledRun(backend, seed, round(at_s, 1), phase, gone_s, swept, left, missing(checks))
 
 
 def _clean_up(temporary: Path) -> bool:
@@ -192,7 +192,7 @@ def _lines(argv: list[str]) -> list[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
 
 
-def _print_summary(trials: Sequence[Killed]) -> None:
+def _print_summary(trials: Sequence[KilledRun]) -> None:
     gone = sorted(killed.gone_s for killed in trials if killed.gone_s >= 0)
     swept = sum(killed.swept and not killed.left for killed in trials)
     leaks = sum(bool(killed.left) for killed in trials)

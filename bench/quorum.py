@@ -128,17 +128,17 @@ async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: She
 async def write_round(cluster: Cluster, count: int, seconds: float) -> Round:
     leader = await cluster.leader()
     writers = await cluster.writers(leader, count)
-    marks: list[tuple[float, float, float]] = []
+    readings: list[tuple[float, float, float]] = []
 
-    def mark() -> None:
-        marks.append((time.monotonic(), cpu_s_of(cluster.pid(leader)), time.process_time()))
+    def read_clocks() -> None:
+        readings.append((time.monotonic(), cpu_s_of(cluster.pid(leader)), time.process_time()))
 
     try:
-        latencies_s = await write_for(writers, SETTLE_S, seconds, mark)
+        latencies_s = await write_for(writers, SETTLE_S, seconds, read_clocks)
     finally:
         for writer in writers:
             writer.close()
-    took_s, leader_s, client_s = (end - begin for begin, end in zip(*marks, strict=True))
+    took_s, leader_s, client_s = (end - begin for begin, end in zip(*readings, strict=True))
     latencies_s.sort()
     done = len(latencies_s)
     return Round(

@@ -76,7 +76,7 @@ def registered(entries: str) -> Callable[[], str]:
     def rows() -> str:
         from harness import registry
 
-        found: Mapping[str, registry.Entry] = getattr(registry, entries)
+        found: Mapping[str, registry.RegistryEntry] = getattr(registry, entries)
         return table(
             ("name", "what it is", "file"),
             [(f"`{n}`", e.summary, f"`{e.target.split(':')[0].replace('.', '/')}.py`") for n, e in found.items()],

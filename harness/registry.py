@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegistryEntry:
     """summary: one line for `list`.  target: module:attribute, imported when it is needed.  inventory: module:function
     that refuses an inventory, for a backend that needs one.  virtual_time: its runs need a loop on virtual time.
     not_kept: why the nodes of a backend cannot outlive their run; "" if they can."""
@@ -32,78 +32,88 @@ class Entry:
         return _load(self.target)
 
 
-SUBJECTS: Mapping[str, Entry] = {
-    "kraft": Entry("the bundled KRaft quorum", "system_under_test.kraft.subject:Kraft"),
-    "kraft-brokers": Entry(
+SUBJECTS: Mapping[str, RegistryEntry] = {
+    "kraft": RegistryEntry("the bundled KRaft quorum", "system_under_test.kraft.subject:Kraft"),
+    "kraft-brokers": RegistryEntry(
         "the bundled KRaft quorum with brokers that register, without data",
         "system_under_test.kraft.subject:KraftBrokers",
     ),
-    "kraft-snapshots": Entry(
+    "kraft-snapshots": RegistryEntry(
         "the same, with snapshots every few seconds", "system_under_test.kraft.subject:KraftWithSnapshots"
     ),
-    "kraft-voters": Entry(
+    "kraft-voters": RegistryEntry(
         "the same, with voters that change while it runs", "system_under_test.kraft.subject:KraftWithVoters"
     ),
-    "etcd": Entry("etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"),
-    "canary": Entry(
+    "etcd": RegistryEntry(
+        "etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"
+    ),
+    "canary": RegistryEntry(
         "objects of every kind in the harness' own process: its test of itself",
         "system_under_test.canary.subject:Canary",
     ),
 }
 
-WORKLOADS: Mapping[str, Entry] = {
-    "register": Entry("reads and writes of single registers, values unique", "workloads.register:Register"),
-    "repeated-register": Entry(
+WORKLOADS: Mapping[str, RegistryEntry] = {
+    "register": RegistryEntry("reads and writes of single registers, values unique", "workloads.register:Register"),
+    "repeated-register": RegistryEntry(
         "reads and writes of one register; each client node writes one value",
         "workloads.repeated_register:RepeatedRegister",
     ),
-    "cas-register": Entry(
+    "cas-register": RegistryEntry(
         "reads, writes and compare-and-set of single registers", "workloads.cas_register:CasRegister"
     ),
-    "convergence": Entry(
+    "convergence": RegistryEntry(
         "registers written at every server; all must agree after recovery", "workloads.convergence:Convergence"
     ),
-    "set-convergence": Entry(
+    "set-convergence": RegistryEntry(
         "sets added to at every server; all must agree after recovery", "workloads.convergence:SetConvergence"
     ),
-    "set": Entry("elements are added to sets, and whole sets are read", "workloads.grow_set:GrowSet"),
-    "large-set": Entry("elements are added to one set, which is read late", "workloads.grow_set:LargeSet"),
-    "append-log": Entry("values are appended to logs, and whole logs are read", "workloads.append_log:AppendLog"),
-    "queue": Entry("values are enqueued and dequeued; queues are drained at the end", "workloads.queue:Queue"),
-    "counter": Entry("amounts are added to counters, and sums are read", "workloads.counter:Counter"),
-    "unique-ids": Entry("ids are generated, and none may be given twice", "workloads.unique_ids:UniqueIds"),
-    "kv": Entry("strings are put, appended to and read under keys", "workloads.kv:KeyValue"),
-    "lock": Entry("locks are acquired, held and released", "workloads.lock:Lock"),
-    "fenced-lock": Entry("locks with fencing tokens guard a register", "workloads.lock:FencedLock"),
-    "leased-lock": Entry(
+    "set": RegistryEntry("elements are added to sets, and whole sets are read", "workloads.grow_set:GrowSet"),
+    "large-set": RegistryEntry("elements are added to one set, which is read late", "workloads.grow_set:LargeSet"),
+    "append-log": RegistryEntry(
+        "values are appended to logs, and whole logs are read", "workloads.append_log:AppendLog"
+    ),
+    "queue": RegistryEntry("values are enqueued and dequeued; queues are drained at the end", "workloads.queue:Queue"),
+    "counter": RegistryEntry("amounts are added to counters, and sums are read", "workloads.counter:Counter"),
+    "unique-ids": RegistryEntry("ids are generated, and none may be given twice", "workloads.unique_ids:UniqueIds"),
+    "kv": RegistryEntry("strings are put, appended to and read under keys", "workloads.kv:KeyValue"),
+    "lock": RegistryEntry("locks are acquired, held and released", "workloads.lock:Lock"),
+    "fenced-lock": RegistryEntry("locks with fencing tokens guard a register", "workloads.lock:FencedLock"),
+    "leased-lock": RegistryEntry(
         "locks with a lease, of which the server says how long it is valid", "workloads.lock:LeasedLock"
     ),
-    "bank": Entry("money moves between accounts, and all balances are read at once", "workloads.bank:Bank"),
-    "long-fork": Entry("single writes to pairs of registers, and reads of pairs", "workloads.long_fork:LongFork"),
-    "list-append": Entry("transactions that append to lists and read them", "workloads.transactions:ListAppend"),
-    "rw-register": Entry("transactions that write registers and read them", "workloads.transactions:RwRegister"),
+    "bank": RegistryEntry("money moves between accounts, and all balances are read at once", "workloads.bank:Bank"),
+    "long-fork": RegistryEntry(
+        "single writes to pairs of registers, and reads of pairs", "workloads.long_fork:LongFork"
+    ),
+    "list-append": RegistryEntry(
+        "transactions that append to lists and read them", "workloads.transactions:ListAppend"
+    ),
+    "rw-register": RegistryEntry(
+        "transactions that write registers and read them", "workloads.transactions:RwRegister"
+    ),
 }
 
-BACKENDS: Mapping[str, Entry] = {
-    "docker": Entry(
+BACKENDS: Mapping[str, RegistryEntry] = {
+    "docker": RegistryEntry(
         "a container per node, one rule set on the bridge", "harness.backends.docker.backend:DockerBackend"
     ),
-    "namespaces": Entry(
+    "namespaces": RegistryEntry(
         "a network namespace per node, a userspace switch between them; no Docker needed",
         "harness.backends.namespaces.backend:NamespacesBackend",
     ),
-    "ssh": Entry(
+    "ssh": RegistryEntry(
         "Linux hosts of one's own, named in an --inventory",
         "harness.backends.ssh.backend:SshBackend",
         inventory="harness.backends.ssh.inventory:refuse_inventory",
     ),
-    "simulator": Entry(
+    "simulator": RegistryEntry(
         "machines, links, disks and clocks on virtual time: a minute in seconds, and one seed decides everything",
         "harness.backends.simulator.backend:SimulatorBackend",
         virtual_time=True,
         not_kept="nodes on virtual time exist only while their run goes on (`krucible step` replays a run)",
     ),
-    "in-process": Entry(
+    "in-process": RegistryEntry(
         "no nodes at all (the canary)",
         "harness.backends.in_process:InProcessBackend",
         not_kept="a system in the harness' own process has no nodes to enter",
@@ -277,7 +287,7 @@ def _load(target: str) -> object:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _pick(what: str, table: Mapping[str, Entry], name: str) -> Entry:
+def _pick(what: str, table: Mapping[str, RegistryEntry], name: str) -> RegistryEntry:
     if name not in table:
         raise WrongSpec(unknown_name(what, name, table))
     return table[name]

@@ -39,7 +39,7 @@ STATES_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     """kind: "operation", "fault", "election" or "violation".  states: of the object afterwards, in words; None: not
     known here.  in_force: the kinds of fault in force."""
 
@@ -67,7 +67,7 @@ class Step:
         return f"   {name}: {' or '.join(self.states[:STATES_SHOWN])}{more}"
 
 
-def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Iterator[Step]:
+def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Iterator[RunStep]:
     """The steps of the run in `root`.  checkers: of its workload.  key: only operations on this object.
 
     Raises MalformedHistory and BrokenFile.
@@ -76,17 +76,17 @@ def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Ite
     wanted = [event for event in events if event.f != CREATE and key in (None, event.key)]
     model = next((MODELS[name] for name in checkers if name in MODELS), None)
     states = {one: _states(events, one, model) for one in {event.key for event in wanted}} if model else {}
-    marks = sorted(_marks(root, key), key=lambda mark: mark.time_ns)
+    between = sorted(_between(root, key), key=lambda step: step.time_ns)
     faults = [fault for fault in Record(root).faults if fault.carried_out]
     for event in wanted:
-        while marks and marks[0].time_ns <= event.time_ns:
-            yield marks.pop(0)
+        while between and between[0].time_ns <= event.time_ns:
+            yield between.pop(0)
         force = tuple(
             fault.card.kind for fault in faults if fault.injected_ns <= event.time_ns < fault.end_ns(NEVER_NS)
         )
         known = states.get(event.key, {}).get(event.index)
-        yield Step(event.time_ns, "operation", _words(event), event.key or "", known, force)
-    yield from marks
+        yield RunStep(event.time_ns, "operation", _words(event), event.key or "", known, force)
+    yield from between
 
 
 def _events(history: pa.Table) -> Iterator[Event]:
@@ -125,18 +125,18 @@ def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int,
     return found
 
 
-def _marks(root: Path, key: str | None) -> Iterator[Step]:
+def _between(root: Path, key: str | None) -> Iterator[RunStep]:
     """What stands between operations.  key: no violations of other objects."""
     record = Record(root)
     for fault in record.faults:
         if fault.carried_out:
-            yield Step(fault.injected_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}): {fault.words}")
+            yield RunStep(fault.injected_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}): {fault.words}")
         if fault.healed:
-            yield Step(fault.healed_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}) healed")
+            yield RunStep(fault.healed_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}) healed")
     for leader in record.outcome.leaders if record.outcome is not None else ():
-        yield Step(leader.time_ns, "election", f"{leader.node} leads epoch {leader.epoch}")
+        yield RunStep(leader.time_ns, "election", f"{leader.node} leads epoch {leader.epoch}")
     for violation in violations_by_cause(read_results(root) or NO_RESULTS):
         of = violation.witness.facts.get("key")
         if violation.moment_ns >= 0 and (key is None or of in (None, key)):
             words = f"violated: {violation.name} ({violation.checker}): {violation.summary}"
-            yield Step(violation.moment_ns, "violation", words)
+            yield RunStep(violation.moment_ns, "violation", words)

@@ -28,7 +28,7 @@ from pyarrow import fs
 from checkers.base.cache_folder import cache_folder
 from checkers.record.reading import TEST
 from checkers.sealing.manifest import MANIFEST
-from checkers.spark.shipping import Mark, StoredFile
+from checkers.spark.shipping import FileDigest, StoredFile
 from harness.lake.lake import Lake, partition_of
 from harness.lake.tables import TABLES
 
@@ -148,7 +148,7 @@ class RunShelf:
         self._sizes = {info.path: info.size for info in store.list(f"{RUNS}/{root.parent.name}/{root.name}")}
         self._uploaded: list[str] = []
 
-    def put(self, path: str, mark: Mark) -> StoredFile:
+    def put(self, path: str, mark: FileDigest) -> StoredFile:
         """See Shelf.put."""
         relative = os.path.relpath(path, self._root).replace("..", "above")
         there = f"{self._run}/{relative}"

@@ -30,7 +30,7 @@ from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.explain_unique_values import UNEXPLAINED, Story, at, span_before, value_of, who, witness_of
+from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, span_before, value_of, who, witness_of
 from checkers.registers.kernel_questions import Questions
 from checkers.registers.shrink_witness_repeated_values import latest_rival, smallest_window
 from checkers.registers.shrink_witness_unique_values import as_value
@@ -51,14 +51,14 @@ def explain(bucket: Bucket, operations: Operations, k: int, impossible_at: int) 
         window = smallest_window(key, int(operations.positions[k]), impossible_at)
     except Disagreement as problem:
         raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    story = RepeatedStory(bucket, operations, k, key, window)
+    story = RepeatedValueStory(bucket, operations, k, key, window)
     if story.kind() == "order cycle":
         rival = latest_rival(key, window.limit, window.culprit, Questions(int(operations.positions[k])))
-        story = RepeatedStory(bucket, operations, k, key, replace(window, rival=rival))
+        story = RepeatedValueStory(bucket, operations, k, key, replace(window, rival=rival))
     return witness_of(story)
 
 
-class RepeatedStory(Story):
+class RepeatedValueStory(ValueStory):
     """A story in which several operations may have produced the value of an answer."""
 
     key: Key

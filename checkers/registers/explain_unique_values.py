@@ -30,7 +30,7 @@ from checkers.registers.shrink_witness_unique_values import Window, as_value, pr
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 
-__all__ = ["UNEXPLAINED", "Story", "explain", "witness_of"]
+__all__ = ["UNEXPLAINED", "ValueStory", "explain", "witness_of"]
 
 UNEXPLAINED = ", which no order of the operations around it explains"
 
@@ -45,10 +45,10 @@ def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witnes
         window = smallest_window(key, int(operations.positions[k]))
     except Disagreement as problem:
         raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    return witness_of(Story(bucket, operations, k, key, window))
+    return witness_of(ValueStory(bucket, operations, k, key, window))
 
 
-def witness_of(story: Story) -> tuple[int, Witness]:
+def witness_of(story: ValueStory) -> tuple[int, Witness]:
     """The index of the answer that no order explains, and the witness."""
     window = story.window
     kind = story.kind()
@@ -75,7 +75,7 @@ def witness_of(story: Story) -> tuple[int, Witness]:
     return story.answer(window.culprit)["index"], Witness(kind, story.summary(kind), story.events(), facts=facts)
 
 
-class Story:
+class ValueStory:
     """The rows of a window, and the sentences about them."""
 
     kind_so_far = "stale read"

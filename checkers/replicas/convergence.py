@@ -39,7 +39,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Finding:
+class ConvergenceFinding:
     """last: (key, node) -> the last ok read of the final phase.  reads: how many there were.
     written: (key, value) of every write that was invoked, of those values that `last` shows."""
 
@@ -56,9 +56,9 @@ def _split(run: StoredRun) -> list[Part]:
     return [Part((str(run.history),), params)]
 
 
-def judge(part: Part, budget: Budget) -> Finding:
+def judge(part: Part, budget: Budget) -> ConvergenceFinding:
     """params: final_ns, when the final phase began; reads and writes, the functions."""
-    found = Finding()
+    found = ConvergenceFinding()
     for row in _rows(part, HISTORY.names, "reads", Type.OK, part.params["final_ns"]):
         found.reads += 1
         found.last[str(row["key"]), str(row["node"])] = row
@@ -94,7 +94,7 @@ def state_of(row: Row) -> str:
     return json.dumps(sorted(shown) if row["f"] == MEMBERS else shown, sort_keys=True)
 
 
-def _combine(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
+def _combine(run: StoredRun, findings: Sequence[ConvergenceFinding]) -> Verdict:
     if not findings:
         return Verdict(Validity.UNKNOWN, reason="the run did not come to its final reads")
     (found,) = findings

@@ -87,7 +87,7 @@ class Successes:
 
 
 @dataclass(slots=True)
-class Found:
+class AvailabilityFinding:
     """of_function: name -> its successes; "" stands for any function.  invoked: (function, group, second) -> how many
     operations clients of this group (their thread modulo `groups`) invoked in that second."""
 
@@ -150,16 +150,16 @@ def _split(run: StoredRun) -> list[Part]:
     return parts_of_history(run.history, {"concurrency": run.demands.concurrency, "groups": _groups(run.demands)})
 
 
-def judge(part: Part, budget: Budget) -> Found:
-    """params: concurrency, groups (see `Found`), and the row groups from `first` up to `end`."""
-    params, found = part.params, Found()
+def judge(part: Part, budget: Budget) -> AvailabilityFinding:
+    """params: concurrency, groups (see `AvailabilityFinding`), and the row groups from `first` up to `end`."""
+    params, found = part.params, AvailabilityFinding()
     columns = ("time_ns", "process", "type", "f", "error")
     for table in chunks_of_groups(part.paths[0], columns, params["first"], params["end"]):
         _count(found, table, params["concurrency"], params["groups"])
     return found
 
 
-def _count(found: Found, table: pa.Table, concurrency: int, groups: int) -> None:
+def _count(found: AvailabilityFinding, table: pa.Table, concurrency: int, groups: int) -> None:
     process, type_ = numbers(table, "process"), numbers(table, "type")
     time_ns = numbers(table, "time_ns")
     functions, names = dictionary_codes(table["f"])
@@ -180,7 +180,7 @@ def _count(found: Found, table: pa.Table, concurrency: int, groups: int) -> None
             found.invoked[name, place % groups, place // groups] += count
 
 
-def _join(found: Found, name: str, times: Int64) -> None:
+def _join(found: AvailabilityFinding, name: str, times: Int64) -> None:
     known = found.of_function.setdefault(name, Successes())
     if not len(times):
         return
@@ -190,9 +190,9 @@ def _join(found: Found, name: str, times: Int64) -> None:
     known.follow(Successes(int(times[0]), int(times[-1]), silences))
 
 
-def joined(findings: Sequence[Found]) -> Found:
+def joined(findings: Sequence[AvailabilityFinding]) -> AvailabilityFinding:
     """What the whole history shows, from its parts in order."""
-    total = Found()
+    total = AvailabilityFinding()
     for found in findings:
         total.invoked.update(found.invoked)
         for name, successes in found.of_function.items():
@@ -201,7 +201,7 @@ def joined(findings: Sequence[Found]) -> Found:
 
 
 def silences(
-    found: Found, spans: Sequence[Whole], changes: Sequence[int], demands: Demands, main: tuple[int, int]
+    found: AvailabilityFinding, spans: Sequence[Whole], changes: Sequence[int], demands: Demands, main: tuple[int, int]
 ) -> list[Silence]:
     """The silences that exceed their limits, the longest of each function, that of any function first."""
     worst: list[Silence] = []
@@ -248,7 +248,7 @@ def _beyond(
     return Silence(begin, end, name, whole, meanwhile, limit) if end - begin > limit * 1e9 else None
 
 
-def _invoked(found: Found, silence: Silence, demands: Demands) -> int:
+def _invoked(found: AvailabilityFinding, silence: Silence, demands: Demands) -> int:
     """How many operations were invoked early enough to end within the silence, by clients that reached the majority."""
     groups, until_ns = _groups(demands), silence.end_ns - int(demands.op_timeout_s * 1e9)
     client = demands.client_nodes.index(silence.whole.client)
@@ -280,7 +280,7 @@ def _not_judged(run: StoredRun) -> str:
     return ""
 
 
-def _combine(run: StoredRun, findings: Sequence[Found]) -> Verdict:
+def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict:
     if why := _not_judged(run):
         return Verdict(Validity.NOT_APPLICABLE, reason=why)
     if not findings:
@@ -352,7 +352,7 @@ def _covered_s(spans: Sequence[Whole]) -> float:
     return covered_ns / 1e9
 
 
-def _longest_s(found: Found, spans: Sequence[Whole], main: tuple[int, int]) -> float:
+def _longest_s(found: AvailabilityFinding, spans: Sequence[Whole], main: tuple[int, int]) -> float:
     """The longest time without any success while a majority was whole."""
     gaps = _gaps(found.of_function.get("", Successes()), main)
     lengths = [min(end, w.end_ns) - max(begin, w.begin_ns) for begin, end in gaps for w in spans]

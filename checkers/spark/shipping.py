@@ -39,7 +39,7 @@ _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FileDigest:
     """Distinguishes files of the same name by their size and a hash of their end.
 
     The end of a Parquet file is its footer, with sizes and extremes of every column.
@@ -54,7 +54,7 @@ class RemoteTask:
     """A task as it is sent to a cluster.  marks: one for each file that it names and that the driver can read."""
 
     task: Task
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, FileDigest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Shelf(Protocol):
 
     name: str
 
-    def put(self, path: str, mark: Mark) -> FileContent:
+    def put(self, path: str, mark: FileDigest) -> FileContent:
         """Put a file of the driver there, unless it is there.  Raises OSError."""
         ...
 
@@ -107,7 +107,7 @@ class StoredFile:
 
     uri: str
     path: str
-    mark: Mark
+    mark: FileDigest
 
     @property
     def value(self) -> bytes:
@@ -126,7 +126,7 @@ class StoredFile:
                 shutil.copyfileobj(source, out, _COPY_BYTES)
         except (pa.ArrowException, ValueError) as problem:
             raise OSError(f"{self.path} cannot be read: {problem}") from problem
-        if mark_of(str(target)) != self.mark:
+        if digest_of(str(target)) != self.mark:
             raise OSError(f"{self.path} in the store is another file than the driver's")
 
 
@@ -155,7 +155,7 @@ def judge_on_nodes(
     A node first tries one file of the shelf: a store that does not answer costs seconds for each task.  If it cannot
     read it, the shelf is left for tasks whose files are too large to be sent.  What is then left is a failure.
     """
-    marks: dict[str, Mark | None] = {}
+    marks: dict[str, FileDigest | None] = {}
     marked = [_marked(task, marks) for task in tasks]
     answers: list[Judged | Unreadable] = list(nodes.run(marked, {}, progress))
     moved = Moved()
@@ -216,7 +216,7 @@ def judge_remote(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Jud
     if contents:
         return _judge_contents(remote, contents)
     for path, mark in remote.marks.items():
-        if mark_of(path) != mark:
+        if digest_of(path) != mark:
             return Unreadable(path)
     return judge_task(remote.task)
 
@@ -226,11 +226,11 @@ def files_of(part: Part) -> list[str]:
     return list(dict.fromkeys([*part.paths, *_parquet_in(part.params)]))
 
 
-def _marked(task: Task, marks: dict[str, Mark | None]) -> RemoteTask:
+def _marked(task: Task, marks: dict[str, FileDigest | None]) -> RemoteTask:
     paths = files_of(task.part)
     for path in paths:
         if path not in marks:
-            marks[path] = mark_of(path)
+            marks[path] = digest_of(path)
     return RemoteTask(task, {path: mark for path in paths if (mark := marks[path]) is not None})
 
 
@@ -243,12 +243,12 @@ def _on_shelf(numbers: Sequence[int], tasks: Sequence[RemoteTask], shelf: Shelf)
         return {}, str(problem)
 
 
-def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, Mark], list[int]]:
+def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, FileDigest], list[int]]:
     """Returns (the files to send, the tasks of which all files are sent).  Earlier tasks come first.
 
     numbers: places in `tasks` of those that need files.
     """
-    sent: dict[str, Mark] = {}
+    sent: dict[str, FileDigest] = {}
     fitting: list[int] = []
     left = IN_ALL_BYTES_MAX
     for n in numbers:
@@ -272,13 +272,13 @@ def _too_large(remote: RemoteTask, store_failure: str) -> Judged:
     return Judged(None, f"{named(remote.task.part)}: {words}, and {where}", 0.0)
 
 
-def mark_of(path: str) -> Mark | None:
+def digest_of(path: str) -> FileDigest | None:
     """The mark of a file; None if this process cannot read it."""
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
-            return Mark(size, hashlib.blake2b(file.read(), digest_size=16).digest())
+            return FileDigest(size, hashlib.blake2b(file.read(), digest_size=16).digest())
     except OSError:
         return None
 

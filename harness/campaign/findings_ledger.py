@@ -20,7 +20,7 @@ from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.header import Revision
 from checkers.record.reading import Record
 from harness.real_systems.clean_runs import CLEAN_RUNS
-from harness.real_systems.known_findings import FINDINGS, Finding
+from harness.real_systems.known_findings import FINDINGS, KnownFinding
 
 TRIES = "findings.jsonl"
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"
@@ -89,7 +89,7 @@ def take_over(results: Path, path: Path = LEDGER) -> list[Try]:
     return every
 
 
-def rows(tries: Sequence[Try], findings: Mapping[str, Finding] = FINDINGS) -> list[tuple[str, ...]]:
+def rows(tries: Sequence[Try], findings: Mapping[str, KnownFinding] = FINDINGS) -> list[tuple[str, ...]]:
     """The table of the ledger, one row a finding, in the order of the findings."""
     table: list[tuple[str, ...]] = []
     for name, finding in findings.items():

@@ -96,7 +96,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSymptom:
     """All first runs of one symptom, and the replays of the first of them."""
 
     symptom: Symptom
@@ -183,13 +183,13 @@ class CampaignLog:
         """The first run of every test."""
         return [run for run in self.runs if run.test.replay == 0]
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundSymptom]:
         """The findings, in the order in which they were found."""
         seen: dict[Symptom, list[Ended]] = {}
         for run in self.tests:
             if run.code == FOUND and run.symptom is not None:
                 seen.setdefault(run.symptom, []).append(run)
-        return [Found(one, tuple(runs), tuple(self.replays_of(runs[0]))) for one, runs in seen.items()]
+        return [FoundSymptom(one, tuple(runs), tuple(self.replays_of(runs[0]))) for one, runs in seen.items()]
 
     def replays_of(self, first: Ended) -> list[Ended]:
         return [run for run in self.runs if run.test.replay and run.test.number == first.test.number]

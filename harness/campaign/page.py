@@ -22,7 +22,7 @@ STYLES = ("styles/base.css", "styles/campaign.css")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PageGroup:
     """All runs of one test, whatever the seed, in order."""
 
     name: str
@@ -43,12 +43,12 @@ class Group:
         return [run.found_s for run in self.runs if run.found_s >= 0]
 
 
-def groups_of(runs: Iterable[Ended]) -> list[Group]:
+def groups_of(runs: Iterable[Ended]) -> list[PageGroup]:
     """The runs by what they ran; planted bugs behind all others."""
-    groups: dict[str, Group] = {}
+    groups: dict[str, PageGroup] = {}
     for run in runs:
         spec = run.test.spec
-        groups.setdefault(what(spec), Group(what(spec), spec.bug or "", [])).runs.append(run)
+        groups.setdefault(what(spec), PageGroup(what(spec), spec.bug or "", [])).runs.append(run)
     return sorted(groups.values(), key=lambda group: (group.bug != "", group.name))
 
 

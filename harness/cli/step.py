@@ -14,7 +14,7 @@ from harness.cli.parameters import RunPlace
 from harness.spec import WrongSpec
 
 if TYPE_CHECKING:
-    from harness.stepping import Step
+    from harness.stepping import RunStep
 
 _HELP = "Enter: next   N: N steps   v: to the next violation   f: to the next fault   /TEXT: to a line with it   q: end"
 
@@ -48,7 +48,7 @@ def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
         raise WrongSpec(str(problem)) from None
 
 
-def _all(steps: Iterator[Step]) -> int:
+def _all(steps: Iterator[RunStep]) -> int:
     """Print them; how many."""
     shown = 0
     for shown, one in enumerate(steps, 1):  # noqa: B007 - their number is what is wanted
@@ -56,7 +56,7 @@ def _all(steps: Iterator[Step]) -> int:
     return shown
 
 
-def _one_by_one(steps: Iterator[Step]) -> int:
+def _one_by_one(steps: Iterator[RunStep]) -> int:
     """Print them as the user asks for them; how many were shown."""
     click.echo(_HELP)
     shown, left, until = 0, 1, ""

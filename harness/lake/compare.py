@@ -45,7 +45,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ComparedEvent:
     """One entry of a timeline.  time_ns: since the test began."""
 
     time_ns: int
@@ -61,7 +61,7 @@ class Comparison:
     names: tuple[str, str]
     spec: tuple[Difference, ...]
     figures: tuple[Difference, ...]
-    timelines: tuple[tuple[Event | None, Event | None], ...]
+    timelines: tuple[tuple[ComparedEvent | None, ComparedEvent | None], ...]
     parted: int | None
     operation: str
 
@@ -119,23 +119,29 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
     return Comparison((str(one["path"]), str(other["path"])), spec, figures, timelines, parted, operation)
 
 
-def timeline(rows: Rows) -> list[Event]:
+def timeline(rows: Rows) -> list[ComparedEvent]:
     """Faults, elections, and the first violation of each symptom, in the order of time."""
     events = []
     for fault in rows[FAULTS]:
         name = f"fault {fault['number']}: {fault['kind']} {fault['name']}"
-        events += [Event(fault["injected_ns"], name)] if fault["injected_ns"] >= 0 else []
-        events += [Event(fault["healed_ns"], f"fault {fault['number']} healed")] if fault["healed_ns"] >= 0 else []
-    events += [Event(each["time_ns"], f"{each['node']} leads epoch {each['epoch']}") for each in rows[ELECTIONS]]
+        events += [ComparedEvent(fault["injected_ns"], name)] if fault["injected_ns"] >= 0 else []
+        events += (
+            [ComparedEvent(fault["healed_ns"], f"fault {fault['number']} healed")] if fault["healed_ns"] >= 0 else []
+        )
+    events += [
+        ComparedEvent(each["time_ns"], f"{each['node']} leads epoch {each['epoch']}") for each in rows[ELECTIONS]
+    ]
     seen = set()
     for violation in sorted(rows[VIOLATIONS], key=lambda row: row["place"]):
         if violation["symptom"] not in seen and violation["moment_ns"] >= 0:
             seen.add(violation["symptom"])
-            events.append(Event(violation["moment_ns"], f"violated: {violation['kind']} ({violation['checker']})"))
+            events.append(
+                ComparedEvent(violation["moment_ns"], f"violated: {violation['kind']} ({violation['checker']})")
+            )
     return sorted(events, key=lambda event: (event.time_ns, event.words))
 
 
-def _differ(one: Event | None, other: Event | None) -> bool:
+def _differ(one: ComparedEvent | None, other: ComparedEvent | None) -> bool:
     """Whether two entries say different things; their times always differ a little."""
     return one is None or other is None or one.words != other.words
 
@@ -181,7 +187,7 @@ def _operation(row: _Row) -> str:
     return f"{Type(type_).name.lower()} {words} at {time_ns / 1e9:.3f} s"
 
 
-def _event(event: Event | None) -> str:
+def _event(event: ComparedEvent | None) -> str:
     return "-" if event is None else f"{event.time_ns / 1e9:7.2f} s  {event.words}"
 
 

@@ -33,7 +33,7 @@ _OUTCOMES = {int(Type.OK): "ok", int(Type.FAIL): "fail", int(Type.INFO): "info"}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """run: its name in every table.  date, system: the partition that it belongs to.  rows: table -> its rows."""
 
     run: str
@@ -42,7 +42,7 @@ class Facts:
     rows: Mapping[str, pa.Table]
 
 
-def facts_of(root: Path, path: str = "") -> Facts:
+def facts_of(root: Path, path: str = "") -> RunFacts:
     """The facts of the run kept in `root`, judged or not.  path: what the table of runs says about where it lies.
 
     Raises BrokenFile if a file of the run cannot be used.
@@ -86,7 +86,7 @@ def facts_of(root: Path, path: str = "") -> Facts:
         }
     ]
     filled = {name: _table(run, rows[name], schema) for name, schema in tables.TABLES.items()}
-    return Facts(run, (started or datetime.fromtimestamp(0, UTC)).strftime("%Y-%m-%d"), system, filled)
+    return RunFacts(run, (started or datetime.fromtimestamp(0, UTC)).strftime("%Y-%m-%d"), system, filled)
 
 
 def _table(run: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from harness.lake.tables import DATE, OLD_NAMES, PARTITIONS, RUNS, SYSTEM, TABLES
 
 if TYPE_CHECKING:
-    from harness.lake.facts import Facts
+    from harness.lake.facts import RunFacts
 
 _P = TypeVar("_P", bound=PurePath)
 
@@ -66,7 +66,7 @@ class Lake:
 
     folder: Path
 
-    def add(self, root: Path) -> Facts:
+    def add(self, root: Path) -> RunFacts:
         """Add the run kept in `root`, or replace its rows.  Raises BrokenFile, and OSError if nothing can be written.
 
         A run below the folder in which the lake lies is noted with its relative path: both may move together.
@@ -78,7 +78,7 @@ class Lake:
         self.append(facts)
         return facts
 
-    def append(self, facts: Facts) -> None:
+    def append(self, facts: RunFacts) -> None:
         """Write the facts of one run; the rows that the lake had of it go."""
         with self._locked(fcntl.LOCK_EX):
             for name, rows in facts.rows.items():

@@ -38,7 +38,7 @@ class Clean:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class KnownFinding:
     """file: of EXAMPLES, with a class behind a colon where the file holds several systems.
     workload: a name, or a file of EXAMPLES.  schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
     summary: the finding in a few words.  words: what happens to a user's data, with {names} of `looked_at`.
@@ -80,8 +80,8 @@ class Finding:
         )
 
 
-FINDINGS: Mapping[str, Finding] = {
-    "redis": Finding(
+FINDINGS: Mapping[str, KnownFinding] = {
+    "redis": KnownFinding(
         system="Redis 7.0 with Sentinel",
         configuration="three nodes, down-after-milliseconds 2000, no min-replicas-to-write",
         file="redis_sentinel.py",
@@ -95,7 +95,7 @@ FINDINGS: Mapping[str, Finding] = {
         published="Jepsen 2013: Redis; the documentation of Redis Sentinel",
         options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 2},
     ),
-    "etcd-lock": Finding(
+    "etcd-lock": KnownFinding(
         system="etcd 3.4",
         configuration="three nodes, locks with a lease of 2 s that the holder keeps alive, no fencing",
         file="etcd_lock.py",
@@ -110,7 +110,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 16, "concurrency": 24},
         clean=Clean("a fencing token goes with every write", workload="fenced-lock"),
     ),
-    "postgres-fork": Finding(
+    "postgres-fork": KnownFinding(
         system="PostgreSQL 15",
         configuration="a primary and two synchronous hot standbys, one with recovery_min_apply_delay = 200ms; "
         "REPEATABLE READ, reads on all; half of the clients commit with synchronous_commit = local, half with "
@@ -128,7 +128,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 20.0, "rate_hz": 0.0, "keys": 1, "concurrency": 24},
         clean=Clean("one node, all transactions SERIALIZABLE", options={"nodes": 1}),
     ),
-    "mariadb": Finding(
+    "mariadb": KnownFinding(
         system="MariaDB 10.11",
         configuration="one server, REPEATABLE READ, innodb_snapshot_isolation=OFF (the default of 10.11)",
         file="mariadb.py",
@@ -143,7 +143,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 1, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8},
         clean=Clean("innodb_snapshot_isolation=ON", file="mariadb.py:SnapshotIsolation"),
     ),
-    "galera": Finding(
+    "galera": KnownFinding(
         system="MariaDB 10.11 with Galera 26.4",
         configuration="three servers, innodb_flush_log_at_trx_commit=0",
         file="galera.py",
@@ -162,7 +162,7 @@ FINDINGS: Mapping[str, Finding] = {
             "innodb_flush_log_at_trx_commit=1 (the default)", file="galera.py:Flushed", options={"rate_hz": 0.0}
         ),
     ),
-    "galera-stale": Finding(
+    "galera-stale": KnownFinding(
         system="MariaDB 10.11 with Galera 26.4",
         configuration="three servers, wsrep_sync_wait=0 (the default)",
         file="galera.py:Unwaited",
@@ -177,7 +177,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8, "concurrency": 24},
         clean=Clean("wsrep_sync_wait=1", file="galera.py:Flushed"),
     ),
-    "tarantool": Finding(
+    "tarantool": KnownFinding(
         system="Tarantool 2.6.0",
         configuration="a primary and two replicas, a synchronous space, replication_synchro_quorum=2, "
         "replication_synchro_timeout=1 (default 5), reads at the primary",
@@ -192,7 +192,7 @@ FINDINGS: Mapping[str, Finding] = {
         published="tarantool issue 5229 (2020)",
         options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 60.0, "keys": 4},
     ),
-    "sqlite": Finding(
+    "sqlite": KnownFinding(
         system="SQLite 3",
         configuration="one file behind a small server, journal_mode=DELETE, synchronous=FULL (both the defaults)",
         file="sqlite.py",
@@ -207,7 +207,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 1, "time_limit_s": 45.0, "rate_hz": 60.0, "keys": 3},
         clean=Clean("synchronous=EXTRA", file="sqlite.py:Extra"),
     ),
-    "rabbitmq": Finding(
+    "rabbitmq": KnownFinding(
         system="RabbitMQ 3.10",
         configuration="three nodes, classic queues mirrored to all (ha-mode all), autoheal, net_ticktime 5",
         file="rabbitmq.py",
@@ -225,7 +225,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 20.0, "keys": 2, "op_timeout_s": 20.0},
         clean=Clean("quorum queues", file="rabbitmq.py:QuorumQueue"),
     ),
-    "pysyncobj": Finding(
+    "pysyncobj": KnownFinding(
         system="PySyncObj 0.3.17",
         configuration="three nodes, journal and dump files, a log that is compacted every 100 entries (default 5000)",
         file="pysyncobj.py",
@@ -248,7 +248,7 @@ FINDINGS: Mapping[str, Finding] = {
             "op_timeout_s": 30.0,
         },
     ),
-    "nats": Finding(
+    "nats": KnownFinding(
         system="NATS 2.14 JetStream",
         configuration="three servers, a stream with three replicas, default sync_interval (2 minutes)",
         file="nats.py",
@@ -270,7 +270,7 @@ FINDINGS: Mapping[str, Finding] = {
             options={"time_limit_s": 60.0, "rate_hz": 15.0, "op_timeout_s": 5.0},
         ),
     ),
-    "zookeeper-boot": Finding(
+    "zookeeper-boot": KnownFinding(
         system="ZooKeeper 3.8.0",
         configuration="a new ensemble of three",
         file="zookeeper.py",
@@ -291,7 +291,7 @@ FINDINGS: Mapping[str, Finding] = {
             options={"time_limit_s": 80.0, "rate_hz": 100.0, "recovery_limit_s": 60.0},
         ),
     ),
-    "etcd-351": Finding(
+    "etcd-351": KnownFinding(
         system="etcd 3.5.1",
         configuration="a cluster of one node, default options",
         file="etcd_351.py",
@@ -307,7 +307,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 1, "time_limit_s": 40.0, "rate_hz": 100.0, "keys": 1},
         clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34", options={"time_limit_s": 50.0, "rate_hz": 0.0}),
     ),
-    "patroni": Finding(
+    "patroni": KnownFinding(
         system="Patroni 3.0.2 with PostgreSQL 15 and etcd 3.4",
         configuration="three nodes, etcd3, synchronous_mode and synchronous_mode_strict, ttl 10",
         file="patroni.py",
@@ -323,7 +323,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 104.0, "rate_hz": 20.0, "keys": 1},
         clean=Clean("the leader key is written with a compare (a mend)", file="patroni.py:Mended"),
     ),
-    "hiqlite": Finding(
+    "hiqlite": KnownFinding(
         system="hiqlite 0.15.3",
         configuration="three nodes, default options, query_consistent; a program embeds it",
         file="hiqlite.py",
@@ -342,7 +342,7 @@ FINDINGS: Mapping[str, Finding] = {
             file="hiqlite.py:ReadsMended",
         ),
     ),
-    "hiqlite-power": Finding(
+    "hiqlite-power": KnownFinding(
         system="hiqlite 0.15.3",
         configuration="three nodes, LogSync::Immediate, feature auto-heal; a program embeds it",
         file="hiqlite.py",
@@ -358,7 +358,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 55.0, "rate_hz": 100.0, "keys": 4, "concurrency": 12},
         clean=Clean("a record that was not written is rolled back (a mend)", file="hiqlite.py:LogMended"),
     ),
-    "hiqlite-lock": Finding(
+    "hiqlite-lock": KnownFinding(
         system="hiqlite 0.15.3",
         configuration="three nodes, default options, locks with a lease of 10 s that the holder renews; a program "
         "embeds it",
@@ -383,7 +383,7 @@ FINDINGS: Mapping[str, Finding] = {
         },
         clean=Clean("a waiting client claims the lock through the Raft (a mend)", file="hiqlite.py:LocksMended"),
     ),
-    "d-engine": Finding(
+    "d-engine": KnownFinding(
         system="d-engine 0.2.4",
         configuration="five nodes, LinearizableRead, lease 500 ms, election time-out 1 to 2 s; a program embeds it",
         file="d_engine.py",
@@ -399,7 +399,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 5, "time_limit_s": 34.0, "rate_hz": 100.0, "keys": 4, "concurrency": 16},
         clean=Clean("a lease begins when a majority has answered since (a mend)", file="d_engine.py:ReadsMended"),
     ),
-    "d-engine-full": Finding(
+    "d-engine-full": KnownFinding(
         system="d-engine 0.2.4",
         configuration="three nodes, file storage; a program embeds it",
         file="d_engine.py",
@@ -414,7 +414,7 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 30.0, "rate_hz": 60.0, "keys": 4},
         clean=Clean("the node ends at a fatal error (a mend)", file="d_engine.py:FatalMended"),
     ),
-    "d-engine-term": Finding(
+    "d-engine-term": KnownFinding(
         system="d-engine 0.2.4",
         configuration="three nodes, file storage; a program embeds it",
         file="d_engine.py",
@@ -433,7 +433,7 @@ FINDINGS: Mapping[str, Finding] = {
 }
 
 
-def found(finding: Finding, results: Results) -> bool:
+def found(finding: KnownFinding, results: Results) -> bool:
     """Whether the results of a run show this very finding."""
     checker = results.invalid.get(finding.checker)
     if checker is None or witness_of(finding, results) is None:
@@ -441,13 +441,13 @@ def found(finding: Finding, results: Results) -> bool:
     return not finding.missing or checker.figure(finding.missing) > 0
 
 
-def witness_of(finding: Finding, results: Results) -> Witness | None:
+def witness_of(finding: KnownFinding, results: Results) -> Witness | None:
     """The first witness of the finding's own kinds, None if there is none."""
     witnesses = results.checkers[finding.checker].witness
     return next((w for w in witnesses if not finding.kinds or w.kind in finding.kinds), None)
 
 
-def in_words(finding: Finding, results: Results) -> str:
+def in_words(finding: KnownFinding, results: Results) -> str:
     """The finding for a user of that system, with the figures of this run."""
     figures = results.checkers[finding.checker].looked_at
     looked_at = {name: f"{value:,}" if isinstance(value, int) else value for name, value in figures.items()}
@@ -461,7 +461,7 @@ class _Figures(dict[str, Any]):
         return "some"
 
 
-def witness_in_words(finding: Finding, results: Results) -> str:
+def witness_in_words(finding: KnownFinding, results: Results) -> str:
     """The witness of a finding that was seen, led by the name that users of databases know: `lost update: T1 and T2
     both read …`."""
     witness = witness_of(finding, results)

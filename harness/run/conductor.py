@@ -41,15 +41,15 @@ from system_under_test.subject import Node
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PhaseWork:
     name: str
     work: Callable[[RunContext], Awaitable[None]]
 
 
-SET_UP, MAIN = Phase("set-up", set_up), Phase("main", operations_and_faults)
-PHASES = (SET_UP, MAIN, Phase("recovery", recover), Phase("final reads", final_reads))
+SET_UP, MAIN = PhaseWork("set-up", set_up), PhaseWork("main", operations_and_faults)
+PHASES = (SET_UP, MAIN, PhaseWork("recovery", recover), PhaseWork("final reads", final_reads))
 """In this order, unless one fails."""
-COLLECTION = Phase("collection", collect)
+COLLECTION = PhaseWork("collection", collect)
 """After them, even where the set-up failed."""
 
 
@@ -124,7 +124,7 @@ class Conductor:
             self._run.outcome.set_up_failure = str(failure)
         await self._pass_through(COLLECTION)
 
-    async def _pass_through(self, phase: Phase) -> None:
+    async def _pass_through(self, phase: PhaseWork) -> None:
         run = self._run
         entry = {
             "name": phase.name,

@@ -14,7 +14,7 @@ from recorded_runs import unpacked
 from waiting import PATIENCE_S
 
 from harness.judge.judge_run import judge
-from harness.stepping import Step, steps_of
+from harness.stepping import RunStep, steps_of
 
 REGISTER = ("linearizability",)
 
@@ -26,7 +26,7 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def small(folder: Path, *answers: int | None) -> list[Step]:
+def small(folder: Path, *answers: int | None) -> list[RunStep]:
     """Two writes, the second never answered, and then reads with these answers."""
     script = Script("x").invoke(1, "write", 1).ok(1).invoke(2, "write", 2)
     for value in answers:

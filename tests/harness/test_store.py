@@ -15,7 +15,7 @@ from recorded_runs import unpacked
 from spark_cluster import Cluster, can_hide_folders
 
 from checkers.spark.session import START_VARIABLE
-from checkers.spark.shipping import mark_of
+from checkers.spark.shipping import digest_of
 from harness.judge.judge_run import judge
 from harness.lake.listing import Filter, runs
 from harness.store import MADE_ANEW, Mirror, RunShelf, Store, StoreUnavailable, is_store, parted
@@ -160,7 +160,7 @@ def test_workers_read_files_of_a_run_where_they_are_and_what_judging_made_aside(
     made.write_bytes(b"made anew")
     shelf = RunShelf(store, root)
     for path, beside in ((root / "history.parquet", False), (made, True)):
-        mark = mark_of(str(path))
+        mark = digest_of(str(path))
         assert mark is not None
         there = shelf.put(str(path), mark)
         assert there.value == path.read_bytes()

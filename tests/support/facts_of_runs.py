@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.lake.facts import Facts
+from harness.lake.facts import RunFacts
 from harness.lake.tables import RUNS, TABLES
 
 SYSTEMS, KINDS = ("kraft", "etcd", "canary"), ("partition", "kill", "pause", "disk")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def facts(number: int, day: int = 0, system: str = "kraft", **run: Any) -> Facts:
+def facts(number: int, day: int = 0, system: str = "kraft", **run: Any) -> RunFacts:
     """One run.  run: columns of the table of runs that differ from those of a valid run."""
     started = BEGIN + timedelta(days=day, minutes=number)
     name = f"{started:%Y%m%dT%H%M%SZ}-{number}"
@@ -31,13 +31,13 @@ def facts(number: int, day: int = 0, system: str = "kraft", **run: Any) -> Facts
     return with_rows(name, started, system, {RUNS: [row]})
 
 
-def with_rows(name: str, started: datetime, system: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Facts:
+def with_rows(name: str, started: datetime, system: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunFacts:
     """rows: table -> its rows, without the column `run`."""
     filled = {
         table: pa.Table.from_pylist([{"run": name, **row} for row in rows.get(table, ())], schema=schema)
         for table, schema in TABLES.items()
     }
-    return Facts(name, f"{started:%Y-%m-%d}", system, filled)
+    return RunFacts(name, f"{started:%Y-%m-%d}", system, filled)
 
 
 def violation(symptom: str = "6b96ad0f", **fields: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def violation(symptom: str = "6b96ad0f", **fields: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def many(count: int, days: int, seed: int = 1, seconds: int = 20) -> list[Facts]:
+def many(count: int, days: int, seed: int = 1, seconds: int = 20) -> list[RunFacts]:
     """Runs spread over so many days; about one of fifty is invalid, one of twenty vacuous."""
     rng = Random(seed)
     found = []
@@ -86,5 +86,5 @@ def many(count: int, days: int, seed: int = 1, seconds: int = 20) -> list[Facts]
             "costs": [{"checker": "linearizability", "verdict": verdict, "seconds": 0.5}],
         }  # fmt: skip
         rows |= {**with_rows(one.run, started, system, made).rows, RUNS: one.rows[RUNS]}
-        found.append(Facts(one.run, one.date, system, rows))
+        found.append(RunFacts(one.run, one.date, system, rows))
     return found

@@ -63,7 +63,7 @@ NEVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StackStep:
     """A step of an order.  operation: a push or a pop.  value: the one that it pushed or popped; None: nothing."""
 
     operation: Operation
@@ -78,7 +78,7 @@ class StackOrder:
     violation: proves that there is none; None if there is one, or if it is not known.
     """
 
-    order: Sequence[Step] | None = None
+    order: Sequence[StackStep] | None = None
     violation: Decided | None = None
 
 
@@ -99,7 +99,7 @@ def decide(operations: Sequence[Operation], model: Model) -> StackOrder:
     return StackOrder() if wrong is None else StackOrder(violation=_decided(wrong, operations, model))
 
 
-def demand_explanation(operations: Sequence[Operation], order: Sequence[Step]) -> None:
+def demand_explanation(operations: Sequence[Operation], order: Sequence[StackStep]) -> None:
     """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
     held: list[Hashable] = []
     latest = -1
@@ -169,7 +169,7 @@ class _History:
                 taken[push.input] = pop_at[free.pop(choose(free, self._place[push.ret], deadline))]
             yield taken
 
-    def nested(self, taken: Mapping[Hashable, Operation]) -> list[Step] | _Stuck:
+    def nested(self, taken: Mapping[Hashable, Operation]) -> list[StackStep] | _Stuck:
         """The order, if the pops without an answer took these values.  Without an order, why there is none."""
         pops = [self._pops.get(push.input) or taken.get(push.input) for push in self._pushes]
         places = self._places(self._pushes, pops)
@@ -210,7 +210,7 @@ class _History:
             rows[at] = place[push.call], NEVER if push.ret is None else place[push.ret], called, popped
         return rows
 
-    def _order(self, places: Int64, pops: Sequence[Operation | None]) -> list[Step] | _Stuck:
+    def _order(self, places: Int64, pops: Sequence[Operation | None]) -> list[StackStep] | _Stuck:
         staying = np.flatnonzero(places[:, 1] < places[:, 2])
         stays = places[staying]
         gap_of = self._gaps_of_empty(stays)
@@ -241,28 +241,28 @@ class _History:
         gap_of: Sequence[int],
         places: Int64,
         pops: Sequence[Operation | None],
-    ) -> list[Step]:
+    ) -> list[StackStep]:
         """The order of values with stays, with pops that found nothing, and with values that have no stay."""
-        steps: list[Step] = []
+        steps: list[StackStep] = []
         empty = sorted(zip(gap_of, range(len(gap_of)), strict=True))
         empties = iter(empty)
         following = next(empties, None)
         for value, code, begins in zip(values.tolist(), codes.tolist(), first.tolist(), strict=True):
             while following is not None and following[0] < begins:
-                steps.append(Step(self._empty[following[1]], None))
+                steps.append(StackStep(self._empty[following[1]], None))
                 following = next(empties, None)
             push, pop = self._pushes[value], pops[value]
             if code >= 0:
-                steps.append(Step(push, push.input))
+                steps.append(StackStep(push, push.input))
             elif pop is not None:
-                steps.append(Step(pop, push.input))
+                steps.append(StackStep(pop, push.input))
         while following is not None:
-            steps.append(Step(self._empty[following[1]], None))
+            steps.append(StackStep(self._empty[following[1]], None))
             following = next(empties, None)
         at_once = np.flatnonzero(places[:, 1] > places[:, 2])
         called = np.maximum(places[at_once, 0], places[at_once, 2])
         by_gap = np.argsort(called, kind="stable")
-        result: list[Step] = []
+        result: list[StackStep] = []
         place, latest = 0, -1
         for value, gap in zip(at_once[by_gap].tolist(), called[by_gap].tolist(), strict=True):
             while place < len(steps) and max(latest, self._place[steps[place].operation.call]) <= gap:
@@ -271,7 +271,7 @@ class _History:
                 place += 1
             push, pop = self._pushes[value], pops[value]
             assert pop is not None
-            result += [Step(push, push.input), Step(pop, push.input)]
+            result += [StackStep(push, push.input), StackStep(pop, push.input)]
         return result + steps[place:]
 
     def _stuck(

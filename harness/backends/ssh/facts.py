@@ -32,7 +32,7 @@ for user in USER; do echo "user.$user=$(id -u "$user" 2>&1)"; done
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostFacts:
     """python: its path.  version: "3.11".  machine: as `uname -m` prints it.  prefix: words before a command that must
     run as root.  control: the harness' own connection as the host sees it: address and port of the harness, then of
     the host; empty if that is not known."""
@@ -44,7 +44,7 @@ class Facts:
     control: tuple[str, str, str, str] | None
 
 
-def look(connection: SshConnection, needs: Needs) -> Facts:
+def look(connection: SshConnection, needs: Needs) -> HostFacts:
     """Blocks.  Raises BackendUnavailable, in one sentence, where the host lacks what every node needs."""
     if needs.image:
         raise BackendUnavailable(
@@ -63,7 +63,7 @@ def look(connection: SshConnection, needs: Needs) -> Facts:
         text = (output + words).decode(errors="replace").strip()[:200]
         raise BackendUnavailable(f"{connection.host}: commands do not run there as a shell's do; it answered {text!r}.")
     control = tuple(facts.get("connection", "").split())
-    return Facts(
+    return HostFacts(
         facts["python"],
         facts["version"],
         facts["machine"],

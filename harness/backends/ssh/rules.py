@@ -40,7 +40,7 @@ def table_of(run_id: str) -> Table:
 
 
 def make_table(table: Table, control: tuple[str, str, str, str] | None) -> str:
-    """nft text: the table with nothing cut.  control: see `facts.Facts`."""
+    """nft text: the table with nothing cut.  control: see `facts.HostFacts`."""
     family, name = table
     keep = ""
     if control is not None and ":" not in control[0]:

@@ -26,7 +26,7 @@ from harness.backends.backend import BackendUnavailable
 from harness.backends.node_code import node_code
 from harness.backends.remains.sweep import Swept
 from harness.backends.ssh.connection import SshConnection
-from harness.backends.ssh.facts import Facts, look
+from harness.backends.ssh.facts import HostFacts, look
 from harness.backends.ssh.inventory import Host
 from harness.backends.ssh.stream import AttachedChannel, attach
 from system_under_test.subject import Needs
@@ -54,7 +54,7 @@ class Visit:
 
     host: Host
     connection: SshConnection
-    facts: Facts
+    facts: HostFacts
     channel: paramiko.Channel | None = None
     attached: AttachedChannel | None = None
 

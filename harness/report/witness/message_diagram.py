@@ -37,7 +37,7 @@ _CHAR = 6.6
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawnLine:
     """css: what it is.  head: whether it ends in the head of an arrow."""
 
     x1: float
@@ -86,7 +86,7 @@ class Diagram:
     height: float
     at_ns: int
     boxes: list[Box] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[DrawnLine] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
     dots: list[Label] = field(default_factory=list)
     knew: list[Knew] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Diagram:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DrawnWrite:
     """One write in the logs.  arrived: node -> when it stood in its log; committed: node -> when it knew that."""
 
     words: str
@@ -134,7 +134,7 @@ def draw(
     _roles_of(diagram, rows, x_of, roles, first, last)
     for node, at, leader, led in votes:
         if node in rows and leader in rows and node != leader:
-            diagram.lines.append(Line(x_of(at), rows[node], x_of(led), rows[leader], "vote", True))
+            diagram.lines.append(DrawnLine(x_of(at), rows[node], x_of(led), rows[leader], "vote", True))
     for entry in entries:
         _entry_of(diagram, rows, x_of, entry)
     for op in chosen:
@@ -200,7 +200,7 @@ def _frame(
         out.labels.append(Label(12, y + 4, name, "name"))
         if client:
             out.labels.append(Label(12, y + 17, f"on {client}", "dim"))
-        out.lines.append(Line(GUTTER, y, WIDTH - 12, y, "life"))
+        out.lines.append(DrawnLine(GUTTER, y, WIDTH - 12, y, "life"))
     free = 0.0
     for at in times:
         if not first <= at <= last:
@@ -209,7 +209,7 @@ def _frame(
         x = min(x_of(at), WIDTH - len(words) * _CHAR - 6)
         if x >= free:
             out.labels.append(Label(x, 14, words, "dim"))
-            out.lines.append(Line(x_of(at), 19, x_of(at), 24, "tick"))
+            out.lines.append(DrawnLine(x_of(at), 19, x_of(at), 24, "tick"))
             free = x + len(words) * _CHAR + 14
 
 
@@ -272,7 +272,7 @@ def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]
     return out
 
 
-def _entry(data: ReportData, op: WindowOp, until_ns: int) -> Entry | None:
+def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
     """How a write came into the logs, up to a moment; None if no log holds it or nobody traced it."""
     written = op.new if op.f == "cas" else op.given if op.f == "write" else None
     if not isinstance(written, int) or op.key is None or not data.traces:
@@ -291,7 +291,7 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> Entry | None:
         return None
     leader = min(arrived, key=lambda node: arrived[node])
     words = f"{shorten(op.key, 16)} = {value(written)}, offset {offset}, epoch {epoch}"
-    return Entry(words, leader, arrived, committed)
+    return DrawnWrite(words, leader, arrived, committed)
 
 
 def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int) -> int | None:
@@ -303,18 +303,18 @@ def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int
     return None if first is None else int(first)
 
 
-def _of_leader(entry: Entry) -> Iterable[int]:
+def _of_leader(entry: DrawnWrite) -> Iterable[int]:
     return [at for node, at in entry.committed.items() if node == entry.leader]
 
 
-def _entry_of(out: Diagram, rows: Mapping[str, float], x_of: _Axis, entry: Entry) -> None:
+def _entry_of(out: Diagram, rows: Mapping[str, float], x_of: _Axis, entry: DrawnWrite) -> None:
     """Into the leader's log first, from there into the others; a ring where the leader called it committed."""
     began = entry.arrived[entry.leader]
     for node, at in entry.arrived.items():
         if node not in rows:
             continue
         if node != entry.leader:
-            out.lines.append(Line(x_of(began), rows[entry.leader], x_of(at), rows[node], "copy", True))
+            out.lines.append(DrawnLine(x_of(began), rows[entry.leader], x_of(at), rows[node], "copy", True))
         out.dots.append(Label(x_of(at), rows[node], f"{node} holds {entry.words}", "held"))
     if entry.leader in entry.committed:
         at = entry.committed[entry.leader]
@@ -331,14 +331,14 @@ def _operation(
     asked = f"{letter} {op.f if op.f == 'read' else say(op)}".strip()
     out.labels.append(Label(a, client - 8, asked, css))
     if server is None:
-        out.lines.append(Line(a, client, b, client, "lost"))
+        out.lines.append(DrawnLine(a, client, b, client, "lost"))
         return
     third = (b - a) / 3
-    out.lines.append(Line(a, client, a + third, server, css, True))
+    out.lines.append(DrawnLine(a, client, a + third, server, css, True))
     if op.complete >= FOREVER:
         out.labels.append(Label(min(b, WIDTH - 90), client - 8, "no answer", "dim", "end"))
         return
-    out.lines.append(Line(b - third, server, b, client, f"{css} answer", True))
+    out.lines.append(DrawnLine(b - third, server, b, client, f"{css} answer", True))
     words = value(op.got) if op.f == "read" and op.happened else "ok" if op.happened else "failed"
     out.labels.append(Label(b + 4, client - 8 if b - a > (len(asked) + 1) * _CHAR else client + 17, words, css))
 

@@ -30,14 +30,14 @@ UNANSWERED = "caught_up() has not answered yet"
 async def recover(run: RunContext) -> None:
     """Heal, and wait until every live node has caught up or the limit is over."""
     killed = {node for record in run.records.values() for node in record.killed}
-    recovery = Recovery(
+    recovery = SystemRecovery(
         run.subject, run.nodes, run.spec.keys, run.spec.recovery_limit_s, run.clock, run.progress.detail
     )
     run.outcome.recovery = recovery.found
     await recovery.run(run.backend, killed)
 
 
-class Recovery:
+class SystemRecovery:
     """found: what `outcome.json` keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
 
     def __init__(

@@ -18,15 +18,15 @@ from checkers.judging.tasks import Judged, Task
 from checkers.spark import shipping
 from checkers.spark.shipping import (
     FileContent,
-    Mark,
+    FileDigest,
     Moved,
     RemoteTask,
     Shelf,
     StoredFile,
     Unreadable,
+    digest_of,
     judge_on_nodes,
     judge_remote,
-    mark_of,
 )
 
 
@@ -93,7 +93,7 @@ class FolderShelf:
     def __init__(self, folder: Path, fails_after: int = 1000, closed_to_workers: Collection[str] = ()) -> None:
         self._folder, self._left, self._closed = folder, fails_after, closed_to_workers
 
-    def put(self, path: str, mark: Mark) -> FileContent:
+    def put(self, path: str, mark: FileDigest) -> FileContent:
         self._left -= 1
         if self._left < 0:
             raise OSError("the store is full")
@@ -185,7 +185,7 @@ def test_what_no_worker_can_read_in_the_store_and_is_too_large_to_send_is_unknow
 
 def test_another_file_in_the_store_is_not_taken_for_the_drivers(tmp_path: Path) -> None:
     part = part_of(tmp_path)
-    task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := mark_of(p))})
+    task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := digest_of(p))})
     (tmp_path / "other").write_text("other")
     wrong = {path: StoredFile(tmp_path.as_uri(), str(tmp_path / "other"), mark) for path, mark in task.marks.items()}
     answer = judge_remote(task, wrong)
@@ -220,7 +220,7 @@ def test_paths_among_the_parameters_are_sent_too(tmp_path: Path) -> None:
 
 def test_a_file_of_the_same_name_and_size_on_a_node_is_not_taken_for_the_drivers(tmp_path: Path) -> None:
     part = part_of(tmp_path, "right")
-    task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := mark_of(p))})
+    task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := digest_of(p))})
     assert isinstance(judge_remote(task, {}), Judged)
     part_of(tmp_path, "wrong")
     assert judge_remote(task, {}) == Unreadable(str(tmp_path / "file-0.parquet"))

@@ -20,7 +20,7 @@ from harness.campaign.loop import Plan
 from harness.campaign.night_page import bounded, write_badge, write_dashboard
 from harness.campaign.standing import BACK_AFTER, PastRun, Standing, State, canary_age, past_runs, standings, streaks
 from harness.cli.campaigns import _night
-from harness.lake.facts import Facts
+from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS
 from harness.spec import Spec
@@ -88,7 +88,7 @@ def test_the_lake_knows_what_ran_and_what_it_showed(tmp_path: Path) -> None:
     bad = facts(2, verdict="invalid", symptom=A)
     started = bad.rows[RUNS]["started"][0].as_py()
     rows = with_rows(bad.run, started, "kraft", {VIOLATIONS: [violation(A), violation(A, place=1)]}).rows
-    lake.append(Facts(bad.run, bad.date, "kraft", {**rows, RUNS: bad.rows[RUNS]}))
+    lake.append(RunFacts(bad.run, bad.date, "kraft", {**rows, RUNS: bad.rows[RUNS]}))
     lake.append(facts(1, bug="stale-read", bug_found=True, verdict="invalid"))
     lake.append(facts(3, bug="stale-read", bug_found=False, verdict="valid"))
     planted, seen, missed = past_runs(lake)

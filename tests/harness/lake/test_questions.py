@@ -12,7 +12,7 @@ import pytest
 from facts_of_runs import BEGIN, facts, violation, with_rows
 
 from checkers.spark.session import SparkJudge
-from harness.lake.facts import Facts
+from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
 from harness.lake.questions import QUESTIONS
 from harness.lake.sql import WrongQuery, ask
@@ -21,11 +21,11 @@ from harness.lake.tables import RUNS, VIOLATIONS
 pytestmark = pytest.mark.spark
 
 
-def run(number: int, day: int, rows: Mapping[str, Sequence[Mapping[str, Any]]], **columns: Any) -> Facts:
+def run(number: int, day: int, rows: Mapping[str, Sequence[Mapping[str, Any]]], **columns: Any) -> RunFacts:
     """A run with rows in other tables."""
     one = facts(number, day, **columns)
     started = one.rows[RUNS]["started"][0].as_py()
-    return Facts(
+    return RunFacts(
         one.run, one.date, one.system, {**with_rows(one.run, started, one.system, rows).rows, RUNS: one.rows[RUNS]}
     )
 

@@ -25,7 +25,7 @@ from waiting import PATIENCE_S
 
 from harness.backends.remains.kept import KeptCluster, note
 from harness.backends.remains.owner import current_owner
-from harness.lake.facts import Facts
+from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS
 from harness.live import LiveFile, RunStatus, read_live
@@ -64,10 +64,10 @@ def serving(results: Path, *words: str) -> Iterator[Server]:
             process.terminate()
 
 
-def run_with(number: int, violations: list[dict[str, Any]], **columns: Any) -> Facts:
+def run_with(number: int, violations: list[dict[str, Any]], **columns: Any) -> RunFacts:
     one = facts(number, **columns)
     rows = with_rows(one.run, one.rows[RUNS]["started"][0].as_py(), one.system, {VIOLATIONS: violations}).rows
-    return Facts(one.run, one.date, one.system, {**rows, RUNS: one.rows[RUNS]})
+    return RunFacts(one.run, one.date, one.system, {**rows, RUNS: one.rows[RUNS]})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from checkers.record.faults import Proof
 from harness.run.clock import Clock, clock_of
 from harness.run.phases import recovery as phase
-from harness.run.phases.recovery import Recovery
+from harness.run.phases.recovery import SystemRecovery
 from harness.run.phases.set_up import SetUpFailed, until_ready
 from nemesis.beacons import CALM_INTERVAL_MS
 from system_under_test.own.read_own_system import BrokenSystem
@@ -70,7 +70,7 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
 
     monkeypatch.setattr(phase, "heal_all", healed)
     subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything), Beating(1.0)
-    recovery = Recovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
+    recovery = SystemRecovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
     await recovery.run(cluster, ())  # type: ignore[arg-type]
     assert (recovery.found["recovered"], recovery.found["not_known"]) == (tries == 2, tries > 2)
 
@@ -93,7 +93,7 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(
     monkeypatch.setattr(phase, "heal_all", healed)
     subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything)
     cluster: Any = Beating(1.0)
-    recovery = Recovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
+    recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
     found = recovery.found
     assert (found["recovered"], found["seconds"]) == (False, pytest.approx(30.0, abs=0.01))
@@ -114,7 +114,7 @@ async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
     monkeypatch.setattr(phase, "heal_all", healed)
     subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything)
     cluster: Any = Beating(share)
-    recovery = Recovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
+    recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
     assert not recovery.found["recovered"]
     assert recovery.found["beats_sent"] == {"n1": pytest.approx(share, abs=0.01)}

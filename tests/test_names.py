@@ -1,0 +1,148 @@
+"""One meaning for a name, and few parameters: lists of exceptions that may only shrink.
+
+The glossary (docs/glossary.md) fixes what a word means.  Here its words are held against the names in the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench", "docs")
+
+APART = "two rooms that never meet: no file imports both"
+FIELD = "the field has this word for both"
+BELOW = "the harness', the simulator's or a bench's own form of what stands below it"
+TWICE: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "Address", "Answer", "Call", "Candidate", "Clock", "Codec", "Content", "Decision", "End",
+            "Found", "Held", "Lane", "Lanes", "Listed", "Names", "NoAnswer", "Plan", "Problem",
+            "Question", "Refused", "Replayed", "Rest", "Rules", "Seen", "Server", "State", "Steps",
+            "Table", "Watch", "Write", "Marks",
+        ),
+        APART,
+    ),
+    **dict.fromkeys(
+        ("Client", "Cluster", "Endpoint", "Event", "Header", "Leader", "Network", "Node", "Record", "Register",
+         "Voter", "World"),
+        FIELD,
+    ),
+    **dict.fromkeys(("Card", "Coverage", "Death", "Etcd", "Writer", "Impairment", "Outcome", "Recovery"), BELOW),
+}  # fmt: skip
+"""Public names that two classes share, and why.  Rename one of the two, and take the name out."""
+
+RESERVED: Mapping[str, tuple[str, ...]] = {
+    "ledger": ("checkers/base/ledger.py", "checkers/run_quality/evidence.py", "harness/run/last_entries.py",
+               "harness/campaign/findings_ledger.py", "harness/campaign/hunts_ledger.py"),
+    "hunt": ("harness/campaign/", "harness/cli/campaigns.py", "docs/generate.py"),
+    "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/explanations/", "harness/real_systems/",
+                "harness/report/", "docs/generate.py"),
+    "mark": ("checkers/", "system_under_test/kraft/raft/", "harness/exploring/", "harness/campaign/swarm/",
+             *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),
+             *(BADGES := ("harness/report/", "harness/campaign/page.py")), "system_under_test/own/lives_in_logs.py"),
+}  # fmt: skip
+"""Word of the glossary -> where files, classes and functions may bear it.  BEACONS mark when a count begins; BADGES are
+the marks of a verdict on a page.  A new second meaning needs another word."""
+
+PARAMETERS_MOST = 6
+LONGER = 77
+"""So many functions have more parameters.  Commands are left out: their options are parameters.  It may only shrink."""
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def trees() -> dict[str, list[Definition | ast.ImportFrom]]:
+    """Path of a file -> its classes, functions and imports of names, inner ones too."""
+    paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
+    return {str(path.relative_to(ROOT)): _nodes(path.read_text()) for path in paths}
+
+
+@cache
+def definitions() -> dict[str, list[Definition]]:
+    """Path of a file -> its classes and functions."""
+    return {path: [node for node in nodes if isinstance(node, Definition)] for path, nodes in trees().items()}
+
+
+def _nodes(text: str) -> list[Definition | ast.ImportFrom]:
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, Definition | ast.ImportFrom)]
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, defined in definitions().items():
+        for node in defined:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path)
+    shared = {name: where for name, where in places.items() if len(where) > 1}
+    assert {name: where for name, where in shared.items() if name not in TWICE} == {}, "give one of them another name"
+    assert sorted(TWICE.keys() - shared.keys()) == [], "these are unique now: take them out of TWICE"
+
+
+def test_no_file_imports_both_classes_of_a_name_that_is_apart() -> None:
+    apart = {name for name, why in TWICE.items() if why == APART}
+    imported: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for path, nodes in trees().items():
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom):
+                for each in node.names:
+                    imported[path, each.name].add(str(node.module))
+    both = {path: name for (path, name), modules in imported.items() if name in apart and len(modules) > 1}
+    assert both == {}, "the two meet: give one of them another name"
+
+
+@pytest.mark.parametrize("word", RESERVED)
+def test_a_word_of_the_glossary_has_one_meaning(word: str) -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    assert re.search(rf"^\| {word} \|", glossary, re.MULTILINE), "the glossary does not fix this word"
+    bearing = {path: names for path, defined in definitions().items() if (names := list(_bearing(word, path, defined)))}
+    others = {path: names for path, names in bearing.items() if not path.startswith(RESERVED[word])}
+    assert others == {}, f"{word!r} means something else: see docs/glossary.md"
+    unused = [place for place in RESERVED[word] if not any(path.startswith(place) for path in bearing)]
+    assert unused == [], "nothing there bears the word any more: take these out of RESERVED"
+
+
+def test_the_search_finds_a_word_in_any_form_of_a_name() -> None:
+    defined = _nodes("class HighMark: ...\ndef _marks(): ...\nasync def mark_it(): ...\ndef remarkable(): ...")
+    assert list(_bearing("mark", "a/marks.py", defined)) == ["a/marks.py", "HighMark", "_marks", "mark_it"]
+
+
+def test_few_functions_have_many_parameters() -> None:
+    longer = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, defined in definitions().items()
+        for node in defined
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and _parameter_count(node) > PARAMETERS_MOST
+        and not any("click" in ast.unparse(each) for each in node.decorator_list)
+    ]
+    assert len(longer) <= LONGER, "join parameters that belong together into a value:\n" + "\n".join(longer)
+    assert len(longer) > LONGER - 5, f"there are {len(longer)} now: lower LONGER"
+
+
+def _bearing(word: str, path: str, defined: Iterable[ast.AST]) -> Iterator[str]:
+    """The names of files, classes and functions that bear this word, alone or as part of a compound."""
+    if _bears(word, Path(path).stem):
+        yield path
+    for node in defined:
+        if isinstance(node, Definition) and _bears(word, node.name):
+            yield node.name
+
+
+def _bears(word: str, name: str) -> bool:
+    return any(part.lower() in (word, f"{word}s") for part in re.findall(r"[A-Z]?[a-z0-9]+", name))
+
+
+def _parameter_count(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = [*node.args.posonlyargs, *node.args.args]
+    bound = bool(given) and given[0].arg in ("self", "cls")
+    return len(given) + len(node.args.kwonlyargs) - bound
