@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from checkers.base import ledger
 from checkers.base.history import Type
 from checkers.online.online_finding import OnlineFinding
+from checkers.record.outcome import Phase, Stopped
 from checkers.sealing.manifest import write_manifest
 from checkers.warm_up import load_online_kernels
 from harness.backends.entrance import Entrance
@@ -126,12 +127,8 @@ class Conductor:
 
     async def _pass_through(self, phase: PhaseWork) -> None:
         run = self._run
-        entry = {
-            "name": phase.name,
-            "start_ns": run.recorder.enter(Type.INVOKE, ledger.PHASE, phase.name),
-            "end_ns": -1,
-        }
-        run.outcome.phases.append(entry)
+        phases, place = run.outcome.phases, len(run.outcome.phases)
+        phases.append(Phase(phase.name, run.recorder.enter(Type.INVOKE, ledger.PHASE, phase.name)))
         run.progress.phase(phase.name)
         self._tell_watchers(0.0)
         ended = Type.INFO
@@ -139,7 +136,7 @@ class Conductor:
             await phase.work(run)
             ended = Type.OK
         finally:
-            entry["end_ns"] = run.recorder.enter(ended, ledger.PHASE, phase.name)
+            phases[place] = replace(phases[place], end_ns=run.recorder.enter(ended, ledger.PHASE, phase.name))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
         """An online check found something: report it, and end the main phase if the spec demands that."""
@@ -155,7 +152,7 @@ class Conductor:
 
     def _stop(self, finding: OnlineFinding, time_ns: int) -> None:
         run = self._run
-        run.outcome.stopped = {"time_ns": time_ns, "checker": finding.checker, "summary": finding.witness.summary}
+        run.outcome.stopped = Stopped(time_ns, finding.checker, finding.witness.summary)
         run.note(stopped=run.outcome.stopped)
         run.progress.say("  stopping: what was found is in the log; faults are healed and everything is collected")
         run.ended.set()

@@ -73,7 +73,7 @@ class RunContext:
     @property
     def phase(self) -> str:
         """The name of the phase that began last."""
-        return str(self.outcome.phases[-1]["name"])
+        return self.outcome.phases[-1].name
 
 
 def prepare(

@@ -37,8 +37,8 @@ def close_the_ledger(run: RunContext) -> None:
 
 
 def _achieved_rate_hz(run: RunContext) -> float | None:
-    main = next((p for p in run.outcome.phases if p["name"] == "main" and p["end_ns"] >= 0), None)
+    main = next((p for p in run.outcome.phases if p.name == "main" and p.end_ns >= 0), None)
     if main is None:
         return None
     run.recorder.flush()
-    return achieved_rate_hz(run.folder.root, main["start_ns"], main["end_ns"], run.records.values())
+    return achieved_rate_hz(run.folder.root, main.start_ns, main.end_ns, run.records.values())

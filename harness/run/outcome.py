@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from checkers.record.outcome import Death, Phase, Stopped
 from harness.backends.backend import HostHealth
 from harness.run.watching.checks_while_running import OnlineRecord
 from system_under_test.subject import Declares
@@ -17,21 +18,21 @@ class RunOutcome:
     declares: Declares
     scheduled_rate_hz: float
     achieved_rate_hz: float | None = None
-    phases: list[dict[str, Any]] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
     loop_stalls: list[dict[str, float]] = field(default_factory=list)
     loop_late_ms: dict[str, float] = field(default_factory=dict)
     longest_copy_stop_s: float = 0.0
     health: HostHealth = field(default_factory=HostHealth)
     processor: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     recovery: dict[str, Any] = field(default_factory=dict)
-    deaths: list[dict[str, Any]] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
     final_reads: dict[str, str] = field(default_factory=dict)
     final_reads_by_server: dict[str, dict[str, str]] = field(default_factory=dict)
     leaders: list[dict[str, object]] = field(default_factory=list)
     reports: list[dict[str, Any]] = field(default_factory=list)
     set_up_failure: str = ""
     interrupted: bool = False
-    stopped: dict[str, Any] = field(default_factory=dict)
+    stopped: Stopped | None = None
     online: OnlineRecord | None = None
     coverage: dict[str, Any] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
