@@ -4,7 +4,7 @@ It is a violation in itself if a node dies unexpectedly or refuses to go on.  Th
 that stops by design (at a truncation below the high watermark) thereby reports that another promise was broken.
 
 There is one excuse: a fault from which a server may die (`excused_deaths.py`).  Where the kernel may have killed
-a server for want of memory (`out_of_memory.py`), the verdict is unknown.
+a server for want of memory (`may_be_out_of_memory`), the verdict is unknown.
 
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
 configuration is wrong.  Then the verdict is unknown.
@@ -33,10 +33,8 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.witness_rows import Row, rows_of
 from checkers.record.faults import Proof
 from checkers.record.outcome import Death, Recovery
-from checkers.run_quality import out_of_memory
 from checkers.run_quality.answers_after_heal import ANY_SERVER, answered, part_for
 from checkers.run_quality.excused_deaths import Excuse
-from checkers.run_quality.out_of_memory import may_be_out_of_memory
 from checkers.run_quality.stated_recovery import limit_s, misstated, needed
 from checkers.run_quality.unreadable import PROVEN, unreadable
 
@@ -83,7 +81,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
     unknown += [_not_known(death) for death in found.not_known]
-    unknown += [out_of_memory.in_words(node) for node in sorted(starved, key=by_number)]
+    unknown += [_out_of_memory_in_words(node) for node in sorted(starved, key=by_number)]
     doubtful = {r["node"] for rows in findings for r in rows if not excuse.covers(r["node"], r["time_ns"])}
     doubtful -= {r["node"] for r in fatal} | {death.node for death in found.not_known}
     unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
@@ -246,7 +244,7 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
 def _out_of_memory(run: StoredRun) -> str:
     """Why servers that the kernel killed say nothing about recovery; "" if it killed none."""
     killed = {death.node for death in _unordered(run) if may_be_out_of_memory(death)}
-    return "; ".join(out_of_memory.in_words(node) for node in sorted(killed, key=by_number))
+    return "; ".join(_out_of_memory_in_words(node) for node in sorted(killed, key=by_number))
 
 
 def _starved(recovery: Recovery) -> str:
@@ -332,3 +330,24 @@ RECOVERY = Checker(
     needs=frozenset({"history", "nodes"}),
     about_the_run=True,
 )
+
+
+_BY_SIGKILL = (-9, 128 + 9)
+"""The second is the exit status of a shell whose program was killed."""
+
+
+def may_be_out_of_memory(death: Death) -> bool:
+    """Whether the kernel's out-of-memory killer may have caused this end, which the harness did not order.
+
+    It sends SIGKILL, which looks like a kill by anybody else.  So each end records how often the killer struck on the
+    machine since the server started (`oom_kills`).  The count is that of the whole machine, and does not prove that
+    this server was struck: the cause of its end is then not known.  Runs of older versions record no count."""
+    return death.status in _BY_SIGKILL and death.oom_kills > 0
+
+
+def _out_of_memory_in_words(node: str) -> str:
+    """Why the end of this node's server says nothing about the system."""
+    return (
+        f"the kernel's out-of-memory killer ended the server of {node}, as far as is known: give the machine more "
+        "memory or the run fewer nodes"
+    )

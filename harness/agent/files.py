@@ -1,4 +1,4 @@
-"""Files of a node: written whole, read from an offset, copied out as a tar stream."""
+"""Files of a node: written whole, read from an offset, copied out as a tar stream, watched for a write."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import io
 import os
 import stat
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+_LOOK_S = 0.0002
+"""How often `await_write` looks."""
 
 
 def write(path: str, data: bytes) -> None:
@@ -100,3 +104,30 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
             tar.addfile(entry, io.BytesIO(data))
     except FileNotFoundError:
         return
+
+
+def await_write(folder: Path, within_s: float) -> bool:
+    """Return True as soon as a file below `folder` is written, made or removed; False if none is in time.  Blocking.
+
+    A file that is written twice within one tick of the kernel's file clock (4 ms) and keeps its size looks unchanged.
+    """
+    before, deadline = _states(folder), time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if _states(folder) != before:
+            return True
+        time.sleep(_LOOK_S)
+    return False
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """Path -> (time of the last change in ns, size in bytes); what vanishes meanwhile is left out."""
+    found: dict[str, tuple[int, int]] = {}
+    for where, _, names in os.walk(folder):
+        for name in names:
+            path = f"{where}/{name}"
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue
+            found[path] = (status.st_mtime_ns, status.st_size)
+    return found

@@ -28,7 +28,6 @@ from harness.agent.programs.children import Children
 from harness.agent.programs.named_processes import ProcessNames
 from harness.agent.programs.server import ServerProcess
 from harness.agent.switch.verbs import SwitchVerbs
-from harness.agent.writes import await_write
 
 Answer = tuple[dict[str, Any], bytes]
 Verb = Callable[["AgentRequest"], Awaitable[Answer]]
@@ -137,7 +136,7 @@ class Verbs:
 
     async def _kill_at_write(self, request: AgentRequest) -> Answer:
         """Kill the server as soon as a file below `folder` changes; let it run if none does within `within_s`."""
-        written = await _in_thread(await_write, Path(request.args["folder"]), request.args["within_s"])
+        written = await _in_thread(files.await_write, Path(request.args["folder"]), request.args["within_s"])
         if written:
             self._server.signal("KILL")
         return {"written": written}, b""

@@ -9,13 +9,12 @@ from random import Random
 
 from checkers.record.faults import Achieved, Card, Fault
 from nemesis.cards.moments import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, newest_epoch
+from nemesis.catalog import kind_named
 from nemesis.cluster import Cluster
 from nemesis.heal import POLL_S
 from nemesis.kind import Kind, LeaderNow, Scene
 from nemesis.leader import leader_now
 from nemesis.measure import read_states
-from nemesis.playing import data_budget
-from nemesis.playing.readiness import why_not_ready
 from nemesis.playing.records import FaultRecords
 from nemesis.playing.roles import by_role, needs_leader
 from nemesis.playing.struck_nodes import isolated, out_of_reach
@@ -25,6 +24,9 @@ LEADER_WAIT_S = 5.0
 """How long a card that names the leader waits for one."""
 FREE_WAIT_S = 5.0
 """How long a card waits, at least, for another fault of its nodes to end."""
+READY_WAIT_S = 12.0
+"""How long a card waits until the system can take a fault of a kind that must find it whole; then it is skipped."""
+READY_LOOK_EVERY_S = 0.2
 COPY_WAIT_S = 2.0
 """How long a card with too few running servers waits for those that only stand still while their data is copied."""
 
@@ -185,7 +187,7 @@ class Resolver:
 
     def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
         cluster = self._cluster
-        servers, clients, spent = tuple(cluster.servers), tuple(cluster.clients), data_budget.spent(self._records)
+        servers, clients, spent = tuple(cluster.servers), tuple(cluster.clients), spent_data(self._records)
         return Scene(servers, clients, tuple(running), leader, rng, self._avoided(kind), spent)
 
     def _avoided(self, kind: Kind) -> frozenset[str]:
@@ -209,12 +211,46 @@ class Resolver:
     def forbidden(self, kind: Kind, fault: Fault) -> str:
         """Why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
         if self.breaks_budget(kind, fault) and not self._options.over_budget:
-            return data_budget.why_not(self._cluster.servers)
+            most = (len(self._cluster.servers) - 1) // 2
+            return f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
         return ""
 
     def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
         """Whether this fault costs, with those before it, more than the data budget."""
-        return data_budget.breaks(kind, fault, self._records, self._cluster.servers)
+        cost = kind.costs(fault)
+        return bool(cost) and 2 * len(spent_data(self._records) | cost) >= len(self._cluster.servers)
 
     async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
         return leader_now(await self._statuses(), running)
+
+
+def spent_data(records: FaultRecords) -> frozenset[str]:
+    """The servers that lost what they had fsynced to faults of this run.
+
+    At most a minority of the servers may: no system promises to keep what a majority of its servers lost.  All servers
+    may lose what they had not fsynced."""
+    return frozenset(
+        server
+        for number, fault in records.faults.items()
+        for server in kind_named(records.by_number[number].kind).costs(fault)
+    )
+
+
+async def why_not_ready(kind: Kind, cluster: Cluster, busy: Callable[[], bool], ended: asyncio.Event) -> str:
+    """Wait until the kind finds the system ready and no other fault of the kind is under way.  Returns what is still
+    missing after READY_WAIT_S, or when the test has ended; "" once nothing is.
+
+    busy: whether another fault of the kind is under way."""
+    if kind.ready is None:
+        return ""
+    loop = asyncio.get_running_loop()
+    until, why = loop.time() + READY_WAIT_S, ""
+    while loop.time() < until and not ended.is_set():
+        try:
+            why = f"another {kind.name} fault was under way" if busy() else await kind.ready(cluster)
+        except OSError as problem:
+            why = str(problem)
+        if not why:
+            return ""
+        await asyncio.sleep(READY_LOOK_EVERY_S)
+    return f"the system was not ready within {READY_WAIT_S:.0f} s: {why}" if why else "the test had ended"

@@ -17,12 +17,15 @@ from typing import Any, TypeVar, cast
 from checkers.record.header import ClockOffset
 from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
 from harness.backends.entrance import Entrance
-from harness.backends.with_agents.clocks import AgentClocks
-from harness.backends.with_agents.disks import AgentDisks
 from harness.backends.with_agents.link import AgentClientHost, AgentLink, AgentNode
-from harness.backends.with_agents.members import AgentMembers
-from harness.backends.with_agents.packets import AgentPackets
-from harness.backends.with_agents.processes import STOP_LIMIT_S, AgentProcesses
+from harness.backends.with_agents.parts import (
+    STOP_LIMIT_S,
+    AgentClocks,
+    AgentDisks,
+    AgentMembers,
+    AgentPackets,
+    AgentProcesses,
+)
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import (
     CLIENT_PROCESSES,
