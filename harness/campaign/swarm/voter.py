@@ -13,6 +13,7 @@ A register holds a number or None, a list a tuple of numbers.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
@@ -35,7 +36,7 @@ Change = tuple[Position, str, int | str | None]
 """(place, key, what was written)."""
 
 
-class Voter:
+class Voter(ABC):
     """What a whole node and a core alone share: a machine, its lives, and the lanes to the others."""
 
     def __init__(self, number: int, scenario: Scenario, machine: Machine, network: Network, watch: Watch) -> None:
@@ -57,8 +58,8 @@ class Voter:
             self.lives += 1
             self.machine.start(self._serve, "output")
 
-    async def _serve(self, machine: Machine) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    async def _serve(self, machine: Machine) -> int: ...
 
     @property
     def alive(self) -> bool:
@@ -85,15 +86,15 @@ class Voter:
         """Where its newest snapshot ends."""
         return 0
 
-    def prefix(self, offset: int) -> int | None:
-        raise NotImplementedError
+    @abstractmethod
+    def prefix(self, offset: int) -> int | None: ...
 
+    @abstractmethod
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
         """Every change from an offset to another, as the log of this voter holds it.  Of a list, what was written is
         the whole list, as text in a node and as the element in a core."""
-        raise NotImplementedError
 
-    def power_lost(self, kind: str, random: Random) -> None:
+    def power_lost(self, kind: str, random: Random) -> None:  # noqa: B027 - a node has nothing else to lose
         """The machine has lost power; what the disk of the machine does not know about is lost here."""
 
     def flip(self, at: int) -> bool:
