@@ -4,9 +4,13 @@ A follower seeks no office until a fetch timeout after the last answer of its le
 majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads on
 its own, if its clock measured that time.  The wall clock does not: it may be set back, and the lease then lasts
 for as long as the clock needs to come to the old time again.
+
+The majority is one of the voters in force when the read is answered.  A leader that is no voter does not count itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from system_under_test.kraft.raft.decisions import may_answer_by_lease
 from system_under_test.kraft.raft.messages import Identity
@@ -22,8 +26,8 @@ class Lease:
     """Times are milliseconds of the wall clock."""
 
     def __init__(self, identity: Identity) -> None:
+        self._me = identity.me.id
         self._bugs = identity.bugs
-        self._others = [voter for voter in identity.voters if voter != identity.me.id]
         self._lasts_ms = round(LEASE_SHARE * identity.timing.fetch_timeout_s * 1000)
         self._answered_ms: dict[int, int] = {}  # connection -> when the last answer on it was written
         self._proved_ms: dict[int, int] = {}  # voter -> when the newest answer that it has certainly got was written
@@ -42,7 +46,7 @@ class Lease:
         self._answered_ms.clear()
         self._proved_ms.clear()
 
-    def answers(self, wall_ms: int) -> bool:
-        """Whether a read may be answered now without asking the others."""
-        proved = [self._proved_ms.get(voter, _NEVER_MS) for voter in self._others]
-        return may_answer_by_lease(held_by_majority([wall_ms, *proved]) + self._lasts_ms, wall_ms, self._bugs)
+    def answers(self, wall_ms: int, voters: Collection[int]) -> bool:
+        """Whether a read may be answered now without asking the others.  voters: those in force, at least one."""
+        proved = [wall_ms if voter == self._me else self._proved_ms.get(voter, _NEVER_MS) for voter in voters]
+        return may_answer_by_lease(held_by_majority(proved) + self._lasts_ms, wall_ms, self._bugs)

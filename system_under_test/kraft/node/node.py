@@ -282,7 +282,7 @@ class QuorumNode:
             raise NotQueued("this node has ended")
         if self._machine.not_served is not None:
             raise NotQueued(self._machine.not_served)
-        if self._machine.active and self._lease.answers(self._clock.wall_ms()):
+        if self._machine.active and self._lease.answers(self._clock.wall_ms(), self._core.voters):
             return self._machine.committed
         with self._reads.expect() as (token, ready):
             self._drive(lambda now: self._core.read(now, token))

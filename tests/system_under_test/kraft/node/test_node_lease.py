@@ -16,6 +16,7 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueue
 pytestmark = pytest.mark.virtual_time
 
 BUG = frozenset({"lease-by-wall-clock"})
+VOTERS_OF_FIVE = (1, 2, 3, 4, 5)
 
 
 async def deposed(bugs: frozenset[str], offset_ms: int) -> tuple[Cluster, QuorumNode]:
@@ -55,14 +56,27 @@ async def test_with_the_bug_and_a_clock_set_back_it_answers_from_the_past() -> N
 
 
 def test_a_lease_counts_from_answers_that_a_majority_certainly_got() -> None:
-    lease = Lease(Identity("c", ReplicaKey(1), (1, 2, 3, 4, 5), bugs=BUG))
+    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=BUG))
     lease.fetched(2, connection=7)
-    assert not lease.answers(0), "a first fetch proves nothing"
+    assert not lease.answers(0, VOTERS_OF_FIVE), "a first fetch proves nothing"
     for voter, connection in ((2, 7), (3, 8)):
         lease.answered(connection, 1000 + connection)
-        assert not lease.answers(1000)
+        assert not lease.answers(1000, VOTERS_OF_FIVE)
         lease.fetched(voter, connection)
-    assert lease.answers(1007 + 1499)
-    assert not lease.answers(1007 + 1500), "three quarters of the fetch timeout"
+    assert lease.answers(1007 + 1499, VOTERS_OF_FIVE)
+    assert not lease.answers(1007 + 1500, VOTERS_OF_FIVE), "three quarters of the fetch timeout"
     lease.forget()
-    assert not lease.answers(1007)
+    assert not lease.answers(1007, VOTERS_OF_FIVE)
+
+
+def test_a_lease_counts_the_voters_in_force() -> None:
+    """Configured are five.  Two others have proved an answer: no majority of six, but one of three."""
+    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=BUG))
+    for voter in (2, 3):
+        lease.answered(voter, 1000)
+        lease.fetched(voter, voter)
+    assert lease.answers(1000, (1, 2, 3)) and lease.answers(1000, VOTERS_OF_FIVE)
+    assert not lease.answers(1000, (1, 2, 3, 4, 5, 6))
+    assert not lease.answers(1000, (2, 4, 5)), "a removed leader does not count itself"
+    assert lease.answers(1000, (2, 3, 5))
+    assert lease.answers(1000, (1,)), "alone"
