@@ -21,12 +21,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import pyarrow as pa
+
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import conclude, gaps, not_judged, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import beyond_budget, part_per_node
-from checkers.raft.witness_rows import Row, fetched_from, in_trace
+from checkers.raft.witness_rows import Fetch, Row, fetched_from, in_trace
 
 EVENTS = ("start", "role", "high-watermark", "voters")
 ROW_SIZE_BYTES = 200
@@ -82,9 +84,13 @@ def _judge(part: Part, budget: Budget) -> VotersFinding:
     table = read_trace(path, EVENTS, ("epoch", "offset", "role", "detail"))
     if unknown := beyond_budget(path, len(table), ROW_SIZE_BYTES, budget):
         return VotersFinding(unknown=unknown)
+    return changes_in(table, path, fetched_from(path))
+
+
+def changes_in(table: pa.Table, path: str, fetch: Fetch) -> VotersFinding:
+    """Follow the rows of one node, its EVENTS in seq order."""
     columns = [table[name].to_pylist() for name in ("event", "offset", "role", "detail", "seq")]
     node, witnesses, highest, changes = _Node(), list[Witness](), -1, 0
-    fetch = fetched_from(path)
     for at, (event, offset, role, detail, seq) in enumerate(zip(*columns, strict=True)):
         if event == "start":
             node.mark, node.latest, node.office = -1, None, None
@@ -151,7 +157,7 @@ def _combine(run: StoredRun, findings: Sequence[VotersFinding]) -> Verdict:
     mark = max((f.mark for f in findings), default=-1)
     committed = sorted((each for each in named if each.offset < mark), key=lambda each: (each.offset, each.seq))
     witnesses = [w for f in findings for w in f.witnesses]
-    witnesses += _apart(committed)
+    witnesses += apart(committed)
     looked_at = {
         "nodes": len(node_files(run.trace)),
         "committed sets of voters": len({each.offset for each in committed}),
@@ -162,7 +168,7 @@ def _combine(run: StoredRun, findings: Sequence[VotersFinding]) -> Verdict:
     return conclude(witnesses, looked_at, unknown)
 
 
-def _apart(committed: Sequence[NamedVoters]) -> list[Witness]:
+def apart(committed: Sequence[NamedVoters]) -> list[Witness]:
     """Violations between committed sets in a row."""
     found: dict[int, NamedVoters] = {}
     witnesses = []
