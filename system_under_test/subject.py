@@ -157,7 +157,8 @@ class NodeStatus:
     """What a node last reported of itself.  role as in `checkers.base.columns.TRACE`; None = not known.
 
     high_watermark and log_end are None where the subject has no such thing.  campaigned: it has sought votes since the
-    status before this one.  voted_epoch: the epoch of its last vote, None where the subject does not report votes."""
+    status before this one.  voted_epoch: the epoch of its last vote, None where the subject does not report votes.
+    disk: the id of its disk, if an empty one with another id may come in its place; the node begins anew with it."""
 
     node: str
     epoch: int
@@ -167,6 +168,7 @@ class NodeStatus:
     log_end: int | None = None
     campaigned: bool = False
     voted_epoch: int | None = None
+    disk: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +318,11 @@ class Members(Protocol):
         """Remove a member.  Do nothing if the node is no member.  Its process may go on, or end itself."""
         ...
 
-    async def add(self, nodes: Sequence[Node], joining: Node) -> None:
-        """Add a dead server as a new member.
+    async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
+        """Add a dead server as a new member.  wiped: its disk was replaced by an empty one.
 
-        A system that needs an empty disk for that wipes it, and the next `Subject.start` lets the server join.  Another
-        system starts the server here, because it must catch up before it becomes a member."""
+        A system that needs an empty disk in any case wipes it, and the next `Subject.start` lets the server join.
+        Another system starts the server here, because it must catch up before it becomes a member."""
         ...
 
 

@@ -94,6 +94,7 @@ COPIES = pa.schema(
         # it, if other copies hold them and the prefix hash at the start proves that they stood here.
         pa.field("log_start", pa.int64()),
         pa.field("snapshots", pa.list_(SNAPSHOT)),  # its complete snapshots by name; null in runs of older versions
+        pa.field("disk", pa.string()),  # the directory id of the disk (KIP-853), null if it is not known
     ]
 )
 
@@ -115,6 +116,8 @@ TRACE = pa.schema(
 )
 
 TRACE_EVENTS = {
+    "disk": "comes before a start, where disks can be replaced: detail = the directory id of the disk (KIP-853), "
+    "epoch = as recovered; after another id the node is another replica, which has no votes and no log yet",
     "start": "offset = log end as recovered, hash = prefix hash there, epoch = as recovered",
     "append": "offset = log end after the append, epoch = of the last appended batch",
     "flush": "offset = log end known durable",

@@ -21,7 +21,7 @@ from checkers.base.checker import Budget, Part
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 
-CURRENT_EPOCH_EVENTS = ("start", "vote", "role", "high-watermark")
+CURRENT_EPOCH_EVENTS = ("disk", "start", "vote", "role", "high-watermark")
 """Trace events whose epoch is the node's own epoch at that moment.  The epoch of an append is that of the batch."""
 
 _NAMES_IN_TRACES = ["node", "event", "peer", "role"]

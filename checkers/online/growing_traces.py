@@ -33,6 +33,7 @@ from checkers.kernels.raft.marks import Marks
 from checkers.online.online_finding import OnlineFinding
 from checkers.raft.commits import committed_evidence, kept_by_own_trace, own_epoch_first
 from checkers.raft.commits import committed_never_lost as committed
+from checkers.raft.disks_by_row import disks_by_row
 from checkers.raft.elections import election_safety as raft_elections
 from checkers.raft.elections import kept_votes
 from checkers.raft.nodes import monotonicity, state_machine_safety
@@ -95,7 +96,8 @@ class OnlineTraces:
         before = self._carried.get((node, number))
         table = fresh if before is None else pa.concat_tables([before, fresh])
         found = [OnlineFinding(rule.checker, witness) for witness in rule.judge(table)]
-        self._carried[node, number] = table.take(pa.array(sorted(set(rule.carry(table))), pa.int64())).combine_chunks()
+        kept = pa.array(sorted(set(_carried(rule, table))), pa.int64())
+        self._carried[node, number] = table.take(kept).combine_chunks()
         return found
 
     def _elected(self, node: str, rows: pa.Table) -> list[Witness]:
@@ -169,6 +171,13 @@ class _FirstReports:
         columns |= {"event": [self._event] * len(reports)}
         nothing = [None] * len(reports)
         return pa.Table.from_arrays([pa.array(columns.get(f.name, nothing), f.type) for f in TRACE], schema=TRACE)
+
+
+def _carried(rule: _Rule, table: pa.Table) -> Sequence[int]:
+    """What later rows are compared with: rows of the disk that the node has now, and the last one that names it."""
+    disks = disks_by_row(table)
+    begin = int(np.argmax(disks.number == disks.number[-1]))
+    return [*(begin + at for at in rule.carry(table.slice(begin))), *disks.last_report]
 
 
 def _votes(rows: pa.Table) -> Sequence[int]:

@@ -85,7 +85,9 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a node reported of itself, from time_ns to until_ns, in `looks` looks one after another."""
+    """What a node reported of itself, from time_ns to until_ns, in `looks` looks one after another.
+
+    disk: the id of its disk, "" where it names none; with another one it is another replica."""
 
     time_ns: int
     until_ns: int
@@ -94,6 +96,7 @@ class Report:
     epoch: int
     role: str
     leader: str | None
+    disk: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The harness asks every node for its `status` a few times a second, and keeps eac
 which it stood.  The answers are the system's own words, and two of them may contradict each other:
 
 - Two nodes report that each leads one epoch.  An epoch counts elections, so it has one leader at most.
-- A node reports a lower epoch than before, in one life of its server.
+- A node reports a lower epoch than before, in one life of its server and with the same disk.
 
 Nothing is compared by time: a node that was cut off may rightly take itself for the leader of an older epoch.  A status
 may be put together of two readings, and an election may come between them.  So a report that stood for a single look
@@ -61,11 +61,11 @@ def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
 
 
 def went_back(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
-    """The pairs of one node: a report, and the next one if its epoch is lower."""
+    """The pairs of one node and disk: a report, and the next one if its epoch is lower."""
     before: dict[str, Report] = {}
     for report in reports:
         last = before.get(report.node)
-        if last is not None and report.epoch < last.epoch:
+        if last is not None and last.disk == report.disk and report.epoch < last.epoch:
             yield last, report
         before[report.node] = report
 

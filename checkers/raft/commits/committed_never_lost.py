@@ -15,6 +15,7 @@ These must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness
   epoch, or an earlier copy shows this.  Holding it *before* epoch e proves nothing: an uncommitted entry may be
   truncated, return with a later leader, and only then be committed.
 
+A disk that replaced another one, with an id of its own, held nothing yet: the node is another replica (KIP-853).
 A crash may rightly remove what a node had not flushed, so a restarted node must hold only what it had flushed.  A
 failed fsync may do the same: then the node ends, and a copy may catch it between the loss and its last trace row.
 Two marks at one offset with different hashes show that two different things were committed.  A log that holds a mark
@@ -213,10 +214,10 @@ def refused(fatal: pa.Table) -> list[Witness]:
 
 def _lost_own(copy: Row, own: OwnTrace, log: CopiedLog) -> list[Lost]:
     """Check the largest mark that the node itself had to keep when it was copied."""
-    before = int(np.searchsorted(own.seq, copy["trace_seq"], side="right"))
-    if before == 0 or own.owed[before - 1] == NOWHERE:
+    owed = own.owed_by(copy)
+    if owed == NOWHERE:
         return []
-    mark = own.row(int(own.owed[before - 1]))
+    mark = own.row(owed)
     one = Marks(
         np.array([mark["offset"]]), np.array([mark["hash"] or 0]), np.array([mark["hash"] is not None]), np.array([0])
     )
@@ -232,6 +233,8 @@ def _lost_since(
     """Find a mark that this copy lacks and that an earlier copy of the node held in the mark's epoch or later."""
     marks = reported.marks
     for before, held in earlier:
+        if before.get("disk") != copy.get("disk"):
+            continue
         owed = held & lacks & (marks.epoch <= before["quorum_epoch"])
         crashed = np.any((own.starts > before["trace_seq"]) & (own.starts <= copy["trace_seq"]))
         if crashed or own.owes_only_flushed(copy):

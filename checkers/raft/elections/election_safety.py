@@ -33,7 +33,6 @@ from checkers.base.run_evidence import (
     gaps,
     not_judged,
     numbers,
-    of_events,
     present,
     read_trace,
     trace_row,
@@ -41,6 +40,7 @@ from checkers.base.run_evidence import (
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
 from checkers.kernels.raft.compared_rows import disagreements
+from checkers.raft.disks_by_row import disks_by_row
 from checkers.raft.elections.kept_votes import KEPT_EVENTS, votes_not_kept
 from checkers.raft.trace_findings_to_verdict import TraceFinding, nothing_of, part_per_node, trace_checker
 from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, in_trace, pairs, rows_of, whole
@@ -210,15 +210,18 @@ def _claim(leader: str, claim: Row) -> str:
 
 def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
     path = part.paths[0]
-    rows = read_trace(path, KEPT_EVENTS, ("epoch", "peer"))
+    rows = read_trace(path, KEPT_EVENTS, ("epoch", "peer", "detail"))
     if len(rows) * CLAIM_SIZE_BYTES > budget.size_bytes:
         return TraceFinding(unknown=f"{path}: {len(rows)} votes are beyond the budget of {budget.size_bytes} bytes")
-    fetch, votes = fetched_from(path), of_events(rows, ("vote",))
+    disks = disks_by_row(rows)
+    is_vote = coded(rows, "event", {"vote": 1}) == 1
+    fetch, votes, disk = fetched_from(path), rows.filter(pa.array(is_vote)), disks.number[is_vote]
     epochs, seqs, (peers, names) = numbers(votes, "epoch"), numbers(votes, "seq"), codes(votes, "peer")
     witnesses = voted_twice(rows, fetch) + votes_not_kept(rows, fetch)
     copied: list[Row] = part.params["copies"]
     for copy in copied:
-        given = np.flatnonzero((epochs == copy["quorum_epoch"]) & (seqs <= copy["trace_seq"]))
+        same = (epochs == copy["quorum_epoch"]) & (disk == disks.of_copy(copy))
+        given = np.flatnonzero(same & (seqs <= copy["trace_seq"]))
         if len(given) and names[peers[given[-1]]] != copy["voted_for"]:
             witnesses.append(_not_kept(fetch(votes, int(given[-1])), copy))
             break
@@ -228,11 +231,13 @@ def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
 
 
 def voted_twice(votes: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """Make a witness for each epoch in which one node voted for two candidates.
+    """Make a witness for each epoch in which one node voted for two candidates, with one and the same disk.
 
     votes: its KEPT_EVENTS, in seq order."""
-    votes = votes.filter(pa.array(present(votes, "peer")))
-    twice = disagreements(numbers(votes, "epoch"), codes(votes, "peer")[0])
+    disks = disks_by_row(votes)
+    shown = present(votes, "peer")
+    votes = votes.filter(pa.array(shown))
+    twice = disagreements(numbers(votes, "epoch") * len(disks.ids) + disks.number[shown], codes(votes, "peer")[0])
     return [_voted_twice(fetch(votes, a), fetch(votes, b)) for a, b in pairs(twice)]
 
 
@@ -265,7 +270,8 @@ def _copies_disagree(copied: Sequence[Row]) -> list[Witness]:
     """Find the first two successive copies of one epoch whose votes differ."""
     for earlier, later in pairwise(copied):
         given = earlier["voted_for"]
-        if given is not None and earlier["quorum_epoch"] == later["quorum_epoch"] and later["voted_for"] != given:
+        comparable = all(earlier.get(name) == later.get(name) for name in ("quorum_epoch", "disk"))
+        if comparable and given is not None and later["voted_for"] != given:
             why = f"Copy {earlier['copy']} ({earlier['when']}) found a vote of {later['node']} for {given}."
             return [_quorum_state_disagrees(later["node"], given, (copy_row(earlier), copy_row(later)), later, why)]
     return []

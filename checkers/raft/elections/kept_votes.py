@@ -4,7 +4,7 @@ Ongaro & Ousterhout 2014, figure 2 (persistent state).  A voter that forgets its
 It does so only if another candidate of that epoch asks in the short time before the next epoch.  So a second vote is
 rare where the first one is often forgotten.  A `quorum-state` row shows what the file holds each time the voter writes
 it without casting a vote, and what it held when the process started.  In one epoch it must hold the vote that earlier
-rows of this node show.
+rows of this node show.  A disk that replaced another one holds none of these (`disks_by_row.py`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from checkers.base.arrays import Int64
 from checkers.base.run_evidence import codes, numbers
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import NOWHERE
+from checkers.raft.disks_by_row import disks_by_row
 from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, in_trace, whole
 
-KEPT_EVENTS = ("vote", "quorum-state")
+KEPT_EVENTS = ("disk", "vote", "quorum-state")
 
 
 def votes_not_kept(rows: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     """Make a witness for each epoch in which a vote was gone from quorum-state.
 
     rows: of one node, its KEPT_EVENTS, in seq order."""
-    given = _last_vote_before(rows)
+    given, disks = _last_vote_before(rows), disks_by_row(rows)
     epochs, (peers, names) = numbers(rows, "epoch"), codes(rows, "peer")
-    known = np.flatnonzero(given != NOWHERE)
+    known = np.flatnonzero((given != NOWHERE) & ~disks.is_report)
     known = known[epochs[given[known]] == epochs[known]]
+    known = known[disks.number[given[known]] == disks.number[known]]
     gone = known[(peers[known] == len(names) - 1) & (peers[given[known]] != len(names) - 1)]
     _, first = np.unique(epochs[gone], return_index=True)
     return [_not_kept(fetch(rows, int(given[at])), fetch(rows, int(at))) for at in gone[first][:WITNESSES_PER_PART]]

@@ -3,12 +3,26 @@
 A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
 append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that were found again.  The model
 accepts what one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
+
+A start on a disk that replaced another one finds nothing: the node is another replica (`raft/disks_by_row.py`).
+What the replica before it voted and held stays a fact: the row of a leader that is replayed later may need it.
 """
 
 from __future__ import annotations
 
-from checkers.raft.model.quorum import ModelVoter, Position, Quorum
+from checkers.raft.model.quorum import EMPTY, ModelVoter, Position, Quorum
 from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+
+
+def disk(voter: ModelVoter, row: TraceRow) -> Answer:
+    """A process names its disk, right before its start row; a kill may have come between the two."""
+    if row.incarnation <= voter.incarnation or not row.detail:
+        return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
+    if voter.disk not in ("", row.detail):
+        voter.epoch, voter.log, voter.flushed, voter.unflushed = 0, EMPTY, 0, []
+        voter.role, voter.leader, voter.votes = "", None, {}
+    voter.disk, voter.incarnation, voter.ended = row.detail, row.incarnation - 1, True
+    return None
 
 
 def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:

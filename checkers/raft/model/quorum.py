@@ -45,6 +45,7 @@ class ModelVoter:
     """What one node has reported so far.  role "": its process has started and has not yet reported a role.
 
     members: the voters that its log names last; all nodes where it names none.
+    disk: the id of its disk; "" if it reports none.
     names_voters: its log names none yet, although they can change; as a leader it names those of the configuration.
     unflushed: the ends that its log has had beyond `flushed`, rising: a flush reaches one of them.
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
@@ -57,6 +58,7 @@ class ModelVoter:
 
     name: str
     members: frozenset[str]
+    disk: str = ""
     incarnation: int = -1
     seq: int = -1
     ended: bool = True

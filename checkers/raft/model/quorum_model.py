@@ -31,7 +31,9 @@ class QuorumModel:
     def step(self, name: str, row: TraceRow) -> Answer:
         """Take one row of a node.  Raises NotModelled."""
         voter = self.quorum.voters[name]
-        if row.event == "start":
+        if row.event == "disk":
+            answer = lives.disk(voter, row)
+        elif row.event == "start":
             answer = lives.start(self.quorum, voter, row)
         else:
             answer = lives.in_order(voter, row) or _STEPS[row.event](self.quorum, voter, row)

@@ -119,6 +119,8 @@ def _words(stop: Stop) -> str:
             return f"{node} became {row.role}{follows} in epoch {row.epoch}"
         case "high-watermark":
             return f"{node} reported in epoch {row.epoch} that everything below offset {row.offset} is committed"
+        case "disk":
+            return f"{node} started with the disk {row.detail}"
         case "start":
             return f"{node} started in epoch {row.epoch} with a log that ends at offset {row.offset}"
         case "snapshot":

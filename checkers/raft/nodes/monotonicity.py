@@ -1,6 +1,7 @@
 """Epochs and high watermarks only go forward.
 
-Epochs never go back, restarts included, because a node writes them to disk before it uses them.  So at the end the
+Epochs never go back, restarts included, because a node writes them to disk before it uses them.  A disk that replaced
+another one begins anew (`disks_by_row.py`).  So at the end the
 quorum-state file holds an epoch at least as large as any the node reported, and as that of its log's last entry.  The
 high watermark is not persisted.  It never goes back within one life of a process (an *incarnation*), and a new
 leader's is unknown (null), not 0.
@@ -16,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import (
     CURRENT_EPOCH_EVENTS,
@@ -31,6 +31,7 @@ from checkers.base.run_evidence import (
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import falls
+from checkers.raft.disks_by_row import disks_by_row
 from checkers.raft.trace_findings_to_verdict import TraceFinding, beyond_budget, part_per_node, trace_checker
 from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, in_trace, pairs, whole
 
@@ -46,7 +47,7 @@ def _split_monotonicity(run: StoredRun) -> list[Part]:
 def _judge_monotonicity(part: Part, budget: Budget) -> TraceFinding:
     """Judge the trace of one node, and its log if it has one."""
     path = part.paths[0]
-    reports = read_trace(path, CURRENT_EPOCH_EVENTS, ("epoch", "offset", "incarnation"))
+    reports = read_trace(path, CURRENT_EPOCH_EVENTS, ("epoch", "offset", "incarnation", "detail"))
     if excess := beyond_budget(path, len(reports), ROW_SIZE_BYTES, budget):
         return TraceFinding(unknown=excess)
     copied: list[Row] = part.params["copies"]
@@ -54,18 +55,20 @@ def _judge_monotonicity(part: Part, budget: Budget) -> TraceFinding:
     is_mark = (coded(reports, "event", {"high-watermark": 1}) == 1) & present(reports, "offset")
     marks = reports.filter(pa.array(is_mark))
     witnesses = epochs_fell(reports, fetch) + marks_fell(marks, fetch)
-    witnesses += _quorum_state_behind_trace(path, (numbers(reports, "epoch"), numbers(reports, "seq")), copied)
+    witnesses += _quorum_state_behind_trace(path, reports, copied)
     if copied and len(part.paths) > 1:
         witnesses += _quorum_state_behind_log(part.paths[1], copied[-1])
     present_files = sum(copy["quorum_epoch"] >= 0 for copy in copied)
     counts = {"epochs reported": len(reports), "high watermarks": len(marks), "quorum-state files": present_files}
-    missing = [c for c in copied if c["quorum_epoch"] < 0 and _epoch_before(reports, c["trace_seq"]) > 0]
+    missing = [c for c in copied if c["quorum_epoch"] < 0 and _epoch_before(reports, c) > 0]
     return TraceFinding(tuple(witnesses), counts, "; ".join(_no_quorum_state(copy) for copy in missing))
 
 
-def _epoch_before(reports: pa.Table, seq: int) -> int:
-    """Return the largest epoch in the trace up to a row, or 0."""
-    return int(numbers(reports, "epoch")[numbers(reports, "seq") <= seq].max(initial=0))
+def _epoch_before(reports: pa.Table, copy: Row) -> int:
+    """Return the largest epoch that the disk of a copy had reached by then, or 0."""
+    disks = disks_by_row(reports)
+    before = (numbers(reports, "seq") <= copy["trace_seq"]) & (disks.number == disks.of_copy(copy))
+    return int(numbers(reports, "epoch")[before].max(initial=0))
 
 
 def _no_quorum_state(copy: Row) -> str:
@@ -74,7 +77,7 @@ def _no_quorum_state(copy: Row) -> str:
 
 def epochs_fell(reports: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     """Find epochs that fell.  reports: one node's rows of CURRENT_EPOCH_EVENTS, in seq order."""
-    fell = falls(numbers(reports, "epoch"), np.zeros(len(reports), np.int64))
+    fell = falls(numbers(reports, "epoch"), disks_by_row(reports).number)
     return [_fell(fetch(reports, top), fetch(reports, low), "epoch") for low, top in pairs(fell)]
 
 
@@ -102,15 +105,14 @@ def _fell(high: Row, low: Row, column: str) -> Witness:
     )
 
 
-def _quorum_state_behind_trace(path: str, reports: tuple[Int64, Int64], copied: Sequence[Row]) -> list[Witness]:
-    """Find the first copy whose quorum-state has a lower epoch than the node reported.  reports: (epochs, seqs)."""
-    epoch, seq = reports
-    highest = np.maximum.accumulate(epoch)
+def _quorum_state_behind_trace(path: str, reports: pa.Table, copied: Sequence[Row]) -> list[Witness]:
+    """Find the first copy whose quorum-state has a lower epoch than the node had reported with that disk."""
+    epoch, seq, disks = numbers(reports, "epoch"), numbers(reports, "seq"), disks_by_row(reports)
     for copy in copied:
-        before = int(np.searchsorted(seq, copy["trace_seq"], side="right"))
-        if copy["quorum_epoch"] < 0 or before == 0 or highest[before - 1] <= copy["quorum_epoch"]:
+        before = np.flatnonzero((seq <= copy["trace_seq"]) & (disks.number == disks.of_copy(copy)))
+        if copy["quorum_epoch"] < 0 or len(before) == 0 or epoch[before].max() <= copy["quorum_epoch"]:
             continue
-        top = trace_row(path, int(seq[np.argmax(epoch[:before])]))
+        top = trace_row(path, int(seq[before[np.argmax(epoch[before])]]))
         why = f"{copy['node']} reported that it was in epoch {top['epoch']} ({in_trace(top)})."
         return [_quorum_state_behind(copy, top, why)]
     return []

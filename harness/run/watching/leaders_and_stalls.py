@@ -63,6 +63,7 @@ class Watch:
         self._last_report = {node: last for node, last in self._last_report.items() if node in answered}
         for status in fresh:
             said = {"node": status.node, "epoch": status.epoch, "role": status.role, "leader": status.leader}
+            said |= {"disk": status.disk} if status.disk else {}
             last = self._last_report.get(status.node)
             if last is not None and said.items() <= last.items():
                 last |= {"until_ns": now_ns, "looks": last["looks"] + 1}

@@ -186,6 +186,7 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
         "trace_seq": int(trace[1][rows - 1]) if trace is not None and rows else -1,
         "error": error,
         "log_start": log.start,
+        "disk": _property(copy, "directory.id"),
         "snapshots": [
             {name: getattr(snapshot, name) for name in ("end_offset", "epoch", "records", "state_hash", "error")}
             for snapshot in read_snapshots(copy.folder / LOG_FOLDER)
@@ -195,14 +196,20 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
 
 def _of_another_node(copy: Collected) -> str | None:
     """What is wrong where the data directory names another node as its own; None where it names none."""
+    found = _property(copy, "node.id")
+    if found is None or f"n{found}" == copy.node:
+        return None
+    return f"meta.properties: this is a data directory of n{found}, not of {copy.node}"
+
+
+def _property(copy: Collected, name: str) -> str | None:
+    """What meta.properties says of this; None if it says nothing."""
     try:
         text = (copy.folder / "meta.properties").read_text(errors="replace")
     except FileNotFoundError:
         return None
-    found = re.search(r"^node\.id=(\d+)$", text, re.MULTILINE)
-    if found is None or f"n{found[1]}" == copy.node:
-        return None
-    return f"meta.properties: this is a data directory of n{found[1]}, not of {copy.node}"
+    found = re.search(rf"^{re.escape(name)}=([\w-]+)$", text, re.MULTILINE)
+    return None if found is None else found[1]
 
 
 def read_quorum_state(path: Path) -> RecordedState:

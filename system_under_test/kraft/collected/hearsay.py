@@ -13,8 +13,8 @@ class Hearsay:
     """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
     of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
     `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  voters: the names
-    that its log names last, empty if it names none.  lost: the trace no longer goes on where it was read last, so what
-    it reported before may not hold any more."""
+    that its log names last, empty if it names none.  disk: its id, "" if no row names it.
+    lost: the trace no longer goes on where it was read last, so what it reported before may not hold any more."""
 
     read_bytes: int = 0
     rows: int = 0
@@ -27,6 +27,7 @@ class Hearsay:
     campaigned: bool = False
     voted_epoch: int = -1
     voters: tuple[str, ...] = ()
+    disk: str = ""
     unread: bytearray | None = None
     lost: bool = False
 
@@ -67,6 +68,10 @@ class Hearsay:
         self.rows += 1
         event = row["event"]
         self.epoch = max(self.epoch, row["epoch"])
+        if event == "disk":
+            if self.disk not in ("", row["detail"]):  # another replica, which knows nothing yet
+                self.epoch, self.voted_epoch, self.voters = row["epoch"], -1, ()
+            self.disk = row["detail"]
         if event == "start":
             self.role, self.leader, self.high_watermark = "unattached", None, None
         if event == "role":

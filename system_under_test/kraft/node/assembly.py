@@ -273,6 +273,9 @@ def answering(node: QuorumNode, api: Api) -> Handler:
 
 
 def _check_directory(config: Config, found: UUID) -> None:
+    """Raises CannotStart for the disk of another replica, unless voters can change: there it joins as a new one."""
+    if config.dynamic:
+        return
     known = config.directories.get(config.node_id)
     if known is not None and known != found:
         raise CannotStart(

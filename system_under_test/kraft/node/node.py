@@ -137,7 +137,8 @@ class QuorumNode:
 
     def start(self) -> None:
         """Take up what was found on the disk, and take part in the quorum."""
-        if torn := start_row(self._trace, self._epoch, self._log):
+        disk = self.directory if self._parts.identity.dynamic else None
+        if torn := start_row(self._trace, self._epoch, self._log, disk):
             self._say(torn)
         vote_row(self._trace, "quorum-state", self._parts.state_file.load(), self._parts.names)
         if self._log.snapshot is not None:

@@ -134,10 +134,13 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
 
     Two leaders of one epoch stop the voter.  A peer may also name this voter as the leader of an epoch that it never
     led.  Either the voter has forgotten that (its disk was lost), or the peer was deceived.  The voter must neither
-    lead nor vote in that epoch, so it goes beyond it.
+    lead nor vote in that epoch, so it goes beyond it.  An observer does neither: it was the replica before it, with
+    another disk, that led.  So it knows of no leader, and invents no epoch.
     """
     if epoch < voter.epoch:
         return
+    if leader_id == voter.me and voter.observes:
+        leader_id = None
     known = led_by(voter)
     if leader_id == voter.me and (epoch > voter.epoch or known is None):
         become_unattached(voter, now, epoch + 1)

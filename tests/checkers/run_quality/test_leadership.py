@@ -68,6 +68,14 @@ def test_an_epoch_that_goes_back_in_one_life_is_a_violation(tmp_path: Path) -> N
     assert witness.summary == "n2 reported epoch 5, and then epoch 3"
 
 
+def test_with_another_disk_a_node_is_another_replica_and_begins_anew(tmp_path: Path) -> None:
+    reports = [report("n2", 5, 1, disk="a"), report("n2", 0, 9, disk="b"), report("n2", 5, 12, disk="b")]
+    assert judged(tmp_path / "another", reports).validity is Validity.VALID
+    reports[2]["epoch"], reports[1]["epoch"] = 0, 5
+    (witness,) = judged(tmp_path / "same", reports).witnesses
+    assert witness.kind == EPOCH_WENT_BACK
+
+
 def test_after_a_new_start_a_lower_epoch_is_unknown(tmp_path: Path) -> None:
     verdict = judged(tmp_path, [report("n2", 5, 1), report("n2", 0, 9)], deaths=[{"node": "n2", "time_ns": 5 * S}])
     assert verdict.validity is Validity.UNKNOWN

@@ -45,6 +45,7 @@ class ToyNode:
     applied: int = 0
     incarnation: int = 0
     snapshot_end: int = 0
+    disk: str | None = None
     trace: list[Row] = field(default_factory=list)
 
     def hash_at(self, end: int) -> int:
@@ -58,9 +59,9 @@ class ToyNode:
 
 
 class Quorum:
-    """Five voters n1 ... n5, and one register workload."""
+    """Five voters n1 ... n5, and one register workload.  names_disks: each start names the disk of the node."""
 
-    def __init__(self, seed: int = 0, size: int = 5) -> None:
+    def __init__(self, seed: int = 0, size: int = 5, *, names_disks: bool = False) -> None:
         self.random = Random(seed)
         self.nodes = {f"n{i}": ToyNode(f"n{i}") for i in range(1, size + 1)}
         self.leader: str | None = None
@@ -75,8 +76,8 @@ class Quorum:
         self._process = 0
         self._value = 0
         for node in self.nodes.values():
-            self._say(node, "start", offset=0, hash=0)
-            self._say(node, "quorum-state")
+            node.disk = f"first disk of {node.name}" if names_disks else None
+            self._start(node)
             self._become(node, "unattached")
 
     # What happens
@@ -218,10 +219,16 @@ class Quorum:
         node.incarnation += 1
         node.mark, node.applied = None, 0
         del node.log[keep if keep is not None else len(node.log) :]
-        self._say(node, "start", offset=len(node.log), hash=node.hash_at(len(node.log)))
-        self._say(node, "quorum-state", peer=node.voted_for)
+        self._start(node)
         led = node.role in ("leader", "resigned")
         self._become(node, "resigned" if led else "candidate" if node.voted_for == name else "unattached")
+
+    def wipe(self, name: str, *, own_id: bool = True) -> None:
+        """Kill a follower and restart it with an empty disk, which has an id of its own or passes for the old one."""
+        node = self.nodes[name]
+        node.epoch, node.voted_for, node.role = 0, None, ""
+        node.disk = f"next disk of {name}" if own_id else node.disk
+        self.crash(name, keep=0)
 
     def copy(self, when: str) -> None:
         for node in self.nodes.values():
@@ -238,6 +245,7 @@ class Quorum:
                     "voted_for": node.voted_for,
                     "trace_seq": len(node.trace) - 1,
                     "error": None,
+                    "disk": node.disk,
                 }
             )
         self.copy_count += 1
@@ -281,6 +289,12 @@ class Quorum:
         return Evidence(self.history, self.logs, traces, self.copied, self.faults, outcome, test, demands)
 
     # How it happens
+
+    def _start(self, node: ToyNode) -> None:
+        if node.disk is not None:
+            self._say(node, "disk", detail=node.disk)
+        self._say(node, "start", offset=len(node.log), hash=node.hash_at(len(node.log)))
+        self._say(node, "quorum-state", peer=node.voted_for)
 
     def _fetch(self, leader: ToyNode, follower: ToyNode) -> None:
         if follower.epoch < leader.epoch or follower.leader != leader.name:

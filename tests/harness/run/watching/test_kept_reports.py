@@ -55,3 +55,19 @@ async def test_a_report_does_not_stand_through_a_silence() -> None:
         says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
         await watch.ask()
     assert [(r["time_ns"], r["until_ns"], r["looks"]) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]
+
+
+async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
+    says = {"n1": NodeStatus("n1", 3, "follower", "n2", disk="a"), "n2": NodeStatus("n2", 3, "leader", "n2")}
+
+    async def status(node: Any) -> NodeStatus:
+        return says[node.name]
+
+    nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
+    subject: Any = SimpleNamespace(status=status)
+    recorder: Any = SimpleNamespace(now_ns=lambda: 1)
+    watch = Watch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    await watch.ask()
+    says["n1"] = NodeStatus("n1", 3, "follower", "n2", disk="b")
+    await watch.ask()
+    assert [(r["node"], r.get("disk")) for r in watch.reports] == [("n1", "a"), ("n2", None), ("n1", "b")]

@@ -80,7 +80,7 @@ class SkewedClock(LoopClock):
 
 class Cluster:
     """snapshots: when nodes take snapshots, and how much of their logs they keep.  dynamic: the ids of the voters with
-    which the cluster begins, if its voters can change."""
+    which the cluster begins, if its voters can change.  names_disks: each disk has a directory id."""
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class Cluster:
         duties: DutySettings | None = None,
         snapshots: SnapshotLimits = KAFKA_LIMITS,
         dynamic: tuple[int, ...] = (),
+        names_disks: bool = False,
         **log_options: Any,
     ) -> None:
         self.duties = duties
@@ -102,12 +103,23 @@ class Cluster:
         self.traces: dict[int, list[dict[str, Any]]] = {}
         self.incarnations: dict[int, int] = {}
         self.wall_offset_ms: dict[int, int] = {}
+        self.directories = {replica: UUID(int=replica) for replica in REPLICAS if names_disks}
+        self._first_directories = dict(self.directories)
         for voter in VOTERS:
             self._add(voter)
 
     def _add(self, replica: int) -> None:
         self.disks[replica], self.traces[replica] = VolatileDisk(), []
         self.incarnations[replica] = self.wall_offset_ms[replica] = 0
+
+    def wipe(self, replica: int, *, own_id: bool = True) -> None:
+        """Put an empty disk in the place of a stopped node's disk."""
+        self.disks[replica] = VolatileDisk()
+        if own_id:
+            self.directories[replica] = UUID(int=self.directories[replica].int + len(REPLICAS))
+
+    def key(self, replica: int) -> ReplicaKey:
+        return ReplicaKey(replica, self.directories.get(replica))
 
     def boot(self, voter: int) -> QuorumNode:
         if voter not in self.disks:
@@ -120,10 +132,11 @@ class Cluster:
         parts = NodeParts(
             identity=Identity(
                 "cluster",
-                ReplicaKey(voter),
+                self.key(voter),
                 self.dynamic or VOTERS,
                 self.timing,
                 self.bugs,
+                self._first_directories,
                 observer=voter not in (self.dynamic or VOTERS),
                 dynamic=bool(self.dynamic),
             ),

@@ -27,8 +27,10 @@ pytestmark = pytest.mark.virtual_time
 OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
 
 
-def booted(*voters: int, replicas: tuple[int, ...] = REPLICAS, bugs: frozenset[str] = frozenset()) -> Cluster:
-    cluster = Cluster(bugs, dynamic=voters, snapshots=OFTEN, segment_max_bytes=1000)
+def booted(
+    *voters: int, replicas: tuple[int, ...] = REPLICAS, bugs: frozenset[str] = frozenset(), names_disks: bool = False
+) -> Cluster:
+    cluster = Cluster(bugs, dynamic=voters, snapshots=OFTEN, names_disks=names_disks, segment_max_bytes=1000)
     for replica in replicas:
         cluster.boot(replica)
     return cluster
@@ -54,11 +56,11 @@ async def change(cluster: Cluster, wanted: VoterChange, done: Callable[[QuorumNo
 
 
 async def add(cluster: Cluster, voter: int) -> None:
-    await change(cluster, AddVoter(VoterEntry(ReplicaKey(voter))), lambda leader: voter in leader._core.voters)
+    await change(cluster, AddVoter(VoterEntry(cluster.key(voter))), lambda leader: voter in leader._core.voters)
 
 
 async def remove(cluster: Cluster, voter: int) -> None:
-    await change(cluster, RemoveVoter(ReplicaKey(voter)), lambda leader: voter not in leader._core.voters)
+    await change(cluster, RemoveVoter(cluster.key(voter)), lambda leader: voter not in leader._core.voters)
 
 
 class Writer:
@@ -130,6 +132,66 @@ async def test_every_voter_is_replaced_in_turn_the_leader_included_while_a_clien
     await until(lambda: all(node.applied_offset >= applied for node in cluster.network.nodes.values()))
     await cluster.close()
     assert unexplained(cluster) == []
+
+
+async def replace_disk(cluster: Cluster, voter: int, *, removed: bool = True, own_id: bool = True) -> None:
+    """A voter is stopped and removed, and comes back with an empty disk."""
+    await cluster.network.nodes.pop(voter).stop(0)
+    if removed:
+        await remove(cluster, voter)
+    cluster.wipe(voter, own_id=own_id)
+    cluster.boot(voter)
+
+
+async def test_every_voter_in_turn_comes_back_with_an_empty_disk_while_a_client_writes() -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3), names_disks=True)
+    await (await cluster.leader()).write(create("t"))
+    writer = Writer(cluster)
+    for voter in (1, 2, 3):
+        await replace_disk(cluster, voter)
+        await add(cluster, voter)
+        before = writer.acknowledged
+        await until(lambda before=before: writer.acknowledged > before + 3)
+    await writer.stop()
+    leader = await cluster.leader()
+    voters = {entry.key for entry in leader._core.voter_history.latest}
+    assert voters == {cluster.key(voter) for voter in (1, 2, 3)}, "every id stands with its new disk"
+    assert all(key.directory is not None and key.directory.int > 3 for key in voters)
+    await until(lambda: len({node.applied_offset for node in cluster.network.nodes.values()}) == 1)
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+async def test_a_wiped_voter_that_nobody_removed_is_an_observer_until_it_has_taken_its_own_place() -> None:
+    """Its id is that of a voter, its disk is not: it is added only after a removal."""
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3), names_disks=True)
+    await (await cluster.leader()).write(create("t"))
+    old = cluster.key(3)
+    await replace_disk(cluster, 3, removed=False)
+    leader = await cluster.leader()
+    wiped = cluster.network.nodes[3]
+    await until(lambda: wiped.applied_offset == leader.applied_offset)
+    assert wiped.role == "follower" and wiped._core.voters == (1, 2, 3)
+    error, _ = await leader.change_voters(AddVoter(VoterEntry(cluster.key(3))))
+    assert error == Error.DUPLICATE_VOTER
+    error, _ = await leader.change_voters(RemoveVoter(old))
+    assert error == Error.NONE
+    await add(cluster, 3)
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+async def test_a_wiped_voter_that_passes_for_its_old_disk_is_found_by_its_trace() -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3), names_disks=True)
+    leader = await cluster.leader()
+    for value in range(3):
+        await leader.write(create(f"t{value}"))
+    other = next(voter for voter in (1, 2, 3) if voter != leader.node_id)
+    await replace_disk(cluster, other, removed=False, own_id=False)
+    await leader.write(create("after"))
+    await cluster.close()
+    (stop,) = unexplained(cluster)
+    assert "epoch went back" in stop or "flushed entries lost" in stop
 
 
 async def test_a_removed_leader_resigns_and_another_one_is_elected() -> None:
