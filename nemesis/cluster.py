@@ -209,8 +209,9 @@ class Cluster(Protocol):
         """Remove a server from the system's cluster.  Its process may go on, or end itself."""
         ...
 
-    async def add_member(self, server: str) -> None:
-        """Add a dead server as a new member.  It joins here, or when it is started (`subject.Members.add`)."""
+    async def add_member(self, server: str, *, wiped: bool = False) -> None:
+        """Add a dead server as a new member, wiped: with an empty disk.  It joins here, or when it is started
+        (`subject.Members.add`)."""
         ...
 
     # Capability CLOCK.  Every verb raises CannotInject where the wall clock cannot be shifted.

@@ -2,8 +2,11 @@
 
 This is what operators do with a machine that broke.  The system itself agrees on every change, through its own
 interface (`system_under_test.subject.Members`).  It also decides whether the server comes back with an empty disk, as
-in etcd, or with the disk that it had, as in the bundled KRaft.  Nothing may be lost in either case.
-A removed server may end itself: that is right.
+in etcd, or with the disk that it had, as in the bundled KRaft; unless the card wipes the disk.  Nothing may be lost in
+any case.  A removed server may end itself: that is right.
+
+Two cards change more than one member, one after another: `all-but-one` lets the cluster shrink to one member, which
+grows to its whole size at the heal; `each-wiped` replaces every server by one with an empty disk.
 
 A card waits until the change before it is complete.  No clock knows how long the system takes to bring a server up to
 date.
@@ -11,6 +14,7 @@ date.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +22,6 @@ from typing import TYPE_CHECKING
 from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, Condition, Fault, Ordered
 from nemesis.cluster import MEMBERS, PROCESSES, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
-from nemesis.kinds.kill import restart_the_dead
 from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
@@ -38,44 +41,110 @@ TARGETS: Mapping[str, Target] = {
     "leader-dead": replace(
         SERVER_TARGETS["leader"], summary="the leader is killed and removed", servers_min=_SERVERS_MIN
     ),
+    "one-wiped": Target("one server is killed, removed, and comes back with an empty disk", servers_min=_SERVERS_MIN),
+    "leader-wiped": replace(
+        SERVER_TARGETS["leader"],
+        summary="the leader is killed, removed, and comes back with an empty disk",
+        servers_min=_SERVERS_MIN,
+    ),
+    "each-wiped": Target(
+        "every server in turn is killed, removed, and comes back with an empty disk; the last one at the heal",
+        servers_min=_SERVERS_MIN,
+        hold_s=(2.0, 3.0),
+    ),
+    "all-but-one": Target(
+        "all servers but one are removed in turn while they run, and come back in turn at the heal",
+        servers_min=_SERVERS_MIN,
+    ),
 }
+_WORDS = {
+    "": "removed while it runs, back as a new member at the heal",
+    "dead": "killed and removed, back as a new member at the heal",
+    "wiped": "killed and removed, back with an empty disk at the heal",
+}
+_OUT = "out"
+"""Setting: the nodes that are no members while the fault holds.  The others of its nodes have come back before."""
+
+_JOINED_S_MAX = 12.0
+_LOOK_S = 0.2
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
     """None while another change is under way: two at once can leave too few members that have been started."""
     if scene.avoid:
         return None
-    whom, _, how = target.partition("-")
-    words = "killed and removed" if how else "removed while it runs"
-    fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, back as a new member at the heal")
-    settings = {"killed": bool(how), MAY_DIE: True, CHANGES_MEMBERS: True}
-    return None if fault is None else replace(fault, settings=settings)
+    if target in ("each-wiped", "all-but-one"):
+        fault = _of_many(target, scene)
+    else:
+        whom, _, how = target.partition("-")
+        fault = process_fault(NAME, whom, servers_hit(whom, scene), _WORDS[how])
+        settings = {"killed": bool(how), "wiped": how == "wiped"}
+        fault = None if fault is None else replace(fault, settings={**settings, _OUT: list(fault.nodes)})
+    common = {MAY_DIE: True, CHANGES_MEMBERS: True}
+    return None if fault is None else replace(fault, settings={**fault.settings, **common})
+
+
+def _of_many(target: str, scene: Scene) -> Fault | None:
+    order = list(servers_hit("all", scene))
+    scene.rng.shuffle(order)
+    if not order:
+        return None
+    if target == "all-but-one":
+        settings = {"killed": False, "wiped": False, _OUT: order[1:]}
+        return Fault(
+            NAME, f"all but {order[0]} removed in turn, back in turn at the heal", tuple(order[1:]), settings=settings
+        )
+    settings = {"killed": True, "wiped": True, _OUT: order[-1:]}
+    words = f"{', '.join(order)} in turn killed, removed and back with an empty disk, {order[-1]} at the heal"
+    return Fault(NAME, words, tuple(order), settings=settings)
 
 
 async def _inject(field: Field, fault: Fault) -> None:
-    if fault.settings["killed"]:
-        await field.each(fault.nodes, field.cluster.kill)
-    await field.each(fault.nodes, field.cluster.remove_member)
+    cluster = field.cluster
+    for node in fault.nodes:
+        if fault.settings["killed"]:
+            await cluster.kill(node)
+        await cluster.remove_member(node)
+        if node not in _out(fault):
+            await _bring_back(cluster, fault, node)
 
 
 async def _heal(field: Field, fault: Fault) -> None:
-    """A server that is a member and runs is left alone: a heal may be called twice.  Any other starts anew."""
-    cluster = field.cluster
+    for node in fault.nodes:
+        await _bring_back(field.cluster, fault, node)
 
-    async def bring_back(node: str) -> None:
-        if node in await cluster.members() and await cluster.state(node) == "running":
+
+async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
+    """Return once it is a member and runs.  One that is so already is left alone: a heal may be called twice.
+
+    Raises OSError if it does not become one in time."""
+    if await _has_joined(cluster, node):
+        return
+    await cluster.kill(node)
+    await cluster.add_member(node, wiped=fault.settings.get("wiped", False))
+    if await cluster.state(node) == "dead":
+        await cluster.restart(node)
+    if len(fault.nodes) == 1:
+        return  # the next card waits for it (`_ready`)
+    for _ in range(round(_JOINED_S_MAX / _LOOK_S)):
+        if await _has_joined(cluster, node):
             return
-        await cluster.kill(node)
-        await cluster.add_member(node)
+        await asyncio.sleep(_LOOK_S)
+    raise OSError(f"{node} did not become a member within {_JOINED_S_MAX:.0f} s")
 
-    await field.each(fault.nodes, bring_back)
-    await restart_the_dead(field, fault)
+
+async def _has_joined(cluster: Cluster, node: str) -> bool:
+    return node in await cluster.members() and await cluster.state(node) == "running"
+
+
+def _out(fault: Fault) -> tuple[str, ...]:
+    return tuple(fault.settings.get(_OUT, fault.nodes))
 
 
 def _orders(fault: Fault) -> Ordered:
-    removed = {f"{node}: is a member": (0.0, 0.0) for node in fault.nodes}
+    removed = {f"{node}: is a member": (0.0, 0.0) for node in _out(fault)}
     back = {f"{node}: is a member": (1.0, 1.0) for node in fault.nodes}
-    held = dict.fromkeys(fault.nodes, "dead") if fault.settings["killed"] else {}
+    held = dict.fromkeys(_out(fault), "dead") if fault.settings["killed"] else {}
     return Ordered(Condition(held, removed), Condition(dict.fromkeys(fault.nodes, "running"), back))
 
 
@@ -98,7 +167,7 @@ KIND = Kind(
     name=NAME,
     summary="servers are removed from the cluster, and come back as new members",
     targets=TARGETS,
-    deck=Deck(opening=(("leader", 6.0), ("one-dead", 5.0), ("leader-dead", 6.0)), rest=tuple(TARGETS)),
+    deck=Deck(opening=(("leader", 6.0), ("one-wiped", 5.0), ("leader-dead", 6.0)), rest=tuple(TARGETS)),
     needs=frozenset({MEMBERS, PROCESSES}),
     resolve=_resolve,
     inject=_inject,

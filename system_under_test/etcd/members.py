@@ -61,7 +61,8 @@ class EtcdMembers:
 
         await _until(attempt, f"{leaving.name} could not be removed")
 
-    async def add(self, nodes: Sequence[Node], joining: Node) -> None:
+    async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
+        """See `subject.Members`.  wiped makes no difference: etcd needs an empty disk in any case."""
         others = [node for node in nodes if node.name != joining.name]
         members: dict[str, dict[str, Any]] = {}
 

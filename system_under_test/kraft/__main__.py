@@ -39,13 +39,18 @@ def main() -> int:
     parser.add_argument(
         "--force", action="store_true", help="with --format: erase a directory that is formatted, with its log"
     )
+    parser.add_argument(
+        "--replace-disk",
+        action="store_true",
+        help="with --format and --force: the directory stands for a new disk of the node, whose trace goes on",
+    )
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         config = load(arguments.config)
         if not arguments.format:
             return _run(config)
-        print(kafka_uuid(format_directory(config, force=arguments.force)))
+        print(kafka_uuid(format_directory(config, force=arguments.force, keeps_trace=arguments.replace_disk)))
     except (BadConfig, OSError) as problem:
         return _cannot_start(problem)
     return 0

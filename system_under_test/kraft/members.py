@@ -1,7 +1,8 @@
 """The voters of a bundled KRaft, as members that change while it runs (KIP-853): through its own API, on the nodes.
 
 A server that is removed goes on as an observer, with its disk.  It comes back with that disk: it is started, follows
-the log, and is added as a voter once it has caught up.
+the log, and is added as a voter once it has caught up.  Or it comes back with an empty disk, which has a directory id
+of its own: it is another replica then, and bound to nothing that the old disk held (KIP-853).
 """
 
 from __future__ import annotations
@@ -50,13 +51,20 @@ class KraftMembers:
     async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
         await self._change(nodes, ["remove", "--id", await self._id(leaving)])
 
-    async def add(self, nodes: Sequence[Node], joining: Node) -> None:
+    async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
+        if wiped:
+            await self._replace_disk(joining)
         if await joining.state() == "dead":
             await self._server.start(joining)
         properties = parse_properties(await joining.read(f"{joining.data_dir}/{META_PROPERTIES}"))
         where = f"{joining.address}:{self._port}"
         directory = kafka_uuid(properties.directory_id)
         await self._change(nodes, ["add", "--id", str(properties.node_id), "--directory", directory, "--at", where])
+
+    async def _replace_disk(self, node: Node) -> None:
+        done = await node.run([*self._argv(node), "--format", "--force", "--replace-disk"], timeout_s=_PROGRAM_S_MAX)
+        if done.status != 0:
+            raise OSError(f"{node.name}: no new disk: {done.stderr.decode(errors='replace').strip()[-300:]}")
 
     async def _id(self, node: Node) -> str:
         config = json.loads(await node.read(self._argv(node)[-1]))

@@ -21,6 +21,7 @@ from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.config import BadConfig, Config, parse
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.ports import Listener, P, Ports, Timer
+from system_under_test.kraft.raft.decisions import id_of_new_disk
 from system_under_test.subject import Completed, SimulatedMachine
 
 CANNOT_START = 1
@@ -32,16 +33,23 @@ class SimulatedKraft:
     """Implements `system_under_test.subject.SimulatedProgram`."""
 
     def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
-        """`--format`: write meta.properties to the empty disk and print the directory id, which follows from the
-        machine's chance."""
+        """`--format`: write meta.properties to the empty disk and print the directory id.
+
+        The id follows from the machine's chance, and with `--replace-disk` from the trace so far, too."""
         if "voters" in argv:
             return _change_voters(argv[argv.index("voters") + 1 :])
         if "--format" not in argv:
             return Completed(127, b"", f"no such program here: {' '.join(argv)}".encode())
         config = _config(argv, machine)
+        replaced, purpose = None, "directory"
+        if "--replace-disk" in argv:
+            replaced = meta_properties.read(machine.disk, config.cluster_id, config.node_id).directory_id
+            purpose = f"directory/{len(machine.files[_trace_path(config)])}"
+        else:
+            machine.files.pop(_trace_path(config), None)
         machine.wipe()
-        machine.files.pop(_trace_path(config), None)
-        directory_id = UUID(int=machine.random("directory").getrandbits(128), version=4)
+        drawn = UUID(int=machine.random(purpose).getrandbits(128), version=4)
+        directory_id = id_of_new_disk(drawn, replaced, {config.bug or ""})
         properties = MetaProperties(config.cluster_id, config.node_id, directory_id)
         meta_properties.write(machine.disk, properties)
         return Completed(0, kafka_uuid(directory_id).encode(), b"")

@@ -202,6 +202,13 @@ _BUGS = (
 
 _VOTER_BUGS = (
     _bug(
+        decisions.WIPED_DISK_KEEPS_ID,
+        "committed-never-lost",
+        ("committed entry lost",),
+        "id_of_new_disk",
+        shown_by=("membership",),
+    ),
+    _bug(
         decisions.TWO_CHANGES_AT_ONCE,
         "quorum-intersection",
         ("voters changed before the last change was committed",),
@@ -360,6 +367,7 @@ class Kraft(Subject):
             heard.log_end,
             heard.take_campaigned(),
             heard.voted_epoch,
+            heard.disk,
         )
 
     async def ready(self, nodes: Sequence[Node]) -> str | None:

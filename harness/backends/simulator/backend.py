@@ -374,8 +374,8 @@ class SimulatorBackend:
     async def remove_member(self, server: str) -> None:
         await self._changing().remove(list(self._nodes.values()), self._nodes[server])
 
-    async def add_member(self, server: str) -> None:
-        await self._changing().add(list(self._nodes.values()), self._nodes[server])
+    async def add_member(self, server: str, *, wiped: bool = False) -> None:
+        await self._changing().add(list(self._nodes.values()), self._nodes[server], wiped=wiped)
 
     def _changing(self) -> Members:
         if self._members is None:

@@ -235,9 +235,9 @@ class AgentMembers(AgentPart):
         """See Cluster.remove_member."""
         await self._changing().remove(self._servers(), self._nodes[server])
 
-    async def add_member(self, server: str) -> None:
+    async def add_member(self, server: str, *, wiped: bool = False) -> None:
         """See Cluster.add_member."""
-        await self._changing().add(self._servers(), self._nodes[server])
+        await self._changing().add(self._servers(), self._nodes[server], wiped=wiped)
 
     def _servers(self) -> list[AgentNode]:
         return [self._nodes[name] for name in self.spec.servers]

@@ -12,19 +12,23 @@ from system_under_test.kraft.log.meta_properties import MetaProperties
 from system_under_test.kraft.node.config import Config
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.node.trace import FILE_NAME
+from system_under_test.kraft.raft.decisions import id_of_new_disk
 
 
 class AlreadyFormatted(FileExistsError):
     """The data directory may hold a log that is still needed."""
 
 
-def format_directory(config: Config, *, force: bool = False, new_uuid: Callable[[], UUID] = uuid4) -> UUID:
-    """Make the data directory empty but for meta.properties, and forget an earlier trace.
+def format_directory(
+    config: Config, *, force: bool = False, keeps_trace: bool = False, new_uuid: Callable[[], UUID] = uuid4
+) -> UUID:
+    """Make the data directory empty but for meta.properties, and forget an earlier trace unless it is to go on.
 
     Returns the directory id.  It is drawn anew each time: a disk that was wiped has forgotten its votes and its log,
     so that it must not pass for the disk it was (KIP-853).
     Raises AlreadyFormatted, unless `force` is on, for a directory with meta.properties or a log; and OSError.
     """
+    replaced = _directory_id(config.data_dir)
     config.data_dir.mkdir(parents=True, exist_ok=True)
     if not force and (found := _first_of_a_node(config.data_dir)):
         raise AlreadyFormatted(
@@ -35,10 +39,19 @@ def format_directory(config: Config, *, force: bool = False, new_uuid: Callable[
             shutil.rmtree(path)
         else:
             path.unlink()
-    (config.trace_dir / FILE_NAME).unlink(missing_ok=True)
-    directory_id = new_uuid()
+    if not keeps_trace:
+        (config.trace_dir / FILE_NAME).unlink(missing_ok=True)
+    directory_id = id_of_new_disk(new_uuid(), replaced, {config.bug or ""})
     meta_properties.write(RealDisk(config.data_dir), MetaProperties(config.cluster_id, config.node_id, directory_id))
     return directory_id
+
+
+def _directory_id(folder: Path) -> UUID | None:
+    """Of a directory that is formatted."""
+    try:
+        return meta_properties.parse_properties((folder / meta_properties.NAME).read_bytes()).directory_id
+    except (FileNotFoundError, meta_properties.WrongDirectory):
+        return None
 
 
 def _first_of_a_node(folder: Path) -> str | None:

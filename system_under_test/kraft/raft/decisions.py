@@ -10,6 +10,7 @@ import errno
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
+from uuid import UUID
 
 from system_under_test.kraft.raft.messages import (
     EpochEnd,
@@ -50,6 +51,7 @@ REMOVED_LEADER_COUNTS_ITSELF = "removed-leader-counts-itself"
 COUNTS_UNFLUSHED_SELF = "counts-unflushed-self"
 FETCH_ACKS_UNFLUSHED = "fetch-acks-unflushed"
 FLUSH_OF_CUT_TAIL = "flush-of-cut-tail"
+WIPED_DISK_KEEPS_ID = "wiped-disk-keeps-id"
 
 T = TypeVar("T")
 
@@ -80,6 +82,7 @@ BUGS: dict[str, str] = {
     COUNTS_UNFLUSHED_SELF: "a leader counts its own log end for the high watermark before it is durable",
     FETCH_ACKS_UNFLUSHED: "a follower acknowledges what it has appended before it is durable",
     FLUSH_OF_CUT_TAIL: "an fsync that ends after its tail was cut off counts for what was appended in its place",
+    WIPED_DISK_KEEPS_ID: "an empty disk gets the directory id of the disk that it replaces (KAFKA-17426)",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -110,6 +113,13 @@ def grants_vote(
     if voted is not None and DOUBLE_VOTE not in bugs:
         return same_key(voted, candidate)
     return up_to_date and not leader_known
+
+
+def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = ()) -> UUID:
+    """The directory id of an empty disk: one of its own, as it has forgotten votes and log (KIP-853).
+
+    replaced: the id of the disk before it, if it had one."""
+    return replaced if WIPED_DISK_KEEPS_ID in bugs and replaced is not None else drawn
 
 
 def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collection[str] = ()) -> bool:

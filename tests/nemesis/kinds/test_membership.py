@@ -21,6 +21,7 @@ class Changing(FakeCluster):
         self.deaf = False
         self.quits = True
         self.now = set(self.servers)
+        self.fewest = len(self.now)
 
     async def members(self) -> frozenset[str]:
         return frozenset(self.now)
@@ -29,10 +30,11 @@ class Changing(FakeCluster):
         self._ordered("remove", server)
         if not self.deaf:
             self.now.discard(server)
+            self.fewest = min(self.fewest, len(self.now))
             self.states[server] = "dead" if self.quits else self.states[server]
 
-    async def add_member(self, server: str) -> None:
-        self._ordered("add", server)
+    async def add_member(self, server: str, *, wiped: bool = False) -> None:
+        self._ordered("add wiped" if wiped else "add", server)
         assert self.states[server] == "dead", "only a dead server's disk can be wiped"
 
     async def restart(self, server: str) -> None:
@@ -115,3 +117,37 @@ def test_a_rolling_restart_stops_every_server_once() -> None:
     assert {r.achieved for r in records} == {Achieved.INSTALLED}
     assert sorted(node for r in records for node in r.nodes) == list(cluster.servers)
     assert cluster.whole
+
+
+@pytest.mark.parametrize("target", ["one-wiped", "leader-wiped"])
+def test_a_wiped_server_comes_back_with_an_empty_disk(target: str) -> None:
+    cluster = Changing()
+    (record,), _ = in_no_time(played(cluster, card("membership", target)))
+    assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    (node,) = record.nodes
+    changes = [o for o in cluster.orders if o.split()[0] in ("kill", "remove", "add", "restart")]
+    assert changes[:2] == [f"kill {node}", f"remove {node}"]
+    assert changes[-2:] == [f"add wiped {node}", f"restart {node}"]
+    assert cluster.whole and cluster.now == set(cluster.servers)
+
+
+def test_every_server_is_replaced_and_the_next_one_only_when_the_one_before_is_a_member() -> None:
+    cluster = SlowToJoin(joins_after_s=1.0)
+    (record,), _ = in_no_time(played(cluster, card("membership", "each-wiped", 1, 2.0, 20.0)))
+    assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    assert sorted(record.nodes) == list(cluster.servers)
+    changes = [o for o in cluster.orders if o.split()[0] in ("remove", "add", "restart")]
+    assert changes == [f"{order} {node}" for node in record.nodes for order in ("remove", "add wiped", "restart")], (
+        "one change at a time"
+    )
+    assert cluster.fewest == len(cluster.servers) - 1
+    assert cluster.whole and cluster.now == set(cluster.servers)
+
+
+def test_a_cluster_shrinks_to_one_member_and_grows_again() -> None:
+    cluster = SlowToJoin(joins_after_s=0.5)
+    (record,), _ = in_no_time(played(cluster, card("membership", "all-but-one", 1, 2.0, 8.0)))
+    assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    assert len(record.nodes) == len(cluster.servers) - 1
+    assert cluster.fewest == 1
+    assert cluster.whole and cluster.now == set(cluster.servers)

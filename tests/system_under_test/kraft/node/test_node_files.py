@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -18,7 +19,7 @@ from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
 from system_under_test.kraft.node.process import _ports, run
-from system_under_test.kraft.node.trace import TraceOnDisk, UnreadableTrace, continue_trace
+from system_under_test.kraft.node.trace import FILE_NAME, TraceOnDisk, UnreadableTrace, continue_trace
 from system_under_test.kraft.raft.messages import Batch, QuorumState, ReplicaKey
 
 ids = st.none() | st.integers(0, 2**31 - 1)
@@ -171,6 +172,30 @@ def test_a_disk_that_was_wiped_is_another_disk(tmp_path: Path) -> None:
     """Its identity followed from the seed: after the loss of its votes it could vote again as its old self."""
     settings = formatted(tmp_path)
     assert format_directory(settings) != format_directory(settings, force=True)
+
+
+@pytest.mark.parametrize("bug", [None, "wiped-disk-keeps-id"])
+def test_a_new_disk_of_a_node_has_an_id_of_its_own_and_the_trace_goes_on(tmp_path: Path, bug: str | None) -> None:
+    settings = replace(formatted(tmp_path), bug=bug)
+    before = format_directory(settings)
+    settings.trace_dir.mkdir()
+    trace = settings.trace_dir / FILE_NAME
+    trace.write_text("a row")
+    (settings.data_dir / "__cluster_metadata-0").mkdir()
+    after = format_directory(settings, force=True, keeps_trace=True)
+    assert (after == before) == (bug is not None)
+    assert trace.read_text() == "a row" and [p.name for p in settings.data_dir.iterdir()] == [meta_properties.NAME]
+    format_directory(settings, force=True)
+    assert not trace.exists()
+
+
+async def test_where_voters_can_change_a_new_disk_starts_as_another_replica(tmp_path: Path) -> None:
+    before = format_directory(formatted(tmp_path))
+    format_directory(formatted(tmp_path), force=True)
+    names = {"directories": {"n1": meta_properties.kafka_uuid(before)}, "listen": "192.0.2.1:1", "dynamic": True}
+    where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
+    with pytest.raises(CannotStart, match="cannot listen on"):
+        await run(config.parse({**GOOD, **names, **where}))
 
 
 async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Path) -> None:

@@ -112,6 +112,13 @@ def test_stale_read_leaves_out_the_proof():
     assert not decisions.must_confirm({decisions.STALE_READ})
 
 
+def test_an_empty_disk_has_an_id_of_its_own_and_with_the_bug_that_of_the_disk_before():
+    drawn, old = UUID(int=1), UUID(int=2)
+    assert decisions.id_of_new_disk(drawn, old) == drawn
+    assert decisions.id_of_new_disk(drawn, old, {decisions.WIPED_DISK_KEEPS_ID}) == old
+    assert decisions.id_of_new_disk(drawn, None, {decisions.WIPED_DISK_KEEPS_ID}) == drawn, "the first disk"
+
+
 def test_every_bug_is_described():
     names = {value for name, value in vars(decisions).items() if name.isupper() and isinstance(value, str)}
     assert set(decisions.BUGS) == names

@@ -147,6 +147,7 @@ OUTSIDE_THE_CORE = {
     "change-before-epoch-commits",
     "voters-at-commit",
     "removed-leader-counts-itself",
+    "wiped-disk-keeps-id",
 }
 """Their decisions are taken by the node, or for observers and voters that change, which this world has not got.
 counts-unflushed-self needs a leader whose disk is slower than the others, and flush-of-cut-tail a truncation during a
