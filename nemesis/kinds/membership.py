@@ -167,7 +167,7 @@ KIND = Kind(
     name=NAME,
     summary="servers are removed from the cluster, and come back as new members",
     targets=TARGETS,
-    deck=Deck(opening=(("leader", 6.0), ("one-wiped", 5.0), ("leader-dead", 6.0)), rest=tuple(TARGETS)),
+    deck=Deck(opening=(("leader-wiped", 6.0), ("leader", 6.0), ("one-dead", 5.0)), rest=tuple(TARGETS)),
     needs=frozenset({MEMBERS, PROCESSES}),
     resolve=_resolve,
     inject=_inject,
