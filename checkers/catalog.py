@@ -18,6 +18,7 @@ from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
 from checkers.raft.commits.committed_never_lost import COMMITTED
 from checkers.raft.commits.held_before_mark import HELD_BEFORE_MARK
 from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
+from checkers.raft.commits.joined_after_catching_up import JOINED_AFTER_CATCHING_UP
 from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
 from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
 from checkers.raft.commits.quorum_intersection import QUORUM_INTERSECTION
@@ -50,6 +51,7 @@ _IN_ORDER = (
     HELD_BEFORE_MARK,
     COMMITS_OWN_EPOCH,
     QUORUM_INTERSECTION,
+    JOINED_AFTER_CATCHING_UP,
     LEADER_COMPLETENESS,
     LOG_MATCHING,
     ELECTION_SAFETY,

@@ -202,6 +202,13 @@ _BUGS = (
 
 _VOTER_BUGS = (
     _bug(
+        decisions.JOINS_WITHOUT_CATCHING_UP,
+        "voters-caught-up",
+        ("voter joined before it had caught up",),
+        "may_join",
+        shown_by=("membership",),
+    ),
+    _bug(
         decisions.WIPED_DISK_KEEPS_ID,
         "committed-never-lost",
         ("committed entry lost",),

@@ -65,6 +65,8 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     copy_of("n4").update(quorum_epoch=0, trace_seq=-1)  # monotonicity
     of("n4", "applied")["hash"] = 17  # state machine safety
     of("n5", "high-watermark")["hash"] = 17  # committed never lost
+    for offset, names in ((10**6, "n1"), (10**6 + 1, "n1 n2")):  # voters caught up
+        goes_on("n1", "high-watermark", epoch=1000, offset=offset, detail=names, hash=None)["event"] = "voters"
     for offset, names in ((1, "n1 n2 n3 n4 n5"), (2, "n1 n2 n3")):  # quorum intersection
         named = {"event": "voters", "offset": offset, "detail": names, "hash": None}
         evidence.traces["n5"].append(of("n5", "high-watermark") | named | {"seq": len(evidence.traces["n5"])})

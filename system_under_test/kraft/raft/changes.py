@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from system_under_test.kraft.raft.commitment import announced_mark, commit
-from system_under_test.kraft.raft.decisions import may_change_again, may_change_voters
+from system_under_test.kraft.raft.decisions import may_change_again, may_change_voters, may_join
 from system_under_test.kraft.raft.effects import VotersChangeDone
 from system_under_test.kraft.raft.election import quorum_deadline, resign
 from system_under_test.kraft.raft.messages import Batch, Error, ReplicaKey
@@ -106,7 +106,7 @@ def _unfit(voter: Voter, leader: Leader, now: float, change: VoterChange) -> tup
             return Error.DUPLICATE_VOTER, f"{entry.key.id} is the id of a voter already"
         case AddVoter(entry):
             progress = leader.observers.get(entry.key, FollowerProgress())
-            if now - progress.caught_up_at > CAUGHT_UP_WITHIN_S:
+            if not may_join(now - progress.caught_up_at, CAUGHT_UP_WITHIN_S, voter.bugs):
                 return Error.REQUEST_TIMED_OUT, f"the log of replica {entry.key.id} has not caught up with the leader's"
         case RemoveVoter(key) if not _is_exactly(voters, key):
             return Error.VOTER_NOT_FOUND, f"no voter has the id {key.id} and this directory"

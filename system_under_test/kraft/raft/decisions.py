@@ -52,6 +52,7 @@ COUNTS_UNFLUSHED_SELF = "counts-unflushed-self"
 FETCH_ACKS_UNFLUSHED = "fetch-acks-unflushed"
 FLUSH_OF_CUT_TAIL = "flush-of-cut-tail"
 WIPED_DISK_KEEPS_ID = "wiped-disk-keeps-id"
+JOINS_WITHOUT_CATCHING_UP = "joins-without-catching-up"
 
 T = TypeVar("T")
 
@@ -82,6 +83,7 @@ BUGS: dict[str, str] = {
     COUNTS_UNFLUSHED_SELF: "a leader counts its own log end for the high watermark before it is durable",
     FETCH_ACKS_UNFLUSHED: "a follower acknowledges what it has appended before it is durable",
     FLUSH_OF_CUT_TAIL: "an fsync that ends after its tail was cut off counts for what was appended in its place",
+    JOINS_WITHOUT_CATCHING_UP: "a replica becomes a voter before it has fetched the leader's log",
     WIPED_DISK_KEEPS_ID: "an empty disk gets the directory id of the disk that it replaces (KAFKA-17426)",
 }
 """Every planted bug of the core, with what it does."""
@@ -113,6 +115,13 @@ def grants_vote(
     if voted is not None and DOUBLE_VOTE not in bugs:
         return same_key(voted, candidate)
     return up_to_date and not leader_known
+
+
+def may_join(caught_up_s_ago: float, within_s: float, bugs: Collection[str] = ()) -> bool:
+    """Whether a replica becomes a voter: once its log has reached the leader's, at most within_s ago (KIP-853).
+
+    Until it has fetched the rest, every majority might need it, and nothing would commit."""
+    return caught_up_s_ago <= within_s or JOINS_WITHOUT_CATCHING_UP in bugs
 
 
 def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = ()) -> UUID:

@@ -7,14 +7,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from node_cluster import REPLICAS, Cluster, create, set_retention
 
 from checkers.base.checker import Budget, Part
+from checkers.base.run_evidence import of_events
+from checkers.raft.commits.joined_after_catching_up import EVENTS, judge_nodes, node_rows
 from checkers.raft.commits.quorum_intersection import QUORUM_INTERSECTION
 from checkers.raft.model.trace_replay import replay
 from checkers.raft.model.trace_row import TraceRow
-from system_under_test.kraft.collected.trace_files import write_trace
+from checkers.raft.witness_rows import whole
+from system_under_test.kraft.collected.trace_files import table_of, write_trace
 from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
@@ -285,6 +289,35 @@ def judged_changes(cluster: Cluster, folder: Path) -> list[str]:
         part = Part((str(target),), {"node": f"n{replica}", "copies": []})
         kinds += [witness.kind for witness in QUORUM_INTERSECTION.judge(part, Budget()).witnesses]
     return kinds
+
+
+@pytest.mark.parametrize("bug", ["", "joins-without-catching-up"])
+async def test_a_voter_joins_once_it_has_caught_up_and_with_the_bug_at_once(bug: str) -> None:
+    """Replica 4 is cut off until the leader has answered; another one has caught up."""
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4, 5), bugs=frozenset({bug} if bug else ()))
+    leader = await cluster.leader()
+    cluster.network.cut = {(4, other) for other in (1, 2, 3)} | {(other, 4) for other in (1, 2, 3)}
+    for value in range(3):
+        await leader.write(create(f"t{value}"))
+    await until(lambda: cluster.network.nodes[5].applied_offset == leader.applied_offset)
+    assert await leader.change_voters(AddVoter(VoterEntry(cluster.key(5)))) == (Error.NONE, "")
+    error, _ = await leader.change_voters(AddVoter(VoterEntry(cluster.key(4))))
+    cluster.network.cut = set()
+    assert error == (Error.NONE if bug else Error.REQUEST_TIMED_OUT)
+    await add(cluster, 4)
+    await cluster.close()
+    assert unexplained(cluster) == []
+    tables = {node: rows_of(cluster, node) for node in cluster.traces}
+    found = judge_nodes({f"n{node}": node_rows(rows, whole) for node, rows in tables.items()})
+    assert found.joined == 2
+    kinds = ["voter joined before it had caught up"] if bug else []
+    assert [witness.kind for witness in found.witnesses] == kinds
+    assert all(witness.facts["nodes"] == [f"n{leader.node_id}", "n4"] for witness in found.witnesses)
+
+
+def rows_of(cluster: Cluster, replica: int) -> pa.Table:
+    lines = "".join(json.dumps(row) + "\n" for row in cluster.traces[replica]).encode()
+    return of_events(table_of(f"n{replica}", lines, 0), EVENTS)
 
 
 @pytest.mark.parametrize("bug", ["", "two-voter-changes-at-once"])

@@ -112,6 +112,12 @@ def test_stale_read_leaves_out_the_proof():
     assert not decisions.must_confirm({decisions.STALE_READ})
 
 
+def test_a_replica_joins_once_it_has_caught_up_and_with_the_bug_at_once():
+    assert decisions.may_join(5.0, 5.0) and not decisions.may_join(5.1, 5.0)
+    assert not decisions.may_join(float("inf"), 5.0)
+    assert decisions.may_join(float("inf"), 5.0, {decisions.JOINS_WITHOUT_CATCHING_UP})
+
+
 def test_an_empty_disk_has_an_id_of_its_own_and_with_the_bug_that_of_the_disk_before():
     drawn, old = UUID(int=1), UUID(int=2)
     assert decisions.id_of_new_disk(drawn, old) == drawn

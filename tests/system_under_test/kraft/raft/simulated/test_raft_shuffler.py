@@ -148,6 +148,7 @@ OUTSIDE_THE_CORE = {
     "voters-at-commit",
     "removed-leader-counts-itself",
     "wiped-disk-keeps-id",
+    "joins-without-catching-up",
 }
 """Their decisions are taken by the node, or for observers and voters that change, which this world has not got.
 counts-unflushed-self needs a leader whose disk is slower than the others, and flush-of-cut-tail a truncation during a
