@@ -56,7 +56,7 @@ from checkers.kernels.raft.compared_rows import NOWHERE, disagreements
 from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
 from checkers.raft.client_writes import Entries, Names, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
-from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks, snapshot_ends
+from checkers.raft.commits.high_watermarks import ReportedMarks, newest_snapshots, read_log, reported_marks
 from checkers.raft.commits.kept_by_own_trace import OwnTrace, own_trace
 from checkers.raft.trace_findings_to_verdict import nothing_of
 from checkers.raft.witness_rows import Row, in_trace, pairs
@@ -165,10 +165,9 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
     lost: list[Lost] = []
     tails: list[tuple[CopiedLog, pa.Table]] = []
     earlier: list[tuple[Row, Bools]] = []
-    snapshots = snapshot_ends(params["trace"])
+    newest = newest_snapshots(params["trace"])
     for copy in params["copies"]:
-        newest = int(snapshots[1][snapshots[0] <= copy["trace_seq"]].max(initial=0))
-        log = read_log(params["log"], copy["copy"], budget, newest)
+        log = read_log(params["log"], copy["copy"], budget, newest(copy))
         held, lacks = holds(log, marks)
         lost += _lost_marks(copy, reported, log, (held, lacks))
         if own is not None:

@@ -10,7 +10,7 @@ memory: 100 bytes a distinct mark, and 16 bytes a batch of one log.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,8 @@ from checkers.base.checker import Budget
 from checkers.base.run_evidence import BeyondBudget, log_groups, numbers, present, read_trace, trace_row
 from checkers.kernels.raft.compared_rows import NOWHERE, lowest
 from checkers.kernels.raft.marks import CopiedLog, Marks
+from checkers.raft.disks_by_row import EVENT as DISK
+from checkers.raft.disks_by_row import disks_by_row
 from checkers.raft.witness_rows import Row
 
 MARK_SIZE_BYTES = 100
@@ -107,12 +109,20 @@ def _steps(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray(values[1:] != values[:-1], np.bool_)
 
 
-def snapshot_ends(trace: str | None) -> tuple[Int64, Int64]:
-    """Return (seq, end) of every snapshot that a node reported, as two columns."""
+def newest_snapshots(trace: str | None) -> Callable[[Row], int]:
+    """Return a function from a copy to the end of the newest snapshot that its node had reported with that disk, or 0.
+
+    trace: of the node; None: there is none."""
     if trace is None:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    rows = read_trace(trace, ("snapshot",), ("offset",))
-    return numbers(rows, "seq"), numbers(rows, "offset")
+        return lambda copy: 0
+    rows = read_trace(trace, (DISK, "snapshot"), ("offset", "detail"))
+    disks, seq, end = disks_by_row(rows), numbers(rows, "seq"), numbers(rows, "offset")
+
+    def newest(copy: Row) -> int:
+        reported = ~disks.is_report & (seq <= copy["trace_seq"]) & (disks.number == disks.of_copy(copy))
+        return int(end[reported].max(initial=0))
+
+    return newest
 
 
 def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedLog:

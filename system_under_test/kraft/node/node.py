@@ -308,12 +308,12 @@ class QuorumNode:
     def describe(self) -> QuorumInfo:
         in_force = self._core.voter_history.latest
         keys = [entry.key for entry in in_force]
-        voters = [replace(self._progress.of(key.id), directory=key.directory) for key in keys if key.id != self.node_id]
+        voters = [replace(self._progress.of(key), directory=key.directory) for key in keys if key.id != self.node_id]
         mine = in_force.entry(self.node_id)
         if self._epoch_start_offset is not None and mine is not None:
             now_ms = self._clock.wall_ms()
             voters.append(VoterState(self.node_id, self._log.end_offset, now_ms, now_ms, mine.key.directory))
-        observers = self._progress.others(self._core.voters, self._clock.wall_ms())
+        observers = self._progress.others(in_force.holds, self._clock.wall_ms())
         return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters), observers)
 
     # Carrying out
@@ -531,7 +531,7 @@ class QuorumNode:
 
     def _note_fetch(self, request: FetchRequest) -> None:
         """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
-        end, replica = self._log.end_offset, request.replica.id
+        end, replica = self._log.end_offset, request.replica
         leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch
         if leads and 0 <= request.fetch_offset <= end:
             self._progress.fetched(replica, request.fetch_offset, end, self._clock.wall_ms())

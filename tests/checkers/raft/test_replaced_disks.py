@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from injected_violations import invalid
 from toy_quorum import OF_LOGS_AND_TRACES, Evidence, Quorum
@@ -13,6 +14,7 @@ from toy_quorum import OF_LOGS_AND_TRACES, Evidence, Quorum
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
 from checkers.online.growing_traces import OnlineTraces
+from checkers.raft.commits.high_watermarks import newest_snapshots
 from checkers.raft.disks_by_row import UNKNOWN, disks_by_row
 from checkers.raft.elections.election_safety import voted_twice
 from checkers.raft.elections.kept_votes import votes_not_kept
@@ -83,6 +85,17 @@ def test_a_copy_is_compared_with_the_rows_of_its_own_disk(own_id: bool, tmp_path
     judged = evidence.judge(tmp_path, "committed-never-lost", "monotonicity", "vote-once")
     assert judged["committed-never-lost"].validity is (Validity.VALID if own_id else Validity.INVALID)
     assert judged["monotonicity"].validity is (Validity.VALID if own_id else Validity.UNKNOWN)
+
+
+def test_the_newest_snapshot_of_a_copy_is_one_of_its_own_disk(tmp_path: Path) -> None:
+    rows = [("disk", "a", None), ("snapshot", None, 7), ("disk", "b", None), ("snapshot", None, 3)]
+    known = {"node": "n1", "incarnation": 0, "time_ns": 0, "epoch": 1}
+    made = [known | {"seq": i, "event": e, "detail": d, "offset": end} for i, (e, d, end) in enumerate(rows)]
+    pq.write_table(pa.Table.from_pylist(made, TRACE), tmp_path / "n1.parquet")
+    newest = newest_snapshots(str(tmp_path / "n1.parquet"))
+    copies = [{"disk": disk, "trace_seq": seq} for disk, seq in (("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 3))]
+    assert [newest(copy) for copy in copies] == [0, 7, 0, 3, 0]
+    assert newest_snapshots(None)(copies[0]) == 0
 
 
 def found_online(evidence: Evidence) -> set[str]:

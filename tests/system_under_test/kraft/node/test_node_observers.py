@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
@@ -14,6 +15,7 @@ from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICA
 from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
+from system_under_test.kraft.raft.messages import ReplicaKey
 
 pytestmark = pytest.mark.virtual_time
 
@@ -124,12 +126,26 @@ async def test_with_observer_counts_they_do_and_the_traces_show_it() -> None:
 
 def test_an_observer_is_shown_for_five_minutes_and_strangers_are_forgotten() -> None:
     progress = FetchProgress()
-    progress.fetched(9, 5, 5, 1000)
-    progress.fetched(1, 5, 5, 1000)
-    assert [state.id for state in progress.others((1, 2, 3), 1000 + OBSERVED_FOR_MS)] == [9]
-    assert progress.others((1, 2, 3), 1001 + OBSERVED_FOR_MS) == ()
+    nine, one, votes = ReplicaKey(9), ReplicaKey(1), lambda replica: replica.id in (1, 2, 3)
+    progress.fetched(nine, 5, 5, 1000)
+    progress.fetched(one, 5, 5, 1000)
+    assert [state.id for state in progress.others(votes, 1000 + OBSERVED_FOR_MS)] == [9]
+    assert progress.others(votes, 1001 + OBSERVED_FOR_MS) == ()
     for stranger in range(100, 100 + REPLICAS_MAX):
-        progress.fetched(stranger, 5, 5, 2000)
-        progress.fetched(1, 5, 5, 2000)
-    assert len(progress.others((1, 2, 3), 2000)) == REPLICAS_MAX - 1
-    assert progress.of(1).log_end_offset == 5
+        progress.fetched(ReplicaKey(stranger), 5, 5, 2000)
+        progress.fetched(one, 5, 5, 2000)
+    assert len(progress.others(votes, 2000)) == REPLICAS_MAX - 1
+    assert progress.of(one).log_end_offset == 5
+
+
+def test_a_replica_with_another_disk_is_shown_beside_the_voter_of_its_id() -> None:
+    progress = FetchProgress()
+    old, new = ReplicaKey(2, UUID(int=1)), ReplicaKey(2, UUID(int=2))
+    progress.fetched(old, 5, 5, 1000)
+    progress.fetched(new, 0, 5, 2000)
+    assert [state.directory for state in progress.others(lambda replica: replica == old, 2000)] == [UUID(int=2)]
+    assert (progress.of(old).log_end_offset, progress.of(new).log_end_offset) == (5, 0)
+    assert progress.of(ReplicaKey(2)).log_end_offset == 0, "where no directory is known, the last Fetch counts"
+    assert progress.of(ReplicaKey(2, UUID(int=3))).log_end_offset == -1
+    progress.fetched(ReplicaKey(3), 4, 5, 2000)
+    assert progress.of(ReplicaKey(3, UUID(int=3))).log_end_offset == 4, "its Fetch names no directory"
