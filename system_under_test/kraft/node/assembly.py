@@ -23,6 +23,7 @@ from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
+from system_under_test.kraft.node.auto_join import AutoJoin
 from system_under_test.kraft.node.broker_role import BrokerRole, BrokerSettings
 from system_under_test.kraft.node.config import BROKER, Config
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
@@ -63,6 +64,7 @@ class Node:
         api: Api,
         transport: ChannelTransport,
         broker: BrokerRole | None = None,
+        auto_join: AutoJoin | None = None,
     ) -> None:
         self.quorum = quorum
         self._config = config
@@ -71,6 +73,7 @@ class Node:
         self._transport = transport
         self._server = Server(answering(quorum, api), quorum.on_disconnect)
         self._broker = broker
+        self._auto_join = auto_join
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -85,6 +88,8 @@ class Node:
             raise CannotStart(f"cannot listen on {host}:{port}: {problem.strerror}") from None
         if self._broker is not None:
             self._broker.start()
+        if self._auto_join is not None:
+            self._auto_join.start()
 
     async def stop(self) -> None:
         """An orderly end: the broker hands over what it leads, then see `QuorumNode.stop`."""
@@ -94,6 +99,8 @@ class Node:
 
     async def close(self) -> None:
         """Drop every connection.  Call it after the end."""
+        if self._auto_join is not None:
+            self._auto_join.close()
         if self._broker is not None:
             self._broker.close()
         await self._server.close()
@@ -107,7 +114,9 @@ def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node
     quorum = assemble_quorum(config, ports, timing, transport=transport)
     new_uuid = new_uuids(ports, quorum.incarnation)
     api = Api(quorum, new_uuid=new_uuid, network=ports.network)
-    return Node(config, ports.network, quorum, api, transport, _broker_role(config, ports, quorum, api))
+    at = Endpoint(LISTENER, config.host, config.port)
+    auto_join = AutoJoin(quorum, at, api.ask_controller, ports.say) if config.auto_join else None
+    return Node(config, ports.network, quorum, api, transport, _broker_role(config, ports, quorum, api), auto_join)
 
 
 def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:

@@ -18,6 +18,7 @@ from system_under_test.kraft.raft import decisions as of_raft
 
 BUGS = {**of_raft.BUGS, **of_controller.BUGS}
 CONTROLLER, BROKER = "controller", "broker"
+AUTO_JOIN = "controller.quorum.auto.join.enable"
 
 SNAPSHOT_CONFIGS = {
     "metadata.log.max.record.bytes.between.snapshots": "max_record_bytes_between_snapshots",
@@ -76,6 +77,7 @@ class Config:
     observer: this node follows the log and is no voter; `peers` of its file names the voters alone.
     dynamic: the voters can change (`kraft.version` 1): `peers` are those with which the cluster begins, as in the
     bootstrap snapshot that Kafka's format command makes, and later where a leader may be found.
+    auto_join: it makes itself a voter when it is none (`controller.quorum.auto.join.enable`).
     """
 
     name: str
@@ -95,6 +97,7 @@ class Config:
     snapshots: SnapshotLimits = KAFKA_LIMITS
     observer: bool = False
     dynamic: bool = False
+    auto_join: bool = False
 
     @property
     def voters(self) -> tuple[int, ...]:
@@ -115,8 +118,8 @@ def parse(fields: dict[str, Any]) -> Config:
     """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
     "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes",
     "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.
-    So may "observer" and "dynamic" (true or false), and Kafka's configs of the metadata log (`SNAPSHOT_CONFIGS`), by
-    Kafka's names.
+    So may "observer", "dynamic" and AUTO_JOIN (true or false), and Kafka's configs of the metadata log
+    (`SNAPSHOT_CONFIGS`), by Kafka's names.
 
     Raises BadConfig.
     """
@@ -143,6 +146,7 @@ def parse(fields: dict[str, Any]) -> Config:
             SnapshotLimits(**{own: int(fields[name]) for name, own in SNAPSHOT_CONFIGS.items() if name in fields}),
             bool(fields.get("observer", False)),
             bool(fields.get("dynamic", False)),
+            bool(fields.get(AUTO_JOIN, False)),
         )
     except KeyError as problem:
         raise BadConfig(f"{problem} is missing") from None
@@ -152,6 +156,8 @@ def parse(fields: dict[str, Any]) -> Config:
         raise BadConfig("two peers share a name or an id")
     if by_id[me.id].name != me.name:
         raise BadConfig(f"id {me.id} is {me.name} here and {by_id[me.id].name} among the peers")
+    if config.auto_join and not config.dynamic:
+        raise BadConfig(f"{AUTO_JOIN} needs voters that can change: set dynamic, too")
     if config.bug is not None and config.bug not in BUGS:
         raise BadConfig(f"there is no planted bug {config.bug!r}; known: {', '.join(BUGS)}")
     return config

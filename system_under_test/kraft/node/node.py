@@ -240,6 +240,11 @@ class QuorumNode:
         return self._parts.identity.me.directory
 
     @property
+    def voters(self) -> VoterSet:
+        """Those that this node's log names last."""
+        return self._core.voter_history.latest
+
+    @property
     def registers_brokers(self) -> bool:
         return self._parts.duties is not None
 

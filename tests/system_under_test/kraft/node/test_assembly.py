@@ -10,13 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
+import pytest
 from node_cluster import QUICK, create
 
 import system_under_test.kraft
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties
-from system_under_test.kraft.node import config
+from system_under_test.kraft.log.meta_properties import kafka_uuid
+from system_under_test.kraft.node import auto_join, config
 from system_under_test.kraft.node.assembly import Node, assemble
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.ports import Ports
@@ -101,6 +104,33 @@ async def booted(number: int, network: MemoryNetwork, disk: VolatileDisk, trace:
     node = assemble(settings, ports, QUICK)
     await node.start()
     return node
+
+
+async def test_a_controller_beyond_the_first_voter_joins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster of one voter, and a second controller that only knows where the first one is."""
+    monkeypatch.setattr(auto_join, "EVERY_S", 0.1)
+    network, nodes = MemoryNetwork(), {}
+    for number in (1, 2):
+        disk = VolatileDisk()
+        meta_properties.write(disk, meta_properties.MetaProperties("c", number, UUID(int=number)))
+        fields = {"node_id": number, "name": f"n{number}", "cluster_id": "c", "listen": f"memory:{number}", "seed": 7}
+        fields |= {"peers": {"n1": [1, "memory", 1]}, "directories": {"n1": kafka_uuid(UUID(int=1))}, "dynamic": True}
+        fields |= {"observer": number != 1, config.AUTO_JOIN: number != 1, "data_dir": "none", "trace_dir": "none"}
+        ports = Ports(LoopClock(), disk, network, Lines(), lambda purpose: Random(purpose), lambda line: None)
+        nodes[number] = assemble(config.parse(fields), ports, QUICK)
+        await nodes[number].start()
+    leader = await leader_of(nodes)
+    for _ in range(2000):
+        if nodes[2].quorum.voters.ids == (1, 2):
+            break
+        await asyncio.sleep(0.01)
+    assert leader.quorum.voters.ids == nodes[2].quorum.voters.ids == (1, 2)
+    entry = leader.quorum.voters.entry(2)
+    assert entry is not None and entry.key.directory == UUID(int=2) and entry.endpoints[0].port == 2
+    await leader.quorum.write(create("t"))
+    for node in nodes.values():
+        await node.stop()
+        await node.close()
 
 
 async def leader_of(nodes: dict[int, Node]) -> Node:

@@ -1,0 +1,100 @@
+"""Controllers that make themselves voters (`controller.quorum.auto.join.enable`)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from node_cluster import Cluster, create
+from test_node_voters import booted, unexplained, until
+
+from system_under_test.kraft.node import config
+from system_under_test.kraft.node.auto_join import AutoJoin, wanted
+from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter
+from system_under_test.kraft.raft.messages import ReplicaKey
+from system_under_test.kraft.raft.voters import Endpoint, VoterEntry, voter_set
+from system_under_test.kraft.wire import voters as wire_voters
+from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.quorum_service import NotQueued
+
+AT = Endpoint("CONTROLLER", "n4", 9092)
+ME = VoterEntry(ReplicaKey(4, UUID(int=4)), (AT,))
+OLD = VoterEntry(ReplicaKey(4, UUID(int=1)))
+OTHERS = [VoterEntry(ReplicaKey(voter)) for voter in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("role", "entries", "change"),
+    [
+        ("follower", OTHERS, AddVoter(ME)),
+        ("follower", [*OTHERS, ME], None),
+        ("follower", [*OTHERS, OLD], RemoveVoter(OLD.key)),
+        ("follower", [*OTHERS, VoterEntry(ReplicaKey(4))], None),  # of old records no directory is known
+        ("unattached", OTHERS, None),
+        ("leader", OTHERS, None),
+    ],
+)
+def test_what_a_replica_asks_for(role: str, entries: list[VoterEntry], change: object) -> None:
+    assert wanted(ME, role, voter_set(entries)) == change
+
+
+def joining(cluster: Cluster, replica: int, asked: list[str]) -> AutoJoin:
+    """The requests reach the leader by the wire's own reading of them."""
+
+    async def send(request: Entity, timeout_s: float) -> Any:
+        body: Any = request
+        asked.append(type(request).__name__)
+        if len(asked) == 1:
+            raise NotQueued("the first one finds no leader")
+        change = wire_voters.CHANGES[type(request).__api_key__](body)
+        error, words = await (await cluster.leader()).change_voters(change)
+        return SimpleNamespace(error_code=int(error), error_message=words)
+
+    node = cluster.network.nodes[replica]
+    joined = AutoJoin(node, Endpoint("CONTROLLER", f"n{replica}", 9092), send, lambda words: None, every_s=0.05)
+    joined.start()
+    return joined
+
+
+@pytest.mark.virtual_time
+async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
+    cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4), names_disks=True)
+    await (await cluster.leader()).write(create("t"))
+    asked: list[str] = []
+    join = joining(cluster, 4, asked)
+    await until(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
+    assert set(asked) == {"AddRaftVoterRequest"}
+    join.close()
+
+    await cluster.network.nodes.pop(4).stop(0)
+    cluster.wipe(4)
+    cluster.boot(4)
+    asked.clear()
+    join = joining(cluster, 4, asked)
+    await until(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
+    assert set(asked) == {"RemoveRaftVoterRequest", "AddRaftVoterRequest"}
+    leader = await cluster.leader()
+    assert leader.voters.entry(4) is not None and leader.voters.ids == (1, 2, 3, 4)
+    join.close()
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+def test_it_needs_voters_that_can_change() -> None:
+    fields = {
+        "node_id": 1,
+        "name": "n1",
+        "cluster_id": "c",
+        "listen": "h:1",
+        "peers": {"n1": [1, "h", 1]},
+        "data_dir": "/d",
+        "trace_dir": "/t",
+        "seed": 1,
+        AUTO_JOIN: True,
+    }
+    with pytest.raises(BadConfig, match="needs voters that can change"):
+        config.parse(fields)
+    assert config.parse({**fields, "dynamic": True}).auto_join
