@@ -77,6 +77,16 @@ SNAPSHOT = pa.struct(
     ]
 )
 
+REPLAYED = pa.schema(
+    [
+        # One row per batch of the last copy of a node whose log begins at 0: what a fresh replay of it leads to.
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("copy", pa.int16(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),  # end of the batch (exclusive)
+        pa.field("hash", pa.int64(), nullable=False),  # state hash there, as in the "applied" rows of TRACE
+    ]
+)
+
 COPIES = pa.schema(
     [
         # One row per node and copy: facts about the data directory as a whole.

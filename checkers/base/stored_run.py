@@ -62,6 +62,11 @@ class StoredRun:
         return self.root / "tables" / "cluster"
 
     @property
+    def replayed(self) -> Path:
+        """Folder of `<node>.parquet` (schema REPLAYED)."""
+        return self.root / "tables" / "replayed"
+
+    @property
     def trace(self) -> Path:
         """Folder of `<node>.parquet` (schema TRACE, in seq order)."""
         return self.root / "tables" / "trace"

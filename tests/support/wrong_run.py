@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_quorum import Row, minority_commit
 
-from checkers.base.columns import CLUSTER
+from checkers.base.columns import CLUSTER, REPLAYED
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.seal import seal
 
@@ -85,6 +85,10 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     evidence.outcome["final_reads"] = dict.fromkeys(evidence.outcome["final_reads"], "timed out")  # vacuity
     files = evidence.ended().write(folder)
     _wrong_cluster(files)
+    applied = of("n1", "applied")
+    files.replayed.mkdir()
+    state = {"node": "n1", "copy": final, "offset": applied["offset"], "hash": applied["hash"] ^ 1}
+    pq.write_table(pa.Table.from_pylist([state], REPLAYED), files.replayed / "n1.parquet")  # replay equals live
     seal(folder)
     (folder.parent / DEMANDS).write_bytes(pickle.dumps(files.demands))
     return files

@@ -31,7 +31,7 @@ Row = tuple[int, int, int, str, str, str]
 """Offset, epoch, base offset of the batch, kind, about what, fields as JSON."""
 
 
-class _Bytes:
+class Cursor:
     """A cursor.  Each verb raises ValueError or IndexError where the bytes end."""
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
@@ -66,7 +66,7 @@ class _Bytes:
         size = self.uvarint()
         return None if size == 0 else self.take(size - 1).decode()
 
-    def array(self, element: Callable[[_Bytes], Any]) -> list[Any] | None:
+    def array(self, element: Callable[[Cursor], Any]) -> list[Any] | None:
         count = self.uvarint()
         return None if count == 0 else [element(self) for _ in range(count - 1)]
 
@@ -75,40 +75,40 @@ class _Bytes:
             self.uvarint()
             self.take(self.uvarint())
 
-    def tags(self, known: Mapping[int, tuple[str, Callable[[_Bytes], Any]]]) -> dict[str, Any]:
+    def tags(self, known: Mapping[int, tuple[str, Callable[[Cursor], Any]]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
-            content = _Bytes(self.take(self.uvarint()))
+            content = Cursor(self.take(self.uvarint()))
             if tag in known:
                 name, read = known[tag]
                 found[name] = read(content)
         return found
 
 
-def _int8(data: _Bytes) -> int:
+def _int8(data: Cursor) -> int:
     return data.number(1)
 
 
-def _int32(data: _Bytes) -> int:
+def _int32(data: Cursor) -> int:
     return data.number(4)
 
 
-def _ids(data: _Bytes) -> list[int] | None:
+def _ids(data: Cursor) -> list[int] | None:
     return data.array(_int32)
 
 
-def _endpoint(data: _Bytes) -> None:
+def _endpoint(data: Cursor) -> None:
     data.text(), data.text(), data.take(4)
     data.skip_tags()
 
 
-def _feature(data: _Bytes) -> None:
+def _feature(data: Cursor) -> None:
     data.text(), data.take(4)
     data.skip_tags()
 
 
-def _register_broker(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _register_broker(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     broker = data.number(4)
     if version >= 2:
         data.take(1)
@@ -119,42 +119,42 @@ def _register_broker(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
     return f"broker {broker}", fields
 
 
-def _broker_and_epoch(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _broker_and_epoch(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return f"broker {data.number(4)}", {"epoch": data.number(8)}
 
 
-def _producer_ids(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _producer_ids(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     about, fields = _broker_and_epoch(data, version)
     return about, fields | {"next": data.number(8)}
 
 
-def _change_broker(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _change_broker(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     about, fields = _broker_and_epoch(data, version)
     return about, fields | data.tags({0: ("fenced", _int8), 1: ("leaving", _int8)})
 
 
-def _topic(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _topic(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     name = data.text()
     return data.uuid(), {"name": name}
 
 
-def _remove_topic(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _remove_topic(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return data.uuid(), {}
 
 
-def _partition(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _partition(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     number, topic = data.number(4), data.uuid()
     fields: dict[str, Any] = {name: _ids(data) or [] for name in ("replicas", "isr", "removing", "adding")}
     fields |= {"leader": data.number(4), "leader_epoch": data.number(4), "partition_epoch": data.number(4)}
     if version >= 1:
-        data.array(_Bytes.uuid)
+        data.array(Cursor.uuid)
     fields |= data.tags({0: ("recovery", _int8), 1: ("elr", _ids), 2: ("last_elr", _ids)})
     return f"{topic}/{number}", fields
 
 
-def _change_partition(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _change_partition(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     number, topic = data.number(4), data.uuid()
-    known: dict[int, tuple[str, Callable[[_Bytes], Any]]] = {
+    known: dict[int, tuple[str, Callable[[Cursor], Any]]] = {
         0: ("isr", _ids),
         1: ("leader", _int32),
         2: ("replicas", _ids),
@@ -167,20 +167,20 @@ def _change_partition(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
     return f"{topic}/{number}", data.tags(known)
 
 
-def _config(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _config(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     kind, resource, name = data.number(1), data.text(), data.text()
     return f"{kind} {resource}", {"name": name, "value": data.text()}
 
 
-def _feature_level(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _feature_level(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return str(data.text()), {"level": data.number(2)}
 
 
-def _nothing(data: _Bytes, version: int) -> tuple[str, dict[str, Any]]:
+def _nothing(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return "", {}
 
 
-_KINDS: Mapping[int, tuple[str, Callable[[_Bytes, int], tuple[str, dict[str, Any]]]]] = {
+_KINDS: Mapping[int, tuple[str, Callable[[Cursor, int], tuple[str, dict[str, Any]]]]] = {
     0: ("register broker", _register_broker),
     1: ("unregister broker", _broker_and_epoch),
     2: ("topic", _topic),
@@ -207,10 +207,10 @@ def read_cluster(folder: Path) -> Iterator[Row]:
         for base, epoch, count, attributes, start, stop in zip(*(c.tolist() for c in columns), strict=True):
             if attributes & CONTROL:
                 continue
-            cursor, row = _Bytes(data, start + HEADER_SIZE_BYTES, stop), 0
+            cursor, row = Cursor(data, start + HEADER_SIZE_BYTES, stop), 0
             try:
                 for row in range(count):
-                    found = row_of(_value(cursor), base + row, epoch, base)
+                    found = row_of(value_of_next(cursor), base + row, epoch, base)
                     if found is not None:
                         yield found
             except (ValueError, IndexError) as problem:
@@ -218,7 +218,7 @@ def read_cluster(folder: Path) -> Iterator[Row]:
                 return
 
 
-def _value(cursor: _Bytes) -> bytes:
+def value_of_next(cursor: Cursor) -> bytes:
     """The value of the next record of a batch."""
     after = cursor.zigzag() + cursor.at
     cursor.take(1), cursor.zigzag(), cursor.zigzag()
@@ -230,7 +230,7 @@ def _value(cursor: _Bytes) -> bytes:
 
 def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
     """The row of one record, None if its type is not tabulated.  Raises ValueError or IndexError."""
-    data = _Bytes(value)
+    data = Cursor(value)
     data.uvarint()
     kind, version = data.uvarint(), data.uvarint()
     if kind not in _KINDS:

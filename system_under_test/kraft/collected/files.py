@@ -27,6 +27,7 @@ from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG
 from system_under_test.kraft.collected.cluster_files import read_cluster, write_cluster
 from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log
+from system_under_test.kraft.collected.replayed_states import replayed, write_replayed
 from system_under_test.kraft.collected.snapshot_files import read_snapshots
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
 from system_under_test.subject import Collected, StartedOn
@@ -57,7 +58,7 @@ def write_tables(
     where the run folder cannot be read or written.
     """
     tables = run_folder / "tables"
-    for name in ("log", "trace", "cluster"):
+    for name in ("log", "trace", "cluster", "replayed"):
         (tables / name).mkdir(parents=True, exist_ok=True)
     written = {}
     for path in sorted((run_folder / "trace").glob("*.jsonl")):
@@ -78,6 +79,11 @@ def write_tables(
                 write_cluster(cluster, copy.copy, node, read_cluster(copy.folder / LOG_FOLDER))
                 rows.append(_copy_row(copy, log, written.get(node)))
                 say(f"read {len(rows)} of {len(copies)} copies")
+        readable = [c for c, row in zip(own, rows[-len(own) :], strict=True) if row["error"] is None]
+        if readable:
+            whole = [c for c in readable if log_start(c.folder / LOG_FOLDER) == 0] or readable
+            states = replayed(whole[-1].folder / LOG_FOLDER)
+            write_replayed(tables / "replayed" / f"{node}.parquet", node, whole[-1].copy, states)
     rows.sort(key=lambda r: (r["copy"], r["node"]))
     pq.write_table(pa.Table.from_pylist(rows, COPIES), tables / "copies.parquet", compression="zstd")
 
