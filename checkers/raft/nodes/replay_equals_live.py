@@ -32,7 +32,7 @@ ROW_SIZE_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayFinding:
+class ReplayedFinding:
     """applied: the states that the node reported.  compared: those of them that the replay shows.  replayed: states
     of the replay."""
 
@@ -54,14 +54,14 @@ def _split(run: StoredRun) -> list[Part]:
     ]
 
 
-def _judge(part: Part, budget: Budget) -> ReplayFinding:
+def _judge(part: Part, budget: Budget) -> ReplayedFinding:
     path, copies = part.paths[0], part.params["copies"]
     if len(part.paths) == 1:  # its disk shows nothing, which others report, or this is missing
-        return ReplayFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
+        return ReplayedFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
     rows = read_trace(path, ("applied",), ("offset", "hash"))
     states = pq.read_table(part.paths[1], columns=["copy", "offset", "hash"], partitioning=None)
     if unknown := beyond_budget(path, len(rows) + len(states), ROW_SIZE_BYTES, budget):
-        return ReplayFinding(unknown=unknown)
+        return ReplayedFinding(unknown=unknown)
     states = states.filter(pc.is_in(states["copy"], pa.array(copies, pa.int16())))
     rows = rows.filter(pa.array(present(rows, "hash")))
     offset, ends = numbers(rows, "offset"), numbers(states, "offset")
@@ -75,7 +75,7 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
         _witness(fetch(rows, int(both[at])), int(expected[at]), states["copy"][0].as_py())
         for at in differs[first][:WITNESSES_PER_PART].tolist()
     ]
-    return ReplayFinding(tuple(witnesses), len(rows), len(both), len(states))
+    return ReplayedFinding(tuple(witnesses), len(rows), len(both), len(states))
 
 
 def _witness(row: Row, replayed: int, copy: int) -> Witness:
@@ -97,7 +97,7 @@ def _witness(row: Row, replayed: int, copy: int) -> Witness:
     )
 
 
-def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:
+def _combine(run: StoredRun, findings: Sequence[ReplayedFinding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
