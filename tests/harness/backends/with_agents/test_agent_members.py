@@ -25,8 +25,8 @@ class Recorded:
     async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
         self.orders.append(("remove", list(nodes), leaving))
 
-    async def add(self, nodes: Sequence[Node], joining: Node) -> None:
-        self.orders.append(("add", list(nodes), joining))
+    async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
+        self.orders.append(("add wiped" if wiped else "add", list(nodes), joining))
 
 
 async def test_the_subject_changes_its_members_on_the_nodes_of_the_servers() -> None:
@@ -37,8 +37,13 @@ async def test_the_subject_changes_its_members_on_the_nodes_of_the_servers() -> 
     assert await cluster.members() == {"node n1", "node n2"}
     await cluster.remove_member("n2")
     await cluster.add_member("n2")
+    await cluster.add_member("n1", wiped=True)
     servers = ["node n1", "node n2"]
-    assert members.orders == [("remove", servers, "node n2"), ("add", servers, "node n2")]
+    assert members.orders == [
+        ("remove", servers, "node n2"),
+        ("add", servers, "node n2"),
+        ("add wiped", servers, "node n1"),
+    ]
 
 
 async def test_without_them_every_change_is_refused_in_words() -> None:
