@@ -139,7 +139,7 @@ _BUGS = (
     _bug(
         decisions.SNAPSHOT_OF_UNCOMMITTED,
         "snapshot-equals-prefix",
-        ("snapshot beyond the high watermark",),
+        ("snapshot beyond the high watermark", "snapshot differs from its prefix"),
         "may_snapshot_uncommitted",
     ),
     _bug(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from system_under_test.kraft.broker.lifecycle import LifeSettings
@@ -40,8 +41,8 @@ from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.channel import Channel
-from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.server import Handler, Server, WireCall
+from system_under_test.kraft.wire.frames import RequestHeader, encode_response
+from system_under_test.kraft.wire.server import Reply, Server, TakeAtOnce
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Node:
         self._network = network
         self._api = api
         self._transport = transport
-        self._server = Server(answering(quorum, api), quorum.on_disconnect)
+        self._server = Server(api.handle, quorum.on_disconnect, take_at_once=taking_raft_requests(quorum))
         self._broker = broker
         self._auto_join = auto_join
 
@@ -264,21 +265,23 @@ class ChannelTransport:
             await channel.close()
 
 
-def answering(node: QuorumNode, api: Api) -> Handler:
-    """Answers what arrives on the listening socket: the consensus core its own RPCs, the API all else."""
+def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
+    """Hands the consensus core its own RPCs; all else is left to the API."""
 
-    async def handle(call: WireCall) -> Entity | None:
-        if call.api_key not in translate.RAFT_APIS:
-            return await api.handle(call)
+    def take(connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
+        if header.api_key not in translate.RAFT_APIS:
+            return False
         try:
-            request = translate.request_from_wire(call.api_key, call.body)
+            request = translate.decode_request(header, frame, at)
         except translate.MalformedRpc as problem:
-            log.warning("connection %d asks for what no voter asks: %s", call.connection, problem)
-            return translate.invalid_request(call.api_key)
-        response = await node.on_raft_request(call.connection, request)
-        return None if response is None else translate.response_to_wire(request, response)
+            log.warning("connection %d asks for what no voter asks: %s", connection, problem)
+            reply(partial(encode_response, header.correlation_id, translate.invalid_request(header.api_key)))
+            return True
+        encode = partial(translate.encode_response, request, header.correlation_id)
+        node.take_raft_request(connection, request, lambda response: reply(partial(encode, response)))
+        return True
 
-    return handle
+    return take
 
 
 def _check_directory(config: Config, found: UUID) -> None:

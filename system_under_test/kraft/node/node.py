@@ -122,7 +122,6 @@ class QuorumNode:
         self._proposals = Proposals(
             self._machine, parts.log, parts.clock, tokens, self._propose, single_record_batches=single
         )
-        self._replies: Awaited[RaftResponse] = Awaited(tokens)
         self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)
         self._voter_changes: Awaited[tuple[int, str]] = Awaited(tokens)
@@ -158,26 +157,8 @@ class QuorumNode:
 
     # From other voters
 
-    async def on_raft_request(self, connection: int, request: RaftRequest) -> RaftResponse | None:
-        """The answer; None if there will be none because this node has ended."""
-        if self.ended.done():
-            return None
-        if isinstance(request, FetchRequest):
-            self._note_fetch(request)
-            self._lease.fetched(request.replica.id, connection)
-        with self._replies.expect() as (token, reply):
-            self._drive(lambda now: self._core.on_request(now, token, connection, request))
-            try:
-                response = await reply
-            except asyncio.CancelledError:
-                if self.ended.done():
-                    return None
-                raise
-        self._lease.answered(connection, self._clock.wall_ms())
-        return response
-
     def take_raft_request(self, connection: int, request: RaftRequest, reply: Callable[[RaftResponse], None]) -> None:
-        """As on_raft_request, without a task: `reply` is called with the answer, or never if this node ends."""
+        """`reply` is called once with the answer, now or later, or never if this node ends."""
         if self.ended.done():
             return
         if isinstance(request, FetchRequest):
@@ -276,7 +257,7 @@ class QuorumNode:
         if at_once:
             self._proposals.now()
         else:
-            self._proposals.soon()
+            self._proposals.soon(self._core.high_watermark or 0)
         await write.done
         if not write.records and must_confirm_no_op(self._parts.identity.bugs):
             await self.read()  # nothing of its own was committed, which would prove that this node still leads
@@ -464,10 +445,7 @@ class QuorumNode:
         self._voter_changes.answer(effect.token, (int(effect.error), effect.reason))
 
     def _reply(self, effect: fx.Reply) -> None:
-        if (answer := self._repliers.pop(effect.token, None)) is not None:
-            answer(effect.response)
-        else:
-            self._replies.answer(effect.token, effect.response)
+        self._repliers.pop(effect.token)(effect.response)
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self._epoch = effect.epoch
@@ -568,7 +546,7 @@ class QuorumNode:
         self._snapshotting.stop()
         for task in self._sending:
             task.cancel()
-        self._replies.cancel_all()
+        self._repliers.clear()
         self._reads.cancel_all()
         self._voter_changes.cancel_all()
         self._machine.renounce()

@@ -97,11 +97,17 @@ def release(voter: Voter, leader: Leader, parked: Parked) -> None:
 
 
 def has_news(voter: Voter, leader: Leader, parked: Parked) -> bool:
-    """Whether a parked Fetch is worth an answer before its time is up."""
+    """Whether a parked Fetch is worth an answer at once: there are records, its sender knows no high watermark at all,
+    or its answer is to prove a read."""
     request = parked.request
-    mark = announced_mark(voter, leader)
     return (
         voter.log.end_offset > request.fetch_offset
-        or (mark is not None and (request.high_watermark is None or request.high_watermark < mark))
+        or (request.high_watermark is None and announced_mark(voter, leader) is not None)
         or leader.reads.needs(request.replica.id)
     )
+
+
+def lacks_the_mark(voter: Voter, leader: Leader, parked: Parked) -> bool:
+    """Whether the high watermark is beyond the one that the sender of a parked Fetch knows (KIP-1166)."""
+    mark, known = announced_mark(voter, leader), parked.request.high_watermark
+    return mark is not None and known is not None and known < mark

@@ -143,7 +143,7 @@ class Core:
     def on_flushed(self, now: float, log_end_offset: int) -> list[Effect]:
         """A BeginFlush is done.  log_end_offset: where the log ended when it began; what was cut off or appended since
         is not meant."""
-        return self._step(now, partial(_on_flushed, self._voter, log_end_offset))
+        return self._step(now, partial(_on_flushed, self._voter, now, log_end_offset))
 
     def propose(
         self, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None = None
@@ -242,8 +242,8 @@ def _shutdown(voter: Voter, now: float) -> None:
 def _timer(voter: Voter) -> float:
     """When the state itself wants to act; what it wants to send is in `_wanted`."""
     match voter.state:
-        case Leader(parked=parked, news_at=news_at, quorum_deadline=quorum_deadline):
-            return min([news_at, quorum_deadline, *(waiting.deadline for waiting in parked)])
+        case Leader(parked=parked, news_at=news_at, mark_at=mark_at, quorum_deadline=quorum_deadline):
+            return min([news_at, mark_at, quorum_deadline, *(waiting.deadline for waiting in parked)])
         case _ if voter.shutting_down:
             return math.inf
         case Follower(fetch_deadline=deadline):
@@ -275,10 +275,11 @@ def _tick(voter: Voter, now: float) -> None:
 # The disk
 
 
-def _on_flushed(voter: Voter, log_end_offset: int) -> None:
+def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
     voter.flushed(log_end_offset)
     if isinstance(voter.state, Leader):
         commitment.commit(voter, voter.state)
+        replication.answer_parked(voter, now, voter.state)
 
 
 # Requests and responses

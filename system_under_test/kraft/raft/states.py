@@ -176,6 +176,7 @@ class Leader:
     heard: set[int] = field(default_factory=set)  # fetched since the quorum deadline was last set
     parked: list[Parked] = field(default_factory=list)
     news_at: float = float("inf")  # when parked fetches are looked at next because the log grew
+    mark_at: float = float("inf")  # when those are answered that lack nothing but the high watermark
     observers: dict[ReplicaKey, FollowerProgress] = field(default_factory=dict)  # who fetches and does not vote
     changes: list[PendingChange] = field(default_factory=list)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from enum import Enum
+from functools import partial
 
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
@@ -129,8 +130,9 @@ class _Lane:
         self.state = ChannelState.AWAITING_RESPONSE
         try:
             async with asyncio.timeout(self._request_timeout_s):
-                answer = await self._connection.ask(translate.request_to_wire(request, endpoint))
-            return translate.response_from_wire(request, answer)
+                return await self._connection.exchange(
+                    partial(translate.encode_request, request, endpoint), partial(translate.decode_response, request)
+                )
         except (MalformedFrame, translate.MalformedRpc) as problem:
             log.warning("the answer of %s is malformed: %s", self._peer, problem)
             self._connection.close()

@@ -11,10 +11,15 @@ unknown.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, decode_response, encode_request
 from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
+
+T = TypeVar("T")
 
 
 class Hung(ConnectionError):
@@ -48,16 +53,26 @@ class Connection:
         self._open: _Conversation | None = None
 
     async def ask(self, request: Entity) -> Entity:
-        """The answer.  Raises OSError (refused, reset, timed out while connecting; Hung among them) or MalformedFrame;
-        the connection is then closed, as it is when the caller gives up."""
+        """The answer to a kio entity; see `exchange`."""
+        encode = partial(_encode_entity, request)
+        return await self.exchange(encode, partial(decode_response, type(request)))
+
+    async def exchange(self, encode: Callable[[int, str], bytes], decode: Callable[[bytes], tuple[int, T]]) -> T:
+        """The answer.  encode: correlation id, client id -> frame with its size.
+        decode: frame -> correlation id, answer.
+
+        Raises OSError (refused, reset, timed out while connecting; Hung among them), MalformedFrame, or what `decode`
+        raises; the connection is then closed, as it is when the caller gives up."""
         self.sent = False
         answered = False
         try:
             conversation = await self._connected()
             self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-            frame = encode_request(self._correlation_id, self._client_id, request)
+            frame = encode(self._correlation_id, self._client_id)
             self.sent = True
-            answer = self._read(await conversation.ask(frame), type(request))
+            correlation_id, answer = decode(await conversation.ask(frame))
+            if correlation_id != self._correlation_id:
+                raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
             answered = True
             return answer
         finally:
@@ -78,11 +93,9 @@ class Connection:
                 self._open = await self._network.dial(self._host, self._port, _Conversation)
         return self._open
 
-    def _read(self, frame: bytes, request: type) -> Entity:
-        correlation_id, answer = decode_response(request, frame)
-        if correlation_id != self._correlation_id:
-            raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
-        return answer
+
+def _encode_entity(request: Entity, correlation_id: int, client_id: str) -> bytes:
+    return encode_request(correlation_id, client_id, request)
 
 
 class _Conversation(asyncio.Protocol):

@@ -131,6 +131,18 @@ def encode_response(correlation_id: int, response: Entity) -> bytes:
     return _sized(out)
 
 
+def packed_request(api_key: int, version: int, correlation_id: int, client_id: str, body: bytes) -> bytes:
+    """A whole frame, with its size, around the body of a request in a flexible version."""
+    name = client_id.encode()
+    header = _REQUEST_PREFIX.pack(api_key, version, correlation_id, len(name)) + name + b"\0"
+    return b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body))
+
+
+def packed_response(correlation_id: int, body: bytes) -> bytes:
+    """A whole frame, with its size, around the body of a response in a flexible version."""
+    return b"".join(((len(body) + 5).to_bytes(4, "big"), correlation_id.to_bytes(4, "big", signed=True), b"\0", body))
+
+
 def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
     """The header up to the client id, and where it ends: the tags behind it depend on the version, which may be
     unknown.  Raises MalformedFrame."""

@@ -10,6 +10,8 @@ A node serves `connections_max` connections at most, well below its limit of ope
 of the connection that has been idle for longest, so that idle clients cannot keep voters out; if all are busy it is
 closed at once.
 
+Requests of voters are taken at once, without a task for each (`TakeAtOnce`): there are several for every write.
+
 A malformed frame, an unknown API or version, or a handler that fails, closes that connection with one line in the log
 and harms no other.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
 clients can find a version we share (KIP-35).
@@ -28,6 +30,7 @@ from system_under_test.kraft.ports import Listener, Network
 from system_under_test.kraft.wire.frames import (
     Entity,
     MalformedFrame,
+    RequestHeader,
     codec,
     decode_request_body,
     decode_request_header,
@@ -69,6 +72,13 @@ class WireCall:
 Handler = Callable[[WireCall], Awaitable[Entity | None]]
 """Answers a request with kio's response entity of the same API and version; None closes the connection unanswered."""
 
+Reply = Callable[[Callable[[], bytes]], None]
+"""Answers a request, once, with what makes the frame of the answer."""
+
+TakeAtOnce = Callable[[int, RequestHeader, bytes, int, Reply], bool]
+"""Takes a request without a task, or returns False.  It gets the connection's number, the header, the frame, and where
+in it the header up to the client id ends.  Raises MalformedFrame."""
+
 
 class Server:
     """A listening socket and its connections.  `port` is the real one where 0 was given."""
@@ -78,8 +88,10 @@ class Server:
         handler: Handler,
         on_disconnect: Callable[[int], None] = lambda number: None,
         connections_max: int | None = None,
+        take_at_once: TakeAtOnce | None = None,
     ) -> None:
         self.handler = handler
+        self.take_at_once = take_at_once
         self.on_disconnect = on_disconnect
         self.connections: dict[int, _Accepted] = {}
         self._connections_max = connections_limit() if connections_max is None else connections_max
@@ -134,6 +146,7 @@ class _Accepted(asyncio.Protocol):
         self._buffer = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._answering: asyncio.Task[None] | None = None
+        self._taken = False  # a request without a task is being answered
         self._idle: asyncio.TimerHandle | None = None
         self._peer_reads = True
         self._pauses = False
@@ -141,7 +154,7 @@ class _Accepted(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        return self._answering is not None
+        return self._answering is not None or self._taken
 
     def end(self) -> asyncio.Task[None] | None:
         """Drop the connection now; the task that was answering, which is cancelled."""
@@ -204,10 +217,49 @@ class _Accepted(asyncio.Protocol):
             self._drop(problem)
             return
         if frame is not None:
-            self._answering = self._loop.create_task(self._answer(frame))
+            if not self._take_at_once(frame):
+                self._answering = self._loop.create_task(self._answer(frame))
         elif self._pauses:
             self._pauses = False
             self._transport.resume_reading()
+
+    def _take_at_once(self, frame: bytes) -> bool:
+        if self._server.take_at_once is None:
+            return False
+        assert self._transport is not None
+        try:
+            header, at = decode_request_header(frame)
+            lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
+            if not lowest <= header.version <= highest:
+                return False
+            self._taken = self._server.take_at_once(self.number, header, frame, at, self._reply)
+        except MalformedFrame as problem:
+            self._drop(problem)
+            return True
+        except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
+            self._abort_unhandled()
+            return True
+        return self._taken
+
+    def _reply(self, encode: Callable[[], bytes]) -> None:
+        """Once the loop runs again: who replies may be in the middle of something."""
+        self._loop.call_soon(self._send_reply, encode)
+
+    def _send_reply(self, encode: Callable[[], bytes]) -> None:
+        assert self._transport is not None
+        self._taken, self.used_at = False, self._loop.time()
+        if self._transport.is_closing():
+            return
+        try:
+            self._transport.write(encode())
+        except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
+            self._abort_unhandled()
+        self._go_on()
+
+    def _abort_unhandled(self) -> None:
+        assert self._transport is not None
+        log.exception("connection %d closed: its request could not be handled", self.number)
+        self._transport.abort()
 
     async def _answer(self, frame: bytes) -> None:
         assert self._transport is not None
@@ -219,11 +271,14 @@ class _Accepted(asyncio.Protocol):
                 self._transport.write(response)
         except MalformedFrame as problem:
             self._drop(problem)
-        except Exception:  # the boundary of a connection: no request may end the node
-            log.exception("connection %d closed: its request could not be handled", self.number)
-            self._transport.abort()
+        except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
+            self._abort_unhandled()
         finally:
             self._answering, self.used_at = None, self._loop.time()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._transport is not None
         self._next()
         if self._at_end and not self.busy:
             self._transport.close()
@@ -268,11 +323,12 @@ async def serve(
     on_disconnect: Callable[[int], None] = lambda number: None,
     connections_max: int | None = None,
     network: Network | None = None,
+    take_at_once: TakeAtOnce | None = None,
 ) -> Server:
-    """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `handler`.
+    """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `take_at_once` or `handler`.
 
     on_disconnect: called with the number of a connection once it is over, for any reason.
     connections_max: None = as many as the limit of open files allows.  network: None = sockets."""
-    server = Server(handler, on_disconnect, connections_max)
+    server = Server(handler, on_disconnect, connections_max, take_at_once)
     await server.listen(network or SocketNetwork(), host, port)
     return server

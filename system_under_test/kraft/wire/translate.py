@@ -10,6 +10,8 @@ Fetched records travel as the bytes of the log.  Only the batch headers are look
     int64 base offset | int32 length of what follows | int32 leader epoch | 7 bytes | int32 last offset delta | ...
 
 so the CRC, and all else the log wants to know of a batch, is the log's business.
+
+The usual Fetch has no entity: its bytes are packed and read directly (`packed_fetch.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import struct
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from kio.schema.begin_quorum_epoch.v1 import request as begin_request
 from kio.schema.begin_quorum_epoch.v1 import response as begin_response
@@ -50,18 +51,20 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire import frames, packed_fetch
+from system_under_test.kraft.wire.frames import Entity, RequestHeader
+from system_under_test.kraft.wire.packed_fetch import TOPIC_ID
 from system_under_test.kraft.wire.versions import (
     BEGIN_QUORUM_EPOCH,
     END_QUORUM_EPOCH,
     FETCH,
     FETCH_SNAPSHOT,
     NO_TIME,
+    SUPPORTED,
     VOTE,
 )
 
 TOPIC = "__cluster_metadata"
-TOPIC_ID = UUID(int=1)
 
 RAFT_APIS = frozenset({FETCH, FETCH_SNAPSHOT, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH})
 """API keys whose calls go to the consensus core."""
@@ -72,6 +75,7 @@ Endpoint = tuple[str, str, int]
 _TOP_LEVEL = frozenset({Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID})
 """Errors of the whole request: Kafka answers them without any partition."""
 
+_NO_TAGS = b"\0"
 _BATCH_HEADER = struct.Struct(">qii")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT = 23
@@ -81,6 +85,45 @@ _BATCH_BYTES_MIN = 61
 
 class MalformedRpc(ValueError):
     """A well-formed body no voter sends: another topic, no or several partitions, an unknown error, torn batches."""
+
+
+def encode_request(request: RaftRequest, endpoint: Endpoint | None, correlation_id: int, client_id: str) -> bytes:
+    """The frame of a request, with its size."""
+    body = packed_fetch.pack_request(request) if isinstance(request, FetchRequest) else None
+    if body is not None:
+        return frames.packed_request(FETCH, SUPPORTED[FETCH][1], correlation_id, client_id, body)
+    return frames.encode_request(correlation_id, client_id, request_to_wire(request, endpoint))
+
+
+def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
+    """The request of a frame whose header up to the client id ends at `at`.  Raises MalformedFrame and MalformedRpc."""
+    if header.api_key == FETCH and frame[at : at + 1] == _NO_TAGS:
+        usual = packed_fetch.read_request(frame[at + 1 :])
+        if usual is not None:
+            return usual
+    return request_from_wire(header.api_key, frames.decode_request_body(header, frame, at))
+
+
+def encode_response(request: RaftRequest, correlation_id: int, response: RaftResponse) -> bytes:
+    """The frame of a response, with its size."""
+    match response:
+        case FetchResponse(Error.NONE, int(leader_id), epoch, mark, None, batches, None):
+            records = b"".join(batch.body for batch in batches)  # type: ignore[misc]  # bytes when read from a log
+            return frames.packed_response(correlation_id, packed_fetch.pack_response(leader_id, epoch, mark, records))
+    return frames.encode_response(correlation_id, response_to_wire(request, response))
+
+
+def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftResponse]:
+    """(correlation id, response).  Raises MalformedFrame and MalformedRpc."""
+    usual = None
+    if isinstance(request, FetchRequest) and frame[4:5] == _NO_TAGS:
+        usual = packed_fetch.read_response(frame[5:])
+    if usual is not None:
+        leader_id, epoch, mark, records = usual
+        response = FetchResponse(Error.NONE, leader_id, epoch, mark, None, tuple(parse_batches(records)))
+        return int.from_bytes(frame[:4], "big", signed=True), response
+    correlation_id, body = frames.decode_response(_ENTITIES[type(request)], frame)
+    return correlation_id, response_from_wire(request, body)
 
 
 def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None) -> Entity:
@@ -387,6 +430,14 @@ def _read_end_request(body: Any) -> EndQuorumEpochRequest:
     candidates = tuple(ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates)
     return EndQuorumEpochRequest(body.cluster_id or "", partition.leader_id, partition.leader_epoch, candidates)
 
+
+_ENTITIES: dict[type, type] = {
+    FetchRequest: fetch_request.FetchRequest,
+    FetchSnapshotRequest: snapshot_request.FetchSnapshotRequest,
+    VoteRequest: vote_request.VoteRequest,
+    BeginQuorumEpochRequest: begin_request.BeginQuorumEpochRequest,
+    EndQuorumEpochRequest: end_request.EndQuorumEpochRequest,
+}
 
 _REQUESTS: dict[int, Callable[[Any], RaftRequest]] = {
     FETCH: _read_fetch_request,

@@ -1,4 +1,8 @@
-"""Decided writes on their way to the core: they wait for each other, share one proposal, and are queued or refused."""
+"""Decided writes on their way to the core: they wait for each other, share one proposal, and are queued or refused.
+
+A write that finds nothing in flight is proposed as soon as the loop has had its turn.  While appended records wait for
+their commit, writes gather for LINGER_S: the fsync and the fetches that go on would delay a second append anyway.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from system_under_test.kraft.ports import Clock, Timer
 from system_under_test.kraft.wire.quorum_service import NotQueued
 
 LINGER_S = 0.002
-"""How long a write waits for others to share its append and fsync with (Kafka: 25 ms)."""
+"""How long a write waits for others to share its append and fsync with (Kafka: 25 ms, also if nothing is in flight)."""
 
 BATCH_MAX_BYTES = 8 << 20
 BATCH_MAX_RECORDS = 10_000
@@ -39,10 +43,11 @@ class Proposals:
         self._linger: Timer | None = None
         self._proposed: dict[int, list[Write]] = {}
 
-    def soon(self) -> None:
-        """Propose what is decided, LINGER_S after the first decision that still waits."""
+    def soon(self, high_watermark: int) -> None:
+        """Propose what is decided: LINGER_S after the first decision that still waits, or at once (see above)."""
         if self._linger is None:
-            self._linger = self._clock.call_at(self._clock.now() + LINGER_S, self._propose_pending)
+            wait_s = LINGER_S if high_watermark < self._log.end_offset else 0.0
+            self._linger = self._clock.call_at(self._clock.now() + wait_s, self._propose_pending)
 
     def now(self) -> None:
         """Propose what is decided before anything else can be appended."""

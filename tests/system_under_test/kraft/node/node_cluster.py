@@ -44,12 +44,20 @@ class Network:
             await asyncio.sleep(QUICK.request_timeout_s)
             return None
         connection = sender * 100 + isinstance(request, FetchRequest)
-        response = await node.on_raft_request(connection, request)
+        response = await answer_of(node, connection, request)
         await asyncio.sleep(0.001)
         return None if (peer, sender) in self.cut else response
 
     def isolate(self, node_id: int) -> None:
         self.cut = {pair for other in VOTERS for pair in ((node_id, other), (other, node_id))}
+
+
+async def answer_of(node: QuorumNode, connection: int, request: RaftRequest) -> RaftResponse | None:
+    """None if the node ends without an answer."""
+    answer: asyncio.Future[RaftResponse] = asyncio.get_running_loop().create_future()
+    node.take_raft_request(connection, request, lambda response: answer.done() or answer.set_result(response))
+    await asyncio.wait({answer, node.ended}, return_when=asyncio.FIRST_COMPLETED)
+    return answer.result() if answer.done() else None
 
 
 class Port:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
+from node_cluster import QUICK, VOTERS, Cluster, answer_of, create, set_retention
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller.image import Image
@@ -232,9 +232,8 @@ async def test_a_failing_disk_ends_the_node(cluster: Cluster, capsys: pytest.Cap
     assert (last["event"], last["detail"]) == ("fatal", "the disk failed: [Errno 5] Input/output error")
     assert "FATAL: the disk failed" in capsys.readouterr().err
     rows = len(cluster.traces[leader.node_id])
-    assert (
-        await leader.on_raft_request(7, VoteRequest("cluster", 99, ReplicaKey(2), ReplicaKey(1), 9, 9, False)) is None
-    )
+    late = VoteRequest("cluster", 99, ReplicaKey(2), ReplicaKey(1), 9, 9, False)
+    assert await answer_of(leader, 7, late) is None
     await asyncio.sleep(0.3)
     assert len(cluster.traces[leader.node_id]) == rows, "after the end nothing happens any more"
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
-from system_under_test.kraft.node.assembly import answering
+from system_under_test.kraft.node.assembly import taking_raft_requests
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
@@ -109,7 +109,8 @@ async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callab
     disk, rows = VolatileDisk(), []
     node = make_node(disk, voters, rows)
     node.start()
-    server = await serve("127.0.0.1", 0, answering(node, Api(node, new_uuid=uuid4, timeout_s=1.0)), node.on_disconnect)
+    api, take = Api(node, new_uuid=uuid4, timeout_s=1.0), taking_raft_requests(node)
+    server = await serve("127.0.0.1", 0, api.handle, node.on_disconnect, take_at_once=take)
     try:
         for number, frame in enumerate(frames):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -87,6 +87,7 @@ def test_a_fetch_waits_for_news_and_no_longer_than_it_wants():
 def test_a_parked_fetch_is_answered_when_there_is_data():
     bench = Bench.in_role("leader")
     bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5))
+    bench.slow_disk = True
     bench.do(bench.core.propose(bench.now, 99, [("news", 1)]))
     bench.expire()
     assert bench.now == 100.0, "at once, as soon as the log shows it"
@@ -99,6 +100,52 @@ def test_a_fetch_that_does_not_know_the_mark_is_answered_at_once():
     bench.ask(bench.fetch(PEER, offset=5, last_epoch=5, high_watermark=5))
     response = bench.ask(bench.fetch(THIRD, offset=5, last_epoch=5, high_watermark=None))
     assert (response.high_watermark, response.batches) == (5, ())
+
+
+def test_a_higher_mark_alone_waits_a_moment_for_records_to_share_its_answer():
+    bench = Bench.in_role("leader")
+    bench.ask(bench.fetch(PEER, offset=5, last_epoch=5, high_watermark=5))
+    assert bench.ask(bench.fetch(THIRD, offset=5, last_epoch=5, high_watermark=4)) is None
+    late = bench.tokens
+    bench.expire()
+    assert bench.now == 100.0 + bench.timing.mark_wait_s
+    assert [(reply.token, reply.response.high_watermark) for reply in bench.all(Reply)] == [(late, 5)]
+    assert bench.core.deadline() > bench.now + bench.timing.mark_wait_s, "who knows the mark waits on"
+
+
+def test_records_take_the_mark_along():
+    bench = Bench.in_role("leader")
+    bench.ask(bench.fetch(PEER, offset=5, last_epoch=5, high_watermark=5))
+    bench.ask(bench.fetch(THIRD, offset=5, last_epoch=5, high_watermark=4))
+    bench.slow_disk = True
+    bench.do(bench.core.propose(bench.now, 99, [("news", 1)]))
+    bench.expire()
+    assert bench.now == 100.0
+    assert {reply.response.high_watermark for reply in bench.all(Reply)} == {5}
+    assert len(bench.all(Reply)) == 2
+
+
+def test_a_read_does_not_wait_for_the_mark():
+    bench = Bench.in_role("leader")
+    bench.ask(bench.fetch(PEER, offset=5, last_epoch=5, high_watermark=5))
+    bench.ask(bench.fetch(THIRD, offset=5, last_epoch=5, high_watermark=4))
+    bench.do(bench.core.read(bench.now, 99))
+    assert len(bench.all(Reply)) == 2, "their next fetches prove the read"
+
+
+def test_a_commit_by_the_leaders_own_flush_is_announced_too():
+    bench = Bench.in_role("leader")
+    bench.ask(bench.fetch(PEER, offset=5, last_epoch=5, high_watermark=5))
+    bench.slow_disk = True
+    bench.do(bench.core.propose(bench.now, 99, [("news", 1)]))
+    bench.expire()
+    bench.ask(bench.fetch(PEER, offset=6, last_epoch=5, high_watermark=5))
+    assert bench.core.high_watermark == 5, "the leader's disk does not hold it yet, and the third is silent"
+    bench.effects = bench.end_flush()
+    assert bench.core.high_watermark == 6
+    bench.expire()
+    assert bench.now == 100.0 + bench.timing.mark_wait_s
+    assert [reply.response.high_watermark for reply in bench.all(Reply)] == [6]
 
 
 def test_a_deposed_leader_lets_no_fetch_wait():
