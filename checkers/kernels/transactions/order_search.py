@@ -13,11 +13,12 @@ key": these are why its members wait.  So it proves that one of them is wrong.
     one              its opposite, u before w, is certain.  It becomes an edge
     several          one of the opposites holds: a *clause*.  Decide for one, and return to the rest if that fails
 
-An edge that was found under decisions has the level of the newest decision that its circle rests on.  When a circle has
-no assumption but edges of a level, the decision of that level was wrong: its opposite is certain one level below, and
-the next opposite of the clause is decided for.  A circle without assumptions and without such edges proves that there
-is no order.  So the search is complete.  It is exponential at worst, since the question is NP-complete (Papadimitriou
-1979), and therefore it has a budget.
+An edge *rests on* the decisions that its circle rests on; the newest of them is its level.  When a circle has no
+assumption but rests on decisions, the newest of these was wrong.  Its opposite rests on the others alone, and the next
+opposite of the clause is decided for.  The last opposite of a clause rests on what its circle rested on, and on what
+refuted the others.  So a contradiction is never blamed on decisions that have no part in it.  A circle that rests on
+no assumption and no decision proves that there is no order.  So the search is complete.  It is exponential at worst,
+since the question is NP-complete (Papadimitriou 1979), and therefore it has a budget.
 
 After a new edge, events are taken back from the end only as far as the edge's target.  What is placed is always near a
 beginning of the guess, so this is not far.  A good guess needs no step back, and then all takes O(events + reads +
@@ -46,6 +47,12 @@ LEARNED, DECISIONS and CONFLICTS count circles with one, several and no assumpti
 
 _EDGES_PER_EVENT, _EDGES_MIN = 4, 1 << 16
 _NOTHING = -1
+
+_RESTS_MAX = 6
+"""How many decisions are noted, newest first, that an edge rests on.
+
+If there are more, the last entry is negative: the edge may rest on all decisions from that level down.  To note more
+decisions than an edge rests on is sound, and costs steps."""
 
 
 class Time(NamedTuple):
@@ -79,10 +86,13 @@ class Search(NamedTuple):
     current: per key, its version after the placed events.  replaced: per version, the version that it overwrote.
     holder: per key, the transaction that holds it, or -1.
     edge_*: the edges that were found, in this order.  edge_next, edge_head: their chains by target, latest first.
+    edge_rests: int32[edges, _RESTS_MAX], the levels of the decisions that each edge rests on, newest first, then 0.
     level_edges: per level, how many edges there were at its decision.
+    level_rests: int32[levels, _RESTS_MAX], what the clause of each decision rests on without it.
+    rests: int32[_RESTS_MAX], what the present circle rests on.
     clause_*: alternatives that are left: the level of their decision, and u and w of "u before w".
-    stack: events that wait.  stack_level: the level of the edge that each waits for, or 0.  stack_w: the transaction w
-    of the assumption, or -1.  seen: per event, the round in which it came onto the stack.
+    stack: events that wait.  stack_edge: the edge that each waits for, or -1.  stack_w: the transaction w of the
+    assumption, or -1.  seen: per event, the round in which it came onto the stack.
     involved: per transaction, 1 if a circle held it.  at: see the constants above.
     """
 
@@ -95,15 +105,17 @@ class Search(NamedTuple):
     holder: Int32
     edge_source: Int32
     edge_target: Int32
-    edge_level: Int32
+    edge_rests: Int32
     edge_next: Int32
     edge_head: Int32
     level_edges: Int64
+    level_rests: Int32
+    rests: Int32
     clause_level: Int32
     clause_u: Int32
     clause_w: Int32
     stack: Int32
-    stack_level: Int32
+    stack_edge: Int32
     stack_w: Int32
     seen: Int32
     involved: Int8
@@ -150,10 +162,12 @@ def _new_search(problem: Problem, guess: Guess, snapshots: bool) -> Search:
         np.full(keys, -1, np.int32),
         np.empty(room, np.int32),
         np.empty(room, np.int32),
-        np.empty(room, np.int32),
+        np.empty((room, _RESTS_MAX), np.int32),
         np.empty(room, np.int32),
         np.full(events, -1, np.int32),
         np.zeros(room + 1, np.int64),
+        np.empty((room + 1, _RESTS_MAX), np.int32),
+        np.zeros(_RESTS_MAX, np.int32),
         np.empty(room, np.int32),
         np.empty(room, np.int32),
         np.empty(room, np.int32),
@@ -208,12 +222,12 @@ def _place_until_circle(problem: Problem, time: Time, guess: Guess, search: Sear
         if search.position[event] >= 0:
             size -= 1
             continue
-        other, level, w = _waits_for(problem, time, search, event, snapshots)
+        other, edge, w = _waits_for(problem, time, search, event, snapshots)
         if other == _NOTHING:
             _place(problem, search, event, snapshots)
             size -= 1
             continue
-        search.stack_level[size - 1], search.stack_w[size - 1] = level, w
+        search.stack_edge[size - 1], search.stack_w[size - 1] = edge, w
         if search.seen[other] == number:
             begin = size - 1
             while search.stack[begin] != other:
@@ -226,45 +240,45 @@ def _place_until_circle(problem: Problem, time: Time, guess: Guess, search: Sear
 
 @inner_kernel
 def _waits_for(problem: Problem, time: Time, search: Search, event: int, snapshots: bool) -> tuple[int, int, int]:
-    """Return (an event that must precede this one, or -1; the level of the edge; w of the assumption, or -1)."""
+    """Return (an event that must precede this one, or -1; the edge, or -1; w of the assumption, or -1)."""
     t = event // 2 if snapshots else event
     if snapshots and event % 2 == 1:
         if search.position[event - 1] < 0:
-            return event - 1, 0, -1
+            return event - 1, -1, -1
     else:
         for z in range(problem.read_first[t], problem.read_first[t + 1]):
             writer = problem.version_txn[problem.read_version[z]]
             if writer >= 0 and search.position[_commit(writer, snapshots)] < 0:
-                return _commit(writer, snapshots), 0, -1
+                return _commit(writer, snapshots), -1, -1
         for i in range(problem.before.first[t], problem.before.first[t + 1]):
             other = _commit(problem.before.source[i], snapshots)
             if search.position[other] < 0:
-                return other, 0, -1
+                return other, -1, -1
         if time.invoked.shape[0] > 0:
             due = search.at[DUE]
             while due < time.by_end.shape[0] and search.position[_commit(time.by_end[due], snapshots)] >= 0:
                 due += 1
             search.at[DUE] = due
             if due < time.by_end.shape[0] and time.invoked[t] > time.ended[due]:
-                return _commit(time.by_end[due], snapshots), 0, -1
+                return _commit(time.by_end[due], snapshots), -1, -1
     edge = search.edge_head[event]
     while edge >= 0:
         if search.position[search.edge_source[edge]] < 0:
-            return int(search.edge_source[edge]), int(search.edge_level[edge]), -1
+            return int(search.edge_source[edge]), int(edge), -1
         edge = search.edge_next[edge]
     if snapshots and event % 2 == 0:
         for v in range(problem.write_first[t], problem.write_first[t + 1]):
             holder = search.holder[problem.write_key[v]]
             if holder >= 0:
-                return 2 * holder + 1, 0, int(holder)
-        return _NOTHING, 0, -1
+                return 2 * holder + 1, -1, int(holder)
+        return _NOTHING, -1, -1
     for v in range(problem.write_first[t], problem.write_first[t + 1]):
         overwritten = search.current[problem.write_key[v]]
         if search.unread[overwritten] > 0:
             reader = _unplaced_reader(problem, search, overwritten, event, snapshots)
             if reader >= 0:
-                return reader, 0, int(problem.version_txn[overwritten])
-    return _NOTHING, 0, -1
+                return reader, -1, int(problem.version_txn[overwritten])
+    return _NOTHING, -1, -1
 
 
 @inner_kernel
@@ -353,10 +367,10 @@ def _take_back(problem: Problem, time: Time, guess: Guess, search: Search, snaps
 def _conclude(search: Search, begin: int, end: int, snapshots: bool) -> int:
     """Conclude edges from a circle.  Returns their number; 0 if there is no order."""
     first = search.at[ALTERNATIVES]
-    level = _note_alternatives(search, begin, end, snapshots)
+    _note_alternatives(search, begin, end, snapshots)
     count = search.at[ALTERNATIVES] - first
     if count == 0:
-        return _conflict(search, level, snapshots)
+        return _conflict(search, snapshots)
     best = first
     if count == 1:
         search.at[LEARNED] += 1
@@ -366,25 +380,82 @@ def _conclude(search: Search, begin: int, end: int, snapshots: bool) -> int:
         search.at[LEVEL] += 1
         level = int(search.at[LEVEL])
         search.level_edges[level] = search.at[EDGES]
+        _copy(search.rests, search.level_rests[level])
+        _rest_on(search.rests, level)
         best = _bring_best_to_end(search, first, level, snapshots)
-    _note_edge(search, search.clause_u[best], search.clause_w[best], level, snapshots)
+    _note_edge(search, search.clause_u[best], search.clause_w[best], search.rests, snapshots)
     return 1
 
 
 @inner_kernel
-def _note_alternatives(search: Search, begin: int, end: int, snapshots: bool) -> int:
-    """Note the opposites of a circle's assumptions as alternatives; returns the level that the circle rests on."""
-    level = 0
+def _note_alternatives(search: Search, begin: int, end: int, snapshots: bool) -> None:
+    """Note the opposites of a circle's assumptions as alternatives, and in `search.rests` what the circle rests on."""
+    _rest_on(search.rests, 0)
     for i in range(begin, end):
         u, w = search.stack[i] // 2 if snapshots else search.stack[i], search.stack_w[i]
         search.involved[u] = 1
-        level = max(level, search.stack_level[i])
+        if search.stack_edge[i] >= 0:
+            _rest_also_on(search.rests, search.edge_rests[search.stack_edge[i]])
         if w >= 0 and w != u:
             search.involved[w] = 1
             n = search.at[ALTERNATIVES]
             search.clause_u[n], search.clause_w[n] = u, w
             search.at[ALTERNATIVES] = n + 1
-    return int(level)
+
+
+@inner_kernel
+def _rest_on(rests: Int32, level: int) -> None:
+    """Let `rests` be one decision, or none if the level is 0."""
+    rests[0] = level
+    for i in range(1, _RESTS_MAX):
+        rests[i] = 0
+
+
+@inner_kernel
+def _copy(rests: Int32, into: Int32) -> None:
+    for i in range(_RESTS_MAX):
+        into[i] = rests[i]
+
+
+@inner_kernel
+def _rest_also_on(rests: Int32, others: Int32) -> None:
+    """Join the decisions `others` to `rests`."""
+    for j in range(_RESTS_MAX):
+        level, and_below = abs(others[j]), others[j] < 0
+        if level == 0:
+            return
+        i = 0
+        while i < _RESTS_MAX and rests[i] > level:
+            i += 1
+        if i == _RESTS_MAX:
+            rests[i - 1] = -rests[i - 1]
+            return
+        if rests[i] <= -level:
+            return
+        if and_below:
+            rests[i] = -level
+            for k in range(i + 1, _RESTS_MAX):
+                rests[k] = 0
+            return
+        if rests[i] == level:
+            continue
+        crowded = rests[_RESTS_MAX - 1] != 0
+        for k in range(_RESTS_MAX - 1, i, -1):
+            rests[k] = rests[k - 1]
+        rests[i] = level
+        if crowded:
+            rests[_RESTS_MAX - 1] = -abs(rests[_RESTS_MAX - 1])
+
+
+@inner_kernel
+def _drop_newest(rests: Int32) -> None:
+    """Take the newest decision out of what something rests on."""
+    if rests[0] < 0:
+        rests[0] += 1
+        return
+    for i in range(_RESTS_MAX - 1):
+        rests[i] = rests[i + 1]
+    rests[_RESTS_MAX - 1] = 0
 
 
 @inner_kernel
@@ -404,14 +475,16 @@ def _bring_best_to_end(search: Search, first: int, level: int, snapshots: bool) 
 
 
 @inner_kernel
-def _conflict(search: Search, level: int, snapshots: bool) -> int:
-    """A circle of demanded order and edges up to this level: its decision was wrong.  Returns the number of new edges.
+def _conflict(search: Search, snapshots: bool) -> int:
+    """A circle of demanded order and edges, which rests on `search.rests`: the newest of these decisions was wrong.
 
-    At level 0 there is none: no order exists.
+    Returns the number of new edges.  If it rests on no decision there is none: no order exists.
     """
     search.at[CONFLICTS] += 1
+    level = abs(int(search.rests[0]))
     if level == 0:
         return 0
+    _drop_newest(search.rests)
     while search.at[ALTERNATIVES] > 0 and search.clause_level[search.at[ALTERNATIVES] - 1] > level:
         search.at[ALTERNATIVES] -= 1
     _forget_edges(search, level)
@@ -421,8 +494,13 @@ def _conflict(search: Search, level: int, snapshots: bool) -> int:
     only_one_left = last < 2 or search.clause_level[last - 2] < level
     search.at[ALTERNATIVES] = last - 1 if only_one_left else last
     search.at[LEVEL] = level - 1 if only_one_left else level
-    _note_edge(search, wrong_w, wrong_u, level - 1, snapshots)
-    _note_edge(search, u, w, int(search.at[LEVEL]), snapshots)
+    _note_edge(search, wrong_w, wrong_u, search.rests, snapshots)
+    _rest_also_on(search.level_rests[level], search.rests)
+    if only_one_left:
+        _note_edge(search, u, w, search.level_rests[level], snapshots)
+    else:
+        _rest_on(search.rests, level)
+        _note_edge(search, u, w, search.rests, snapshots)
     return 2
 
 
@@ -434,10 +512,10 @@ def _forget_edges(search: Search, level: int) -> None:
         search.edge_head[search.edge_target[edge]] = search.edge_next[edge]
     kept = first
     for edge in range(first, end):
-        if search.edge_level[edge] < level:
+        if abs(search.edge_rests[edge, 0]) < level:
             source, target = search.edge_source[edge], search.edge_target[edge]
             search.edge_source[kept], search.edge_target[kept] = source, target
-            search.edge_level[kept] = search.edge_level[edge]
+            _copy(search.edge_rests[edge], search.edge_rests[kept])
             search.edge_next[kept], search.edge_head[target] = search.edge_head[target], kept
             kept += 1
     search.at[EDGES] = kept
@@ -445,9 +523,9 @@ def _forget_edges(search: Search, level: int) -> None:
 
 
 @inner_kernel
-def _note_edge(search: Search, u: int, w: int, level: int, snapshots: bool) -> None:
+def _note_edge(search: Search, u: int, w: int, rests: Int32, snapshots: bool) -> None:
     """Note that u must commit before w starts; it counts from `_demand` on."""
     edge = search.at[EDGES]
     search.at[EDGES] = edge + 1
     search.edge_source[edge], search.edge_target[edge] = _commit(u, snapshots), _start(w, snapshots)
-    search.edge_level[edge] = level
+    _copy(rests, search.edge_rests[edge])

@@ -7,19 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from toy_transactions import simulate
 
+from bench.simulated.isolation_histories import by_session
+from bench.simulated.isolation_histories import simulate as simulate_isolation
 from bench.simulated.transaction_anomalies import Tape, at_once, one_after_another
 from bench.simulated.transaction_histories import simulate as simulate_columns
+from bench.simulated.transaction_histories import spliced
+from checkers.base.arrays import Int32
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions import rw_register
 from checkers.kernels.transactions.columns import element_bases, new_findings
+from checkers.kernels.transactions.order_search import _RESTS_MAX, _drop_newest, _rest_also_on
 from checkers.transactions import complete
 from checkers.transactions.anomalies import MODELS, implied
 from checkers.transactions.complete import Known, WrongOrder, decide
-from checkers.transactions.judge import judge_columns, judge_transactions
+from checkers.transactions.judge import judge_columns, judge_transactions, judge_transcript
 from checkers.transactions.no_order import part_of
 from checkers.transactions.read import Model, read_transactions
 
@@ -158,6 +165,59 @@ def test_the_cost_grows_with_the_history(consistency: str) -> None:
         assert decision.outcome == 1
         steps.append(decision.figures["steps"] / count)
     assert steps[1] < 1.5 * steps[0] and steps[1] < 20, steps
+
+
+@pytest.mark.parametrize("name", ["lost-update", "G2-item"])
+def test_a_contradiction_costs_no_more_than_the_history(name: str) -> None:
+    """A search that blames decisions which have no part in it takes them all back, one after another."""
+    for count in (2_000, 20_000):
+        txns, events = spliced(*simulate_columns(count, "rw-register"), "rw-register", name)
+        verdict = judge_columns(txns, "rw-register", events)
+        assert verdict.validity is Validity.INVALID
+        assert verdict.details["search"]["steps"] < 4 * count
+
+
+@pytest.mark.parametrize("read_share", [0.1, 0.5])
+@pytest.mark.parametrize("keys", [20, 200, 2_000])
+def test_sessions_alone_show_an_order_of_a_database_with_snapshots(keys: int, read_share: float) -> None:
+    """The database kept the level, so no decision that is taken back may lead to a proof that there is no order."""
+    for seed in range(1, 6):
+        history = simulate_isolation(1_000, 8, keys, read_share=read_share, snapshots=True, seed=seed)[0]
+        verdict = judge_transcript(by_session(history), consistency="strong-session-snapshot-isolation")
+        assert verdict.validity is Validity.VALID
+        assert verdict.details["search"]["steps"] < 3_000_000
+
+
+levels = st.lists(st.integers(1, 12), unique=True, max_size=2 * _RESTS_MAX).map(lambda some: sorted(some, reverse=True))
+
+
+@given(levels, levels)
+def test_what_an_edge_rests_on_is_never_less_than_it_was(one: list[int], other: list[int]) -> None:
+    joined = row_of(one)
+    _rest_also_on(joined, row_of(other))
+    assert levels_of(joined) >= {*one, *other}
+    if len({*one, *other}) <= _RESTS_MAX:
+        assert levels_of(joined) == {*one, *other}
+    assert max(levels_of(joined), default=0) == max([*one, *other], default=0)
+    while left := levels_of(joined):
+        _drop_newest(joined)
+        assert levels_of(joined) == left - {max(left)}
+
+
+def row_of(levels: list[int]) -> Int32:
+    row = np.zeros(_RESTS_MAX, np.int32)
+    row[: len(levels)] = levels[:_RESTS_MAX]
+    if len(levels) > _RESTS_MAX:
+        row[-1] = -row[-1]
+    return row
+
+
+def levels_of(row: Int32) -> set[int]:
+    """The levels that a row stands for; a negative entry, which is the last one, stands for all from there down."""
+    noted = [int(level) for level in row if level]
+    assert all(level > 0 for level in noted[:-1]) and sorted(map(abs, noted), reverse=True) == [*map(abs, noted)]
+    down = range(1, 1 - noted[-1]) if noted and noted[-1] < 0 else ()
+    return {*map(abs, noted), *down}
 
 
 def test_a_part_of_a_history_lacks_what_was_read_of_others() -> None:
