@@ -16,6 +16,8 @@ chains.  Where sessions do not count, transactions that read from one another ar
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from checkers.base.arrays import Int32, Int64
@@ -104,14 +106,35 @@ def session_chains(process: Int32, process_count: int, order: Int32) -> tuple[In
     return process.copy(), place, process_count
 
 
+class _Writers(NamedTuple):
+    """The writes of each key, in groups: those of one chain to one key, in the order of the chain.
+
+    key_first: int64[keys + 1]; the groups of a key are key_first[key] to key_first[key + 1].  chain: int32 per group.
+    first: int64[groups + 1]; the writers of group g are writer[first[g]:first[g + 1]].
+    group: int32 per write.  met: int64 per group, the end of the writers that were met so far.
+    last: int32 per group, the place of the last of them, or -1.
+    """
+
+    key_first: Int64
+    chain: Int32
+    first: Int64
+    writer: Int32
+    group: Int32
+    met: Int64
+    last: Int32
+
+
 @kernel
 def causal_pairs(problem: Problem, order: Int32, chain: Int32, place: Int32, chains: int) -> Edges:
     """Return the pairs of causal.  order: all transactions, each after those that are visible to it.
 
-    Memory: 4 bytes for each transaction and chain.
+    Time: for each read, the chains that wrote its key.  Few of them wrote it after what the writer of the version saw,
+    and only these are searched.  Memory: 4 bytes for each transaction and chain.
     """
-    m, keys = problem.happened.shape[0], problem.version_txn.shape[0] - problem.write_key.shape[0]
-    clock = np.full((m, chains), -1, np.int32)
+    clock = np.full((problem.happened.shape[0], chains), -1, np.int32)
+    writers = _writers_by_key(problem, order, chain, chains)
+    source, target = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    n = 0
     for t in order:
         for z in range(problem.read_first[t], problem.read_first[t + 1]):
             by = problem.version_txn[problem.read_version[z]]
@@ -120,62 +143,100 @@ def causal_pairs(problem: Problem, order: Int32, chain: Int32, place: Int32, cha
         for i in range(problem.before.first[t], problem.before.first[t + 1]):
             if problem.after.kind[problem.before.edge[i]] == PROCESS:
                 _advance(clock, t, problem.before.source[i], chain, place)
-    first, writer = _writers_by_key(problem, chain, place, keys)
-    source, target = np.empty(1024, np.int32), np.empty(1024, np.int32)
-    n = 0
-    for t in order:
         for z in range(problem.read_first[t], problem.read_first[t + 1]):
-            version = problem.read_version[z]
-            by, key = problem.version_txn[version], _key_of(problem, version)
-            at = first[key]
-            while at < first[key + 1]:
-                of, end = chain[writer[at]], at
-                while end < first[key + 1] and chain[writer[end]] == of:
-                    end += 1
-                low, high = at, end
-                while low < high:
-                    middle = (low + high) // 2
-                    if place[writer[middle]] <= clock[t, of]:
-                        low = middle + 1
-                    else:
-                        high = middle
-                latest = writer[low - 1] if low > at else -1
-                at = end
-                if latest < 0 or latest == by or (by >= 0 and clock[by, of] >= place[latest]):
-                    continue
-                if n == source.shape[0]:
-                    source = np.concatenate((source, np.empty(n, np.int32)))
-                    target = np.concatenate((target, np.empty(n, np.int32)))
-                source[n], target[n] = _pair(latest, by, t)
-                n += 1
+            key = _key_of(problem, problem.read_version[z])
+            groups = writers.key_first[key + 1] - writers.key_first[key]
+            if n + groups > source.shape[0]:
+                source = np.concatenate((source, np.empty(source.shape[0] + groups, np.int32)))
+                target = np.concatenate((target, np.empty(target.shape[0] + groups, np.int32)))
+            n = _pair_visible(problem, writers, clock, place, t, z, source, target, n)
+        for v in range(problem.write_first[t], problem.write_first[t + 1]):
+            writers.met[writers.group[v]] += 1
+            writers.last[writers.group[v]] = place[t]
     return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WW, np.int8))
 
 
 @inner_kernel
+def _pair_visible(
+    problem: Problem,
+    writers: _Writers,
+    clock: Int32,
+    place: Int32,
+    t: int,
+    z: int,
+    source: Int32,
+    target: Int32,
+    n: int,
+) -> int:
+    """Pair the version of a read with the last visible write of its key in each chain.  Returns the number of pairs.
+
+    What the writer of the version saw needs no pair: it commits before that writer anyway.
+    """
+    version = problem.read_version[z]
+    by, key = problem.version_txn[version], _key_of(problem, version)
+    for g in range(writers.key_first[key], writers.key_first[key + 1]):
+        of = writers.chain[g]
+        seen = clock[by, of] if by >= 0 else -1
+        if writers.last[g] <= seen:
+            continue
+        low, high = writers.first[g], writers.met[g]
+        if writers.last[g] <= clock[t, of]:
+            low = high
+        while low < high:
+            middle = (low + high) // 2
+            if place[writers.writer[middle]] <= clock[t, of]:
+                low = middle + 1
+            else:
+                high = middle
+        if low == writers.first[g]:
+            continue
+        latest = writers.writer[low - 1]
+        if latest != by and place[latest] > seen:
+            source[n], target[n] = _pair(latest, by, t)
+            n += 1
+    return n
+
+
+@inner_kernel
 def _advance(clock: Int32, t: int, by: int, chain: Int32, place: Int32) -> None:
-    for s in range(clock.shape[1]):
-        clock[t, s] = max(clock[t, s], clock[by, s])
+    mine, its = clock[t], clock[by]
+    for s in range(np.uint64(clock.shape[1])):
+        mine[s] = max(mine[s], its[s])
     if chain[by] >= 0:
         clock[t, chain[by]] = max(clock[t, chain[by]], place[by])
 
 
 @kernel
-def _writers_by_key(problem: Problem, chain: Int32, place: Int32, keys: int) -> tuple[Int64, Int32]:
-    """Return (where the writers of each key begin; writers by key, by chain, by place)."""
+def _writers_by_key(problem: Problem, order: Int32, chain: Int32, chains: int) -> _Writers:
+    """Sort the writes by key, by chain and by place.  They are counted, not compared: `order` keeps to the chains."""
     writes = problem.write_key.shape[0]
-    rank = np.empty(writes, np.int64)
+    keys = problem.version_txn.shape[0] - writes
+    at = np.zeros(keys + 1, np.int64)
     for v in range(writes):
-        t = problem.version_txn[v]
-        rank[v] = (np.int64(chain[t]) << 32) | np.int64(place[t])
-    ordered = np.argsort(rank)
-    first = np.zeros(keys + 1, np.int64)
-    for v in range(writes):
-        first[problem.write_key[v] + 1] += 1
+        at[problem.write_key[v] + 1] += 1
     for key in range(keys):
-        first[key + 1] += first[key]
-    cursor, writer = first[:keys].copy(), np.empty(writes, np.int32)
-    for v in ordered:
-        key = problem.write_key[v]
-        writer[cursor[key]] = problem.version_txn[v]
-        cursor[key] += 1
-    return first, writer
+        at[key + 1] += at[key]
+    cursor, by_key = at[:keys].copy(), np.empty(writes, np.int32)
+    for t in order:
+        for v in range(problem.write_first[t], problem.write_first[t + 1]):
+            by_key[cursor[problem.write_key[v]]] = v
+            cursor[problem.write_key[v]] += 1
+    key_first, group_chain = np.zeros(keys + 1, np.int64), np.empty(writes, np.int32)
+    group, size = np.empty(writes, np.int32), np.zeros(writes + 1, np.int64)
+    group_of_chain, n = np.full(chains, -1, np.int64), 0
+    for key in range(keys):
+        for i in range(at[key], at[key + 1]):
+            of = chain[problem.version_txn[by_key[i]]]
+            if group_of_chain[of] < key_first[key]:
+                group_of_chain[of], group_chain[n] = n, of
+                n += 1
+            group[by_key[i]] = group_of_chain[of]
+            size[group_of_chain[of] + 1] += 1
+        key_first[key + 1] = n
+    first = np.cumsum(size[: n + 1])
+    met, writer = first[:n].copy(), np.empty(writes, np.int32)
+    for i in range(writes):
+        g = group[by_key[i]]
+        writer[met[g]] = problem.version_txn[by_key[i]]
+        met[g] += 1
+    return _Writers(key_first, group_chain[:n], first, writer, group, first[:n].copy(), np.full(n, -1, np.int32))
