@@ -176,7 +176,7 @@ def _problem(
 ) -> Problem | None:
     """Return the problem of a model; None if its clocks take too much memory."""
     if model not in WEAK:
-        return _of_versions(txns, known, happened, sessions)
+        return _of_versions(txns, known, happened, sessions, readers=True)
     base, versions, written = known.base, known.versions, known.written
     order = problems.session_edges(sessions)
     reads = problems.session_edges(np.empty(0, np.int32))
@@ -189,7 +189,8 @@ def _problem(
         outcome, search = find_order(seen, no_time(), guess_of(txns, seen, snapshots=False), False, MANY_STEPS)
         if outcome == NO_ORDER:
             return seen
-        pairs = _pairs(_of_versions(txns, known, happened, sessions), model, search.order, sessions, process)
+        read = _of_versions(txns, known, happened, sessions, readers=False)
+        pairs = _pairs(read, model, search.order, sessions, process)
         if pairs is None:
             return None
         order = problems.joined_edges(order, pairs)
@@ -199,12 +200,12 @@ def _problem(
     return problems.problem_of_edges(happened, order, reads)
 
 
-def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: Int32) -> Problem:
+def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: Int32, *, readers: bool) -> Problem:
     base, versions, written = known.base, known.versions, known.written
     if versions is not None:
-        return problems.problem_of_lists(txns, base, versions, sessions)
+        return problems.problem_of_lists(txns, base, versions, sessions, readers)
     return problems.problem_of_registers(
-        txns, base, written.writer, written.final, written.unusable, happened, sessions
+        txns, base, written.writer, written.final, written.unusable, happened, sessions, readers
     )
 
 

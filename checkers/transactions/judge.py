@@ -68,7 +68,7 @@ def judge_transactions(
     For registers it also decides which orders of versions may be named (`version_orders.py`).
     `details`: {"consistency": as demanded, "anomalies": {name: how often}, "allowed": [names that do not count],
     "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...],
-    "search": figures of the search for an order, "decided": a sentence, if valid}.
+    "search": figures of the search for an order, if there was one, "decided": a sentence, if valid}.
     keep_order: if valid, also "order", the order that was replayed.
     Raises MalformedHistory if a payload contains no micro-operations of this model.
     """
@@ -259,14 +259,15 @@ class _Question:
     steps_max: int
 
     def answer(self) -> tuple[CycleSearch, Decision | None]:
-        """Return (the cycles found, the decision); no decision if single reads violate the model already.
+        """Return (the cycles found, the decision); no decision if single reads or cycles of lists violate the model.
 
-        Lists show nearly all dependencies, so they are searched for cycles first: without a cycle there is an order.
-        Registers show few, so an order is searched first.
+        Lists show nearly all dependencies, so they are searched for cycles first.  Without a cycle there is an order; a
+        cycle that the model forbids shows that there is none.  Registers show few, so an order is searched first.
         """
         txns, lists = self.transcript.txns, self.known.versions is not None
         search = self._cycles_of_lists() if lists else None
-        if _counted(self._names(), self.consistency):
+        cycles = [cycle.name for cycle in search.cycles] if search is not None else []
+        if _counted([*self._names(), *cycles], self.consistency):
             return search or self._cycles_of_registers(True), None
         if search is not None and search.order is not None and not self.known.written.unusable.any():
             return search, decided_by(search.order, txns, self.known, self.consistency)
@@ -398,9 +399,8 @@ def _conclude(
     reason = reason or _nothing_shown(transcript)
     if reason or decision is None:
         return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
-    details["decided"] = (
-        f"{consistency}: an order of all {len(np.unique(decision.transactions))} transactions was replayed"
-    )
+    transactions = np.count_nonzero(np.bincount(decision.transactions))
+    details["decided"] = f"{consistency}: an order of all {transactions} transactions was replayed"
     if keep_order:
         details["order"] = _order_in_rows(transcript, decision)
     return Verdict(Validity.VALID, looked_at, details=details)

@@ -51,8 +51,8 @@ def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
     directly.  Two such transactions already form a cycle; of three or more, only two are linked to all others.
     """
     before, before_kind, after = groups.before, groups.before_kind, groups.after
-    before_at, before_rows = _by_group(groups.before_group, group_count)
-    after_at, after_rows = _by_group(groups.after_group, group_count)
+    before_at, before_rows = _by_group(groups.before_group, groups.after_group, group_count)
+    after_at, after_rows = _by_group(groups.after_group, groups.before_group, group_count)
     both_at = np.zeros(group_count + 1, np.int64)
     both = np.zeros(before.shape[0], np.bool_)
     node_count = node0
@@ -102,18 +102,26 @@ def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
 
 
 @kernel
-def _by_group(group_of: Int32, group_count: int) -> tuple[Int64, Int64]:
-    """Return the rows ordered by group: (where each group begins, rows)."""
+def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int64, Int64]:
+    """Return the rows ordered by group: (where each group begins, rows).
+
+    other_side: the groups of the other side.  Rows of groups that are not among them are left out; they link nothing.
+    """
+    two_sided = np.zeros(group_count, np.bool_)
+    for row in range(other_side.shape[0]):
+        two_sided[other_side[row]] = True
     at = np.zeros(group_count + 1, np.int64)
     for row in range(group_of.shape[0]):
-        at[group_of[row] + 1] += 1
+        if two_sided[group_of[row]]:
+            at[group_of[row] + 1] += 1
     for group in range(group_count):
         at[group + 1] += at[group]
     cursor = at[:group_count].copy()
-    rows = np.empty(group_of.shape[0], np.int64)
+    rows = np.empty(at[group_count], np.int64)
     for row in range(group_of.shape[0]):
-        rows[cursor[group_of[row]]] = row
-        cursor[group_of[row]] += 1
+        if two_sided[group_of[row]]:
+            rows[cursor[group_of[row]]] = row
+            cursor[group_of[row]] += 1
     return at, rows
 
 

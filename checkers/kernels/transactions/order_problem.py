@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
     read_first, read_version: the versions that transaction t read are read_version[read_first[t]:read_first[t + 1]].
     write_first, write_key: the keys that it wrote, likewise; the place of a write is the number of its version.
-    reader_first, reader: the transactions that read each version.
+    reader_first, reader: the transactions that read each version; empty if the question does not need them.
     version_txn: int32 per version, its writer, or -1 for an initial version.
     after, before: transactions that must start after the commit of t, and those that must commit before t starts.
     """
@@ -53,11 +53,19 @@ class Problem(NamedTuple):
 
 @kernel
 def problem_of_registers(
-    txns: Transactions, base: Int64, writer: Int32, final: Bools, unusable: Int8, happened: Bools, sessions: Int32
+    txns: Transactions,
+    base: Int64,
+    writer: Int32,
+    final: Bools,
+    unusable: Int8,
+    happened: Bools,
+    sessions: Int32,
+    readers: bool,
 ) -> Problem:
     """Make the problem of a history of registers.
 
     sessions: int32 per transaction, the next one of its session or -1; empty if sessions do not count.
+    readers: whether the question needs the readers of each version.
     """
     m, key_count = txns.status.shape[0], base.shape[0] - 1
     version_of, write_first, write_key = _number_writes(txns, base, final, unusable, happened)
@@ -82,17 +90,19 @@ def problem_of_registers(
     room = _room_of_sessions(sessions)
     nothing = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))
     _link_sessions(sessions, room)
-    return _gathered(m, key_count, happened, read_first, read_version[:n], write_first, write_key, room, nothing)
+    return _gathered(
+        m, key_count, happened, read_first, read_version[:n], write_first, write_key, room, nothing, readers
+    )
 
 
 @kernel
-def problem_of_lists(txns: Transactions, base: Int64, versions: Versions, sessions: Int32) -> Problem:
+def problem_of_lists(txns: Transactions, base: Int64, versions: Versions, sessions: Int32, readers: bool) -> Problem:
     """Make the problem of a history of lists.  All appends of a transaction to one key are one write of that key.
 
     The first list that a transaction read of a key names the version, also if it had appended to the key before: the
     version ends before its own elements.
 
-    sessions: as in `problem_of_registers`.
+    sessions, readers: as in `problem_of_registers`.
     """
     written, happened = versions.written, versions.written.happened
     m, key_count = txns.status.shape[0], base.shape[0] - 1
@@ -120,7 +130,7 @@ def problem_of_lists(txns: Transactions, base: Int64, versions: Versions, sessio
     room = _room_of_sessions(sessions)
     _link_sessions(sessions, room)
     order = _order_of_lists(txns, base, versions, write_key.shape[0])
-    return _gathered(m, key_count, happened, read_first, read_version[:n], write_first, write_key, room, order)
+    return _gathered(m, key_count, happened, read_first, read_version[:n], write_first, write_key, room, order, readers)
 
 
 @kernel
@@ -207,20 +217,14 @@ def _gathered(
     write_key: Int32,
     sessions: Edges,
     order: Edges,
+    readers: bool,
 ) -> Problem:
-    write_count = write_key.shape[0]
-    reader_first = np.zeros(write_count + key_count + 1, np.int64)
-    for z in range(read_version.shape[0]):
-        reader_first[read_version[z] + 1] += 1
-    for v in range(write_count + key_count):
-        reader_first[v + 1] += reader_first[v]
-    cursor = reader_first[:-1].copy()
-    reader = np.empty(read_version.shape[0], np.int32)
-    version_txn = np.full(write_count + key_count, -1, np.int32)
+    versions = write_key.shape[0] + key_count
+    reader_first, reader = np.zeros(1, np.int64), np.empty(0, np.int32)
+    if readers:
+        reader_first, reader = _readers(m, versions, read_first, read_version)
+    version_txn = np.full(versions, -1, np.int32)
     for t in range(m):
-        for z in range(read_first[t], read_first[t + 1]):
-            reader[cursor[read_version[z]]] = t
-            cursor[read_version[z]] += 1
         version_txn[write_first[t] : write_first[t + 1]] = t
     after, _ = build_graph(sessions, order, m)
     return Problem(
@@ -235,6 +239,22 @@ def _gathered(
         after,
         reverse(after),
     )
+
+
+@kernel
+def _readers(m: int, versions: int, read_first: Int64, read_version: Int32) -> tuple[Int64, Int32]:
+    reader_first = np.zeros(versions + 1, np.int64)
+    for z in range(read_version.shape[0]):
+        reader_first[read_version[z] + 1] += 1
+    for v in range(versions):
+        reader_first[v + 1] += reader_first[v]
+    cursor = reader_first[:-1].copy()
+    reader = np.empty(read_version.shape[0], np.int32)
+    for t in range(m):
+        for z in range(read_first[t], read_first[t + 1]):
+            reader[cursor[read_version[z]]] = t
+            cursor[read_version[z]] += 1
+    return reader_first, reader
 
 
 @kernel
