@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SEARCHES = DOCS / "swarm-ledger.json"
 """How soon swarms found planted bugs (`bench.swarm_bugs`)."""
+SEARCHES_OF_A_BUG = 5
 FLOORS = ("harness", "nemesis", "workloads", "simulation", "system_under_test", "checkers")
 _PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -112,7 +113,13 @@ def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         seeds, simulated_s, cpu_s = (
             median(one[name] for one in searches) for name in ("seeds", "simulated_s", "cpu_s")
         )
-        found.append(f"`{layer}`: {seeds:.0f} seed{'' if seeds == 1 else 's'}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s")
+        of = (
+            ""
+            if len(searches) == SEARCHES_OF_A_BUG
+            else f" (of {len(searches)} search{'es' if len(searches) > 1 else ''})"
+        )
+        seeds_in_words = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
+        found.append(f"`{layer}`: {seeds_in_words}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s{of}")
     return "; ".join(found) or "–"
 
 
