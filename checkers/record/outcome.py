@@ -96,7 +96,7 @@ class Report:
     epoch: int
     role: str
     leader: str | None
-    disk: str = ""
+    disk: str = field(default="", metadata=AT_TIMES)
 
 
 @dataclass(frozen=True, slots=True)
