@@ -14,7 +14,6 @@ date.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -126,10 +125,12 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
         await cluster.restart(node)
     if len(fault.nodes) == 1:
         return  # the next card waits for it (`_ready`)
+    from asyncio import sleep  # refusals and listings do without it
+
     for _ in range(round(_JOINED_S_MAX / _LOOK_S)):
         if await _has_joined(cluster, node):
             return
-        await asyncio.sleep(_LOOK_S)
+        await sleep(_LOOK_S)
     raise OSError(f"{node} did not become a member within {_JOINED_S_MAX:.0f} s")
 
 

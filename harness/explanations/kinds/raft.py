@@ -77,6 +77,16 @@ RAFT: Mapping[str, ViolationKind] = {
         "The entries of a log have consecutive offsets (positions). Here some are missing in the middle, so the node "
         "cannot know what it should have applied there.",
     ),
+    "a replay of the log leads to another state": ViolationKind(
+        Stage.LOG,
+        "A node's state must follow from its log alone. A fresh state machine that replays this node's own log comes "
+        "to another state than the node reported, so the node applied something else, or in another order.",
+    ),
+    "voter joined before it had caught up": ViolationKind(
+        Stage.LOG,
+        "A new voter counts for majorities at once. This one lacked committed records when it became a voter, so a "
+        "majority could be formed that does not hold them.",
+    ),
     "snapshot differs from its prefix": ViolationKind(
         Stage.LOG,
         "A snapshot replaces the beginning of a log and must stand for exactly the same writes. This one stands for "

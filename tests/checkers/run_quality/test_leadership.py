@@ -69,6 +69,8 @@ def test_an_epoch_that_goes_back_in_one_life_is_a_violation(tmp_path: Path) -> N
 
 
 def test_with_another_disk_a_node_is_another_replica_and_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "another").mkdir()
+    (tmp_path / "same").mkdir()
     reports = [report("n2", 5, 1, disk="a"), report("n2", 0, 9, disk="b"), report("n2", 5, 12, disk="b")]
     assert judged(tmp_path / "another", reports).validity is Validity.VALID
     reports[2]["epoch"], reports[1]["epoch"] = 0, 5

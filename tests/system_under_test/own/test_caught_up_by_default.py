@@ -12,7 +12,7 @@ from checkers.record.faults import Proof
 from harness.registry import load_subject
 from harness.run.clock import MACHINE
 from harness.run.phases import recovery as phase
-from harness.run.phases.recovery import Recovery
+from harness.run.phases.recovery import SystemRecovery
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import NotKnown
 
@@ -80,7 +80,7 @@ async def test_recovery_records_what_it_looked_at(
 
     monkeypatch.setattr(phase, "heal_all", healed)
     nodes = [node("n1"), node("n2")]
-    recovery = Recovery(await made(tmp_path, methods, nodes), nodes, 5, 60.0, MACHINE, lambda _: None)
+    recovery = SystemRecovery(await made(tmp_path, methods, nodes), nodes, 5, 60.0, MACHINE, lambda _: None)
 
     async def no_beats() -> dict[tuple[str, str], int]:
         return {}

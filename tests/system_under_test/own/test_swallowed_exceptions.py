@@ -113,5 +113,5 @@ def test_no_example_swallows_what_went_wrong(path: Path) -> None:
     text = path.read_text()
     classes = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ClassDef)]
     clients = [each.name for each in classes if any(ast.unparse(base).endswith("Client") for base in each.bases)]
-    assert clients
+    assert clients or path.stem.startswith("simulated_")  # it has no System
     assert not [words for client in clients for words in warnings(text, client)]

@@ -272,10 +272,12 @@ def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None
     assert files.read_quorum_state(path) == files.RecordedState(4, name)
 
 
+# replayed_states plays the subject's own state machine again: that is what it is for.
 OWN = {
     files: {
         "kraft.collected.cluster_files",
         "kraft.collected.log_files",
+        "kraft.collected.replayed_states",
         "kraft.collected.snapshot_files",
         "kraft.collected.trace_files",
         "subject",
