@@ -9,9 +9,9 @@ callbacks:
     BUSY    as PAUSED, until a moment that is known: the process computes, or waits for its disk
     DEAD    they are dropped for ever
 
-The loop has no threads and no files: `run_in_executor` calls the function at once.  Garbage is collected after so many
-callbacks, and not whenever Python likes: a stream or a coroutine that nobody holds any more sends its farewell when it
-is collected.  The same callbacks therefore run in the same order each time.
+The loop has no threads and no files: `run_in_executor` calls the function at once.  Garbage is collected after a fixed
+number of callbacks, and not when Python decides: a stream closes its connection when it is collected.  The same
+callbacks therefore run in the same order each time.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class Results:
 
 
 NO_RESULTS = Results(RunVerdict.NOT_JUDGED)
-"""Of a run that nobody has judged."""
+"""Of a run that was never judged."""
 
 
 def read_results(root: Path) -> Results | None:

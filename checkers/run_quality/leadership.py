@@ -61,12 +61,14 @@ def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
 
 
 def went_back(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
-    """The pairs of one node and disk: a report, and the next one if its epoch is lower."""
+    """The pairs of one node: a report, and the next one if its epoch is lower, unless both name disks that differ."""
     before: dict[str, Report] = {}
     for report in reports:
         last = before.get(report.node)
-        if last is not None and last.disk == report.disk and report.epoch < last.epoch:
-            yield last, report
+        if last is not None and report.epoch < last.epoch:
+            replaced = last.disk and report.disk and last.disk != report.disk
+            if not replaced:
+                yield last, report
         before[report.node] = report
 
 

@@ -78,6 +78,12 @@ def test_with_another_disk_a_node_is_another_replica_and_begins_anew(tmp_path: P
     assert witness.kind == EPOCH_WENT_BACK
 
 
+@pytest.mark.parametrize(("before", "after"), [("a", ""), ("", "b")])
+def test_a_disk_that_is_not_named_excuses_nothing(tmp_path: Path, before: str, after: str) -> None:
+    (witness,) = judged(tmp_path, [report("n2", 5, 1, disk=before), report("n2", 3, 9, disk=after)]).witnesses
+    assert witness.kind == EPOCH_WENT_BACK
+
+
 def test_after_a_new_start_a_lower_epoch_is_unknown(tmp_path: Path) -> None:
     verdict = judged(tmp_path, [report("n2", 5, 1), report("n2", 0, 9)], deaths=[{"node": "n2", "time_ns": 5 * S}])
     assert verdict.validity is Validity.UNKNOWN
