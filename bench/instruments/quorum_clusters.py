@@ -138,7 +138,7 @@ class KRaft(Cluster):
     def data_dir(self, server: int) -> Path:
         return self.folder / f"data{server}"
 
-    async def prepare(self, server: int, objects: int) -> None:  # noqa: B027 - etcd makes no objects first
+    async def prepare(self, server: int, objects: int) -> None:
         connection = Connection("127.0.0.1", self.port(server), f"{OUR_PREFIX}bench")
         for number in range(objects):
             while True:
