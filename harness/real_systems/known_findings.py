@@ -412,7 +412,11 @@ FINDINGS: Mapping[str, KnownFinding] = {
         "had ended, and the node led on",
         published="not known to be published; d-engine-core's raft.rs logs a fatal error and goes on",
         options={"nodes": 3, "time_limit_s": 30.0, "rate_hz": 60.0, "keys": 4},
-        clean=Clean("the node ends at a fatal error (a mend)", file="d_engine.py:FatalMended"),
+        clean=Clean(
+            "the node ends at a fatal error (a mend)",
+            file="d_engine.py:FatalMended",
+            schedule="schedules/leader_disk_full_then_pause.json",
+        ),
     ),
     "d-engine-term": KnownFinding(
         system="d-engine 0.2.4",
