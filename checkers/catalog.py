@@ -27,6 +27,7 @@ from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
 from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.raft.logs.snapshot_prefix import SNAPSHOT_PREFIX
 from checkers.raft.model.trace_validation import TRACE_VALIDATION
+from checkers.raft.nodes.kept_disk import KEPT_DISK
 from checkers.raft.nodes.monotonicity import MONOTONICITY
 from checkers.raft.nodes.replay_equals_live import REPLAY_EQUALS_LIVE
 from checkers.raft.nodes.state_machine_safety import STATE_MACHINE_SAFETY
@@ -59,6 +60,7 @@ _IN_ORDER = (
     VOTE_ONCE,
     VOTE_UP_TO_DATE,
     MONOTONICITY,
+    KEPT_DISK,
     STATE_MACHINE_SAFETY,
     REPLAY_EQUALS_LIVE,
     SNAPSHOT_PREFIX,

@@ -35,6 +35,8 @@ DAMAGES_DATA = "damages_data"
 """Name of a setting: from now on the disks of these nodes are no evidence of what the system does."""
 CHANGES_MEMBERS = "changes_members"
 """Name of a setting: who is a member of the system, and so what a majority is, changes while it holds."""
+WIPES_DISKS = "wiped"
+"""Name of a setting: each of these nodes comes back with an empty disk while it holds, or at its heal."""
 _ONE_PROCESS = ":"
 """In the name of a kind: what follows is the one process of a server that its faults hit, such as `kill:agent`."""
 
@@ -194,6 +196,11 @@ class FaultRecord:
     def damages_data(self) -> bool:
         """From its begin on, the disks of its nodes are no evidence of what the system does."""
         return self.settings.get(DAMAGES_DATA) is True
+
+    @property
+    def wipes_disks(self) -> bool:
+        """Its nodes come back with empty disks."""
+        return self.settings.get(WIPES_DISKS) is True
 
     @property
     def changes_members(self) -> bool:

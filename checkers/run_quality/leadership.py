@@ -4,7 +4,8 @@ The harness asks every node for its `status` a few times a second, and keeps eac
 which it stood.  The answers are the system's own words, and two of them may contradict each other:
 
 - Two nodes report that each leads one epoch.  An epoch counts elections, so it has one leader at most.
-- A node reports a lower epoch than before, in one life of its server and with the same disk.
+- A node reports a lower epoch than before, in one life of its server and with the same disk.  Another disk excuses it
+  only if a fault took the one before.
 
 Nothing is compared by time: a node that was cut off may rightly take itself for the leader of an older epoch.  A status
 may be put together of two readings, and an election may come between them.  So a report that stood for a single look
@@ -25,6 +26,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Report
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 from checkers.run_quality.leaders_over_time import under_faults
@@ -60,16 +62,30 @@ def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
         yield from pairwise(sorted(of_epoch.values(), key=lambda report: report.time_ns))
 
 
-def went_back(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
-    """The pairs of one node: a report, and the next one if its epoch is lower, unless both name disks that differ."""
+def went_back(reports: Iterable[Report], faults: Sequence[FaultRecord] = ()) -> Iterator[tuple[Report, Report]]:
+    """The pairs of one node: a report, and the next one if its epoch is lower.
+
+    Not where both name disks that differ, and a fault had taken the first disk."""
     before: dict[str, Report] = {}
     for report in reports:
         last = before.get(report.node)
         if last is not None and report.epoch < last.epoch:
             replaced = last.disk and report.disk and last.disk != report.disk
-            if not replaced:
+            if not replaced or not _disk_was_taken(faults, last, report):
                 yield last, report
         before[report.node] = report
+
+
+def _disk_was_taken(faults: Sequence[FaultRecord], before: Report, after: Report) -> bool:
+    """Whether a fault that wipes or damages this node's disk was in force between the two reports, or may have been."""
+    return any(
+        after.node in fault.nodes
+        and (
+            (fault.wipes_disks and fault.in_force(before.time_ns, after.time_ns))
+            or (fault.damages_data and fault.carried_out and fault.began_ns <= after.time_ns)
+        )
+        for fault in faults
+    )
 
 
 def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
@@ -86,7 +102,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
             witnesses.append(_two(one, other))
         else:
             doubts.append(f"{_words(one)}; and {_words(other)}: one of these reports stood for a single look")
-    for before, after in went_back(reports):
+    for before, after in went_back(reports, run.faults):
         if _started_between(run, before, after):
             words = "after its server was started again: let `status` return None until the node knows its epoch"
             doubts.append(f"the epoch of {after.node} went back from {before.epoch} to {after.epoch} {words}")

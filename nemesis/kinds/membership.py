@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, Condition, Fault, Ordered
+from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, WIPES_DISKS, Condition, Fault, Ordered
 from nemesis.cluster import MEMBERS, PROCESSES, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
@@ -77,7 +77,7 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
     else:
         whom, _, how = target.partition("-")
         fault = process_fault(NAME, whom, servers_hit(whom, scene), _WORDS[how])
-        settings = {"killed": bool(how), "wiped": how == "wiped"}
+        settings = {"killed": bool(how), WIPES_DISKS: how == "wiped"}
         fault = None if fault is None else replace(fault, settings={**settings, _OUT: list(fault.nodes)})
     common = {MAY_DIE: True, CHANGES_MEMBERS: True}
     return None if fault is None else replace(fault, settings={**fault.settings, **common})
@@ -89,11 +89,11 @@ def _of_many(target: str, scene: Scene) -> Fault | None:
     if not order:
         return None
     if target == "all-but-one":
-        settings = {"killed": False, "wiped": False, _OUT: order[1:]}
+        settings = {"killed": False, WIPES_DISKS: False, _OUT: order[1:]}
         return Fault(
             NAME, f"all but {order[0]} removed in turn, back in turn at the heal", tuple(order[1:]), settings=settings
         )
-    settings = {"killed": True, "wiped": True, _OUT: order[-1:]}
+    settings = {"killed": True, WIPES_DISKS: True, _OUT: order[-1:]}
     words = f"{', '.join(order)} in turn killed, removed and back with an empty disk, {order[-1]} at the heal"
     return Fault(NAME, words, tuple(order), settings=settings)
 
@@ -120,7 +120,7 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
     if await _has_joined(cluster, node):
         return
     await cluster.kill(node)
-    await cluster.add_member(node, wiped=fault.settings.get("wiped", False))
+    await cluster.add_member(node, wiped=fault.settings.get(WIPES_DISKS, False))
     if await cluster.state(node) == "dead":
         await cluster.restart(node)
     if len(fault.nodes) == 1:

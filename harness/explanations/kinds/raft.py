@@ -82,6 +82,11 @@ RAFT: Mapping[str, ViolationKind] = {
         "A node's state must follow from its log alone. A fresh state machine that replays this node's own log comes "
         "to another state than the node reported, so the node applied something else, or in another order.",
     ),
+    "disk replaced without a fault": ViolationKind(
+        Stage.LOG,
+        "A node's disk holds its vote and its log. This node came back with another disk although no fault had taken "
+        "the first one, so it has forgotten what it promised.",
+    ),
     "voter joined before it had caught up": ViolationKind(
         Stage.LOG,
         "A new voter counts for majorities at once. This one lacked committed records when it became a voter, so a "

@@ -14,6 +14,7 @@ from fault_records import whole
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.faults import DAMAGES_DATA, WIPES_DISKS
 from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.run_quality.leadership import EPOCH_WENT_BACK, LEADERSHIP, TWO_LEADERS
 
@@ -29,9 +30,10 @@ def report(node: str, epoch: int, at_s: float, role: str = "follower", looks: in
 
 def judged(folder: Path, reports: list[dict[str, Any]] | None, *, elections: bool = True, **outcome: Any) -> Verdict:
     kept = {} if reports is None else {"reports": reports}
+    faults = outcome.pop("faults", [])
     files = {
         OUTCOME: {**kept, **outcome},
-        FAULTS: [*map(whole, outcome.pop("faults", []))],
+        FAULTS: [*map(whole, faults)],
         TEST: {"spec": {"backend": "docker"}},
     }
     for name, content in files.items():
@@ -68,14 +70,32 @@ def test_an_epoch_that_goes_back_in_one_life_is_a_violation(tmp_path: Path) -> N
     assert witness.summary == "n2 reported epoch 5, and then epoch 3"
 
 
+def wiping(node: str, injected_s: float, healed_s: float, setting: str = WIPES_DISKS) -> dict[str, Any]:
+    times = {"injected_ns": int(injected_s * S), "healed_ns": int(healed_s * S), "apply_ms": 0.0}
+    return {"kind": "membership", "nodes": [node], "settings": {setting: True}, "measured": [], **times}
+
+
 def test_with_another_disk_a_node_is_another_replica_and_begins_anew(tmp_path: Path) -> None:
-    (tmp_path / "another").mkdir()
-    (tmp_path / "same").mkdir()
     reports = [report("n2", 5, 1, disk="a"), report("n2", 0, 9, disk="b"), report("n2", 5, 12, disk="b")]
-    assert judged(tmp_path / "another", reports).validity is Validity.VALID
+    assert judged(tmp_path, reports, faults=[wiping("n2", 4, 10)]).validity is Validity.VALID
+    assert judged(tmp_path, reports, faults=[wiping("n2", 4, 6, DAMAGES_DATA)]).validity is Validity.VALID
     reports[2]["epoch"], reports[1]["epoch"] = 0, 5
-    (witness,) = judged(tmp_path / "same", reports).witnesses
+    (witness,) = judged(tmp_path, reports, faults=[wiping("n2", 4, 10)]).witnesses
     assert witness.kind == EPOCH_WENT_BACK
+
+
+def test_another_disk_excuses_nothing_where_no_fault_took_the_one_before(tmp_path: Path) -> None:
+    reports = [report("n2", 5, 1, disk="a"), report("n2", 0, 9, disk="b")]
+    for faults in (
+        [],
+        [wiping("n1", 4, 10)],
+        [wiping("n2", 10, 12)],
+        [wiping("n2", 0.1, 0.9)],
+        [wiping("n2", 4, 10, "killed")],
+        [wiping("n2", 10, 12, DAMAGES_DATA)],
+    ):
+        (witness,) = judged(tmp_path, reports, faults=faults).witnesses
+        assert witness.kind == EPOCH_WENT_BACK
 
 
 @pytest.mark.parametrize(("before", "after"), [("a", ""), ("", "b")])
