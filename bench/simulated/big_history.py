@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
@@ -43,6 +43,9 @@ from checkers.base import ledger
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Type
+from checkers.record.faults import Proof
+from checkers.record.outcome import Leader, Outcome, Phase, Recovery
+from checkers.record.writing import as_json
 from checkers.sealing.manifest import write_manifest
 from harness.judge.demands_of_run import demands_of
 from harness.spec import LIMITS, Spec
@@ -97,7 +100,7 @@ def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False)
         with stream.phase("collection"):
             _copy(stream, logs, "final")
         fault = _fault(injected[1], healed[0], healed[1])
-        outcome = _outcome(stream.phases, keys)
+        outcome = as_json(_outcome(stream.phases, keys))
         files = {"test.json": test, "outcome.json": outcome, "faults.json": [fault], "copies.json": logs.copies_index}
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content))
@@ -149,11 +152,11 @@ def _step_ns(events: int) -> int:
 
 
 class _Stream:
-    """`history.arrows`, with the ledger's rows between those of clients.  phases: as in outcome.json."""
+    """`history.arrows`, with the ledger's rows between those of clients.  phases: those that have ended."""
 
     def __init__(self, folder: Path, events: int, keys: list[str]) -> None:
         self.rows = 0
-        self.phases: list[dict[str, Any]] = []
+        self.phases: list[Phase] = []
         self._step_ns = _step_ns(events)
         self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
@@ -218,10 +221,9 @@ class _Stream:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        entry = {"name": name, "start_ns": self.enter(Type.INVOKE, ledger.PHASE, name), "end_ns": -1}
-        self.phases.append(entry)
+        start_ns = self.enter(Type.INVOKE, ledger.PHASE, name)
         yield
-        entry["end_ns"] = self.enter(Type.OK, ledger.PHASE, name)
+        self.phases.append(Phase(name, start_ns, self.enter(Type.OK, ledger.PHASE, name)))
 
     def end(self, counts: Mapping[str, int], final_reads: int) -> None:
         by_function = ledger.counted(Counter({name: times for name, times in self._counts.items() if times}))
@@ -247,20 +249,16 @@ def _demands(keys: list[str]) -> Demands:
     return Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60, **has)
 
 
-def _outcome(phases: list[dict[str, Any]], keys: list[str]) -> dict[str, Any]:
-    proof = {"verdict": "as ordered", "links": {}, "states": {}, "wrong": []}
-    recovery = {"needed": True, "recovered": True, "seconds": 0.1, "limit_s": 60.0, "waiting_for": "", "proof": proof}
-    return {
-        "phases": phases,
-        "declares": dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), True),
-        "recovery": recovery,
-        "deaths": [],
-        "final_reads": dict.fromkeys(keys, "ok"),
-        "leaders": [{"node": SERVERS[0], "epoch": 1, "time_ns": 2}],
-        "interrupted": False,
-        "loop_stalls": [],
-        "steal_s": dict.fromkeys(SERVERS, 0.0),
-    }
+def _outcome(phases: Sequence[Phase], keys: Sequence[str]) -> Outcome:
+    return Outcome(
+        declares=dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), True),
+        phases=tuple(phases),
+        steal_s=dict.fromkeys(SERVERS, 0.0),
+        recovery=Recovery(limit_s=60.0, proof=Proof("as ordered"), recovered=True, seconds=0.1),
+        deaths=(),
+        final_reads=dict.fromkeys(keys, "ok"),
+        leaders=(Leader(2, SERVERS[0], 1),),
+    )
 
 
 def _fault(injected_ns: int, heal_ordered_ns: int, healed_ns: int) -> dict[str, Any]:

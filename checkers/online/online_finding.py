@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from checkers.base.verdict import Witness
+from checkers.record.outcome import OnlineViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,16 @@ class OnlineFinding:
     witness: Witness
     in_logs: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Its entry in outcome.json; the evidence itself comes from the sealed run."""
-        facts = {name: self.witness.facts[name] for name in ("key", "nodes", "epoch", "offset") if self.about(name)}
-        return {"checker": self.checker, "kind": self.witness.kind, "summary": self.witness.summary} | facts
-
-    def about(self, name: str) -> bool:
-        return self.witness.facts.get(name) is not None
+    def found_at(self, time_ns: int) -> OnlineViolation:
+        """What outcome.json keeps of it; the evidence itself comes from the sealed run."""
+        facts, nodes = self.witness.facts, self.witness.facts.get("nodes")
+        return OnlineViolation(
+            self.checker,
+            self.witness.kind,
+            self.witness.summary,
+            time_ns,
+            key=facts.get("key"),
+            nodes=None if nodes is None else tuple(nodes),
+            epoch=facts.get("epoch"),
+            offset=facts.get("offset"),
+        )

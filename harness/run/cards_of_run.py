@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from checkers.record.faults import Card, FaultRecord
 from harness.run.schedule_to_play import dealer_of, schedule_of
 from harness.spec import CLIENT_NODES, Spec
-from nemesis.cards.coverage import Coverage, Look
+from nemesis.cards.coverage import FaultCoverage, Look
 from nemesis.cards.schedule_files import Schedule
 from system_under_test.subject import Declares, NodeStatus
 
@@ -18,7 +18,7 @@ class Dealing:
     dealt: called with all cards so far, each time that more are dealt."""
 
     def __init__(self, spec: Spec, declares: Declares, dealt: Callable[[Sequence[Card]], None]) -> None:
-        self.coverage = Coverage()
+        self.coverage = FaultCoverage()
         self.schedule: Schedule = schedule_of(spec)
         self._dealer = dealer_of(spec, declares)
         self._dealt = dealt

@@ -87,12 +87,12 @@ class Conductor:
                 duties += [watch.mind_the_machine(run.backend.health)]
                 duties += [run.online.watch()] if run.online is not None else []
                 await beside(self._phases(), duties)
-                run.outcome.health = await run.backend.health()
+                run.outcome = replace(run.outcome, steal_s=dict((await run.backend.health()).steal_s))
                 run.note_clocks()
                 if self._leaves_nodes:
                     stack.pop_all()
         except asyncio.CancelledError:
-            run.outcome.interrupted = True
+            run.outcome = replace(run.outcome, interrupted=True)
             raise
         finally:
             write_outcome(run)
@@ -122,13 +122,14 @@ class Conductor:
             for phase in PHASES:
                 await self._pass_through(phase)
         except SetUpFailed as failure:
-            self._run.outcome.set_up_failure = str(failure)
+            self._run.outcome = replace(self._run.outcome, set_up_failure=str(failure))
         await self._pass_through(COLLECTION)
 
     async def _pass_through(self, phase: PhaseWork) -> None:
         run = self._run
-        phases, place = run.outcome.phases, len(run.outcome.phases)
-        phases.append(Phase(phase.name, run.recorder.enter(Type.INVOKE, ledger.PHASE, phase.name)))
+        before = run.outcome.phases
+        this = Phase(phase.name, run.recorder.enter(Type.INVOKE, ledger.PHASE, phase.name))
+        run.outcome = replace(run.outcome, phases=(*before, this))
         run.progress.phase(phase.name)
         self._tell_watchers(0.0)
         ended = Type.INFO
@@ -136,7 +137,8 @@ class Conductor:
             await phase.work(run)
             ended = Type.OK
         finally:
-            phases[place] = replace(phases[place], end_ns=run.recorder.enter(ended, ledger.PHASE, phase.name))
+            this = replace(this, end_ns=run.recorder.enter(ended, ledger.PHASE, phase.name))
+            run.outcome = replace(run.outcome, phases=(*before, this))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
         """An online check found something: report it, and end the main phase if the spec demands that."""
@@ -152,8 +154,9 @@ class Conductor:
 
     def _stop(self, finding: OnlineFinding, time_ns: int) -> None:
         run = self._run
-        run.outcome.stopped = Stopped(time_ns, finding.checker, finding.witness.summary)
-        run.note(stopped=run.outcome.stopped)
+        stopped = Stopped(time_ns, finding.checker, finding.witness.summary)
+        run.outcome = replace(run.outcome, stopped=stopped)
+        run.note(stopped=stopped)
         run.progress.say("  stopping: what was found is in the log; faults are healed and everything is collected")
         run.ended.set()
         run.interpreter.end()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from checkers.record.faults import FaultRecord
 from checkers.record.header import Header
+from checkers.record.outcome import Outcome
 from checkers.record.reading import FAULTS, TEST
 from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
@@ -22,7 +23,6 @@ from harness.registry import load_backend, load_subject, load_workload
 from harness.run.clock import Clock
 from harness.run.copies import Copies
 from harness.run.interpreter import Interpreter
-from harness.run.outcome import RunOutcome
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, header_of
 from harness.run.schedule_to_play import capabilities_of
@@ -37,6 +37,7 @@ from workloads.workload import Workload
 @dataclass
 class RunContext:
     """One run.  header: the content of test.json, written anew with each `note`.  nodes: empty until they are created.
+    outcome: the content of outcome.json, as far as phases have added to it; `write_outcome` adds the rest.
     records: what became of each fault so far, by the number of its card.  ended: set to end the main phase early."""
 
     spec: Spec
@@ -47,7 +48,7 @@ class RunContext:
     workload: Workload
     backend: Backend
     recorder: Recorder
-    outcome: RunOutcome
+    outcome: Outcome
     header: Header
     nodes: list[Node]
     hosts: Mapping[str, ClientHost]
@@ -103,14 +104,6 @@ def prepare(
     nodes: list[Node] = []
     hosts = {name: backend.client_host(name) for name in CLIENT_NODES}
     watch = Watch(subject, nodes, recorder, clock)
-    outcome = RunOutcome(
-        subject.declares,
-        spec.rate_hz,
-        leaders=watch.leaders,
-        reports=watch.reports,
-        loop_stalls=watch.stalls,
-        processor=watch.processor,
-    )
     run = RunContext(
         spec,
         clock,
@@ -120,7 +113,7 @@ def prepare(
         workload,
         backend,
         recorder,
-        outcome,
+        Outcome(declares=asdict(subject.declares), scheduled_rate_hz=spec.rate_hz),
         header_of(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
         nodes,
         hosts,
@@ -131,7 +124,6 @@ def prepare(
     if spec.online:
         names = [checker.name for checker in checkers_for(spec, demands_of(spec))]
         run.online = Online(folder.root / "history.arrows", names, clock, recorder.now_ns, progress.say)
-        outcome.online = run.online.record
         handed.append(run.online)
     run.note(backend_notes=tuple(backend.notes), nodes_clock=backend.nodes_clock)
     return run

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
+from checkers.record.copies import Copy
 from checkers.record.reading import COPIES_INDEX
+from checkers.record.writing import as_json
 from harness.run.clock import Clock
 from harness.run.run_folder import RunFolder
 from system_under_test.subject import Collected, Node
@@ -65,9 +66,8 @@ class Copies:
 
     def write_index(self) -> None:
         """Write `copies.json`, so that the copies can be distinguished when the run is judged, now or later."""
-        self._run.write_json(COPIES_INDEX, self.index())
+        self._run.write_json(COPIES_INDEX, as_json(self.index()))
 
-    def index(self) -> list[dict[str, Any]]:
-        """The content of `copies.json`: every node's part of every copy so far, paths relative to the run folder."""
-        root = self._run.root
-        return [{**asdict(copy), "folder": str(copy.folder.relative_to(root))} for copy in self.taken]
+    def index(self) -> list[Copy]:
+        """The content of `copies.json`: every node's part of every copy so far."""
+        return [Copy(**{**asdict(copy), "folder": str(copy.folder.relative_to(self._run.root))}) for copy in self.taken]

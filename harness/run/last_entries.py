@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from checkers.record.reading import OUTCOME
+from checkers.record.writing import as_json
 from harness.backends.backend import Exit
 from harness.run.context import RunContext
 from harness.run.watching.deaths import deaths
@@ -10,18 +14,26 @@ from harness.run.watching.rate_outside_faults import achieved_rate_hz
 
 def write_outcome(run: RunContext) -> None:
     """Gather what only the end of a run shows, and write outcome.json."""
-    outcome, subject = run.outcome, run.subject
+    watch, subject = run.watch, run.subject
 
     def last_words(end: Exit) -> str:
         return subject.last_words(run.folder.root / "nodes" / end.node, end.pid)
 
-    outcome.achieved_rate_hz = _achieved_rate_hz(run)
-    outcome.doubts = list(subject.doubts)
-    outcome.loop_late_ms = run.watch.lateness()
-    outcome.longest_copy_stop_s = round(run.copies.longest_stop_s, 3)
     complaints = subject.complaints(run.folder.root)
-    outcome.deaths = deaths(run.backend.exits(), complaints, run.recorder.started_monotonic_ns, last_words)
-    run.folder.write_json("outcome.json", outcome.to_json())
+    run.outcome = replace(
+        run.outcome,
+        achieved_rate_hz=_achieved_rate_hz(run),
+        loop_stalls=tuple(watch.stalls),
+        loop_late_ms=watch.lateness(),
+        longest_copy_stop_s=round(run.copies.longest_stop_s, 3),
+        processor={node: tuple(samples) for node, samples in watch.processor.items()},
+        deaths=deaths(run.backend.exits(), complaints, run.recorder.started_monotonic_ns, last_words),
+        leaders=tuple(watch.leaders),
+        reports=tuple(watch.reports),
+        online=run.online.record if run.online is not None else None,
+        doubts=tuple(subject.doubts),
+    )
+    run.folder.write_json(OUTCOME, as_json(run.outcome))
 
 
 def close_the_ledger(run: RunContext) -> None:
@@ -37,8 +49,8 @@ def close_the_ledger(run: RunContext) -> None:
 
 
 def _achieved_rate_hz(run: RunContext) -> float | None:
-    main = next((p for p in run.outcome.phases if p.name == "main" and p.end_ns >= 0), None)
-    if main is None:
+    main = run.outcome.phase("main")
+    if main is None or main.end_ns < 0:
         return None
     run.recorder.flush()
     return achieved_rate_hz(run.folder.root, main.start_ns, main.end_ns, run.records.values())

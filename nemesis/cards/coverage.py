@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from checkers.record.faults import Fault
+from checkers.record.outcome import Coverage
 from nemesis.cluster import Link
 from nemesis.leader import leader_now
 from nemesis.playing.struck_nodes import isolated
@@ -65,7 +66,7 @@ class _Hit:
     led: set[int] = field(default_factory=set)
 
 
-class Coverage:
+class FaultCoverage:
     """met: how many looks found a cell.  situations: how many looks found a situation."""
 
     def __init__(self) -> None:
@@ -98,13 +99,13 @@ class Coverage:
         self._roles |= {s.node: _role(s) for s in look.statuses}
         self._epoch = max(self._epoch, epoch)
 
-    def to_json(self) -> dict[str, Any]:
-        """cells: [kind, role, phase, looks]; situations: name -> looks; None where the system reports no such thing."""
+    def so_far(self) -> Coverage:
+        """What was met until now, as outcome.json keeps it."""
         situations = {
             name: self.situations[name] if self.situations[name] or name in self._reports else None
             for name in SITUATIONS
         }
-        return {"cells": [[*cell, count] for cell, count in sorted(self.met.items())], "situations": situations}
+        return Coverage(tuple((*cell, looks) for cell, looks in sorted(self.met.items())), situations)
 
     def _phases(self, look: Look) -> tuple[set[str], int]:
         """The phases since the last look, and the epoch that is led now (-1 for none)."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from checkers.base.demands import READS_OF_A_SERVER
 from harness.judge.demands_of_run import reads_each_server_at_end
@@ -35,11 +36,12 @@ async def final_reads(run: RunContext) -> None:
     reads = FinalReads(run.workload, run.interpreter, run.spec.placements(), run.clock)
     each = reads_each_server_at_end(run.subject.declares, run.workload)
     servers = [node.name for node in run.nodes] if each else []
-    recovered = bool(run.outcome.recovery.get("recovered", True))
+    recovery = run.outcome.recovery
+    recovered = recovery is None or recovery.recovered is not False
     try:
         await reads.run(recovered, run.spec.recovery_limit_s, servers, run.progress.detail)
     finally:
-        run.outcome.final_reads, run.outcome.final_reads_by_server = reads.by_key, reads.by_server
+        run.outcome = replace(run.outcome, final_reads=reads.by_key, final_reads_by_server=reads.by_server)
 
 
 class FinalReads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.cards_of_run import Dealing
@@ -61,7 +62,7 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
         await play(cards, run.backend, run.watch.ask, clock, began_ns, rng, hooks, options, run.ended, dealing.next)
     finally:
         run.watch.seen = lambda statuses: None
-        run.outcome.coverage = dealing.coverage.to_json()
+        run.outcome = replace(run.outcome, coverage=dealing.coverage.so_far())
         text = as_executed(tuple(run.records.values()), began_ns)
         (run.folder.root / "schedule.json").write_text(text)
 

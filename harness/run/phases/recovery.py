@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import replace
 
+from checkers.record.outcome import Recovery
 from harness.plain_words import listed
 from harness.run.clock import Clock
 from harness.run.context import RunContext
@@ -33,8 +33,10 @@ async def recover(run: RunContext) -> None:
     recovery = SystemRecovery(
         run.subject, run.nodes, run.spec.keys, run.spec.recovery_limit_s, run.clock, run.progress.detail
     )
-    run.outcome.recovery = recovery.found
-    await recovery.run(run.backend, killed)
+    try:
+        await recovery.run(run.backend, killed)
+    finally:
+        run.outcome = replace(run.outcome, recovery=recovery.found)
 
 
 class SystemRecovery:
@@ -55,14 +57,14 @@ class SystemRecovery:
         self._limit_s = limit_s
         self._clock = clock
         self._detail = detail
-        self.found: dict[str, Any] = {"needed": bool(nodes), "limit_s": limit_s}
+        self.found = Recovery(needed=bool(nodes), limit_s=limit_s)
 
     async def run(self, cluster: Cluster, restart: Collection[str]) -> None:
         """restart: the servers that a fault killed."""
         if not self._nodes:
             return
         proof = await heal_all(cluster, restart=restart)
-        self.found["proof"] = asdict(proof)
+        self.found = replace(self.found, proof=proof)
         began, first = self._clock.monotonic_s(), await cluster.mark()
         waiting_for: str | None = UNANSWERED
         not_known = False
@@ -88,14 +90,15 @@ class SystemRecovery:
                 self._detail(waiting_for)
                 await self._clock.sleep(0.1)
         seconds = self._clock.monotonic_s() - began
-        self.found |= {
-            "recovered": waiting_for is None,
-            "seconds": round(seconds, 3),
-            "waiting_for": waiting_for or "",
-            "not_known": not_known,
-            "beats_sent": self._beats_sent(first, await cluster.mark(), seconds),
-        }
-        self.found |= self._looked_at(await self._states())
+        self.found = replace(
+            self.found,
+            recovered=waiting_for is None,
+            seconds=round(seconds, 3),
+            waiting_for=waiting_for or "",
+            not_known=not_known,
+            beats_sent=self._beats_sent(first, await cluster.mark(), seconds),
+        )
+        self._look_at(await self._states())
 
     def _beats_sent(self, first: Marks, last: Marks, seconds: float) -> dict[str, float]:
         """Server -> of the beats that were due in this time, the share that its agent sent."""
@@ -109,14 +112,15 @@ class SystemRecovery:
         states = await asyncio.gather(*(node.state() for node in self._nodes))
         return {node.name: state for node, state in zip(self._nodes, states, strict=True)}
 
-    def _looked_at(self, states: Mapping[str, ProcessState]) -> dict[str, Any]:
-        """What was looked at of each server, and the live servers of which nothing but the process was."""
+    def _look_at(self, states: Mapping[str, ProcessState]) -> None:
+        """Add what was looked at of each server, and the live servers of which nothing but the process was."""
         looked = self._subject.looked_at([name for name, state in states.items() if state != "dead"])
         words = {name: looked[name].words if name in looked else () for name in states}
-        return {
-            "looked_at": {name: [f"process {state}", *words[name]] for name, state in states.items()},
-            "without_evidence": [name for name, found in looked.items() if not found.evidence],
-        }
+        self.found = replace(
+            self.found,
+            looked_at={name: (f"process {state}", *words[name]) for name, state in states.items()},
+            without_evidence=tuple(name for name, seen in looked.items() if not seen.evidence),
+        )
 
 
 def _majority_dead(states: Mapping[str, ProcessState]) -> str:

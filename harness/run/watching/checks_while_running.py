@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +27,7 @@ from checkers.online.growing_registers import Alarm, OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
 from checkers.online.online_finding import OnlineFinding
 from checkers.online.whole_keys_so_far import judge_prefix
+from checkers.record.outcome import OnlineChecks
 from harness.run.clock import Clock
 from system_under_test.subject import Collected, Live
 
@@ -42,24 +42,10 @@ class OnlineDisagreement(AssertionError):
     """The online core and the judge of the sealed run contradict each other about the same events."""
 
 
-@dataclass(slots=True)
-class OnlineRecord:
-    """What online checks did and found, as in outcome.json (results/README.md)."""
-
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    looks: int = 0
-    cpu_s: float = 0.0
-    behind_s: float = 0.0
-    completions: int = 0
-    trace_rows: int = 0
-    log_entries: int = 0
-    failure: str = ""
-
-
 class Online:
     """stream: history.arrows of this run.  checkers: names of those that will judge the sealed run; rules of others are
-    not looked at.  found: called on the event loop with what a look has found, and when (ns since the test began);
-    by default that is only recorded."""
+    not looked at.  record: what was done and found so far.  found: called on the event loop with what a look has found,
+    and when (ns since the test began); by default that is only recorded."""
 
     def __init__(
         self,
@@ -69,7 +55,7 @@ class Online:
         now_ns: Callable[[], int],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.record = OnlineRecord()
+        self.record = OnlineChecks()
         self._stream = stream
         self._checkers = frozenset(checkers)
         self._clock = clock
@@ -105,7 +91,8 @@ class Online:
         while not self.record.failure:
             began = self._clock.monotonic_s()
             await self.look()
-            self.record.behind_s = max(self.record.behind_s, round(self._clock.monotonic_s() - began, 3))
+            took_s = round(self._clock.monotonic_s() - began, 3)
+            self.record = replace(self.record, behind_s=max(self.record.behind_s, took_s))
             await self._clock.sleep(max(0.0, began + EVERY_S - self._clock.monotonic_s()))
         await asyncio.Event().wait()
 
@@ -118,12 +105,13 @@ class Online:
         try:
             findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
         except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
-            self.record.failure = in_words(problem)
+            self.record = replace(self.record, failure=in_words(problem))
             self._say(f"  online checks failed and are given up; the sealed run will be judged ({self.record.failure})")
             return
         if findings:
             time_ns = self._now_ns()
-            self.record.findings += [finding.to_json() | {"time_ns": time_ns} for finding in findings]
+            seen = (*self.record.findings, *(finding.found_at(time_ns) for finding in findings))
+            self.record = replace(self.record, findings=seen)
             await self.found(findings, time_ns)
 
     def _judge(
@@ -143,20 +131,24 @@ class Online:
         for copy in copies:
             judged += self._logs.take(self._lives[copy.node].tail(copy))
         findings += [finding for finding in judged if finding.checker in self._checkers]
-        record = self.record
-        record.looks += 1
-        record.completions, record.trace_rows = self._keys.judged, self._traces.rows
-        record.log_entries = self._logs.entries
-        record.cpu_s = round(record.cpu_s + self._clock.cpu_s() - began, 6)
+        self.record = replace(
+            self.record,
+            looks=self.record.looks + 1,
+            completions=self._keys.judged,
+            trace_rows=self._traces.rows,
+            log_entries=self._logs.entries,
+            cpu_s=round(self.record.cpu_s + self._clock.cpu_s() - began, 6),
+        )
         return findings
 
     def _withdraw(self) -> None:
         """Forget findings on keys that later rows made unfit: the sealed run does not judge such a key."""
-        self.record.findings = [
+        kept = (
             finding
             for finding in self.record.findings
-            if finding["checker"] != LINEARIZABILITY or finding.get("key") not in self._keys.unfit
-        ]
+            if finding.checker != LINEARIZABILITY or finding.key not in self._keys.unfit
+        )
+        self.record = replace(self.record, findings=tuple(kept))
 
     def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:
         """What the whole prefixes of these keys violate, judged as the sealed run will be."""

@@ -14,7 +14,7 @@ def deaths(
     complaints: Sequence[Complaint],
     started_monotonic_ns: int,
     last_words: Callable[[Exit], str],
-) -> list[Death]:
+) -> tuple[Death, ...]:
     """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered).
 
     last_words: what a process that ended by itself printed last; most often it says why.
@@ -43,4 +43,4 @@ def deaths(
         )
         for complaint in complaints
     ]
-    return ended + complained
+    return (*ended, *complained)

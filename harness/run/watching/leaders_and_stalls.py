@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
+from checkers.record.outcome import Leader, ProcessorSums, Report, Stall
 from harness.backends.backend import HostHealth
 from harness.run.clock import Clock
 from harness.run.recorder import Recorder
@@ -24,9 +24,8 @@ subject's."""
 
 @dataclass
 class Watch:
-    """statuses: the latest status that each node reported.  leaders: every leader seen, in order, as in outcome.json.
-    processor: node -> what it measured of its processors (`checkers.record.outcome.ProcessorSums`).
-    reports: each change of what a node reported (`checkers.record.outcome.Report`).
+    """statuses: the latest status that each node reported.  leaders: every leader seen, in order.
+    processor: node -> what it measured of its processors.  reports: each change of what a node reported.
     late_ms: how late this event loop woke up, ten times a second.  seen: called with every answer of all nodes."""
 
     subject: Subject
@@ -34,12 +33,13 @@ class Watch:
     recorder: Recorder
     clock: Clock
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
-    leaders: list[dict[str, object]] = field(default_factory=list)
-    reports: list[dict[str, Any]] = field(default_factory=list)
-    stalls: list[dict[str, float]] = field(default_factory=list)
-    processor: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    leaders: list[Leader] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
+    processor: dict[str, list[ProcessorSums]] = field(default_factory=dict)
     late_ms: list[float] = field(default_factory=list)
-    _last_report: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _standing: dict[str, int] = field(default_factory=dict)
+    """Node -> the place in `reports` of its report that still stands."""
     seen: Callable[[Sequence[NodeStatus]], None] = lambda statuses: None
 
     async def ask(self) -> list[NodeStatus]:
@@ -47,10 +47,10 @@ class Watch:
         answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
         fresh = [s for s in answers if s is not None]
         self.statuses = {s.node: s for s in fresh}
-        seen = {(entry["node"], entry["epoch"]) for entry in self.leaders}
+        seen = {(leader.node, leader.epoch) for leader in self.leaders}
         for s in sorted(fresh, key=lambda s: s.epoch):
             if s.role == "leader" and (s.node, s.epoch) not in seen:
-                self.leaders.append({"time_ns": self.recorder.now_ns(), "node": s.node, "epoch": s.epoch})
+                self.leaders.append(Leader(self.recorder.now_ns(), s.node, s.epoch))
         self._keep_reports(fresh)
         self.seen(fresh)
         return fresh
@@ -59,17 +59,19 @@ class Watch:
         """Add each report that differs from the last one of its node; else that one still stands.  It does not stand
         through a silence: what a node was while it could not be asked is not known."""
         now_ns = self.recorder.now_ns()
-        answered = {status.node for status in fresh}
-        self._last_report = {node: last for node, last in self._last_report.items() if node in answered}
+        standing, self._standing = self._standing, {}
         for status in fresh:
-            said = {"node": status.node, "epoch": status.epoch, "role": status.role, "leader": status.leader}
-            said |= {"disk": status.disk} if status.disk else {}
-            last = self._last_report.get(status.node)
-            if last is not None and said.items() <= last.items():
-                last |= {"until_ns": now_ns, "looks": last["looks"] + 1}
+            now = Report(now_ns, now_ns, 1, status.node, status.epoch, status.role, status.leader, status.disk)
+            place = standing.get(status.node, len(self.reports))
+            if place < len(self.reports) and _same(self.reports[place], now):
+                last = self.reports[place]
+                self.reports[place] = replace(last, until_ns=now_ns, looks=last.looks + 1)
             elif len(self.reports) < REPORTS_MAX:
-                self._last_report[status.node] = {"time_ns": now_ns, "until_ns": now_ns, "looks": 1, **said}
-                self.reports.append(self._last_report[status.node])
+                place = len(self.reports)
+                self.reports.append(now)
+            else:
+                continue
+            self._standing[status.node] = place
 
     async def _status(self, node: Node) -> NodeStatus | None:
         try:
@@ -96,7 +98,7 @@ class Watch:
             late_ms = (self.clock.monotonic_s() - before - 0.1) * 1e3
             self.late_ms.append(max(0.0, late_ms))
             if late_ms > STALL_MS:
-                self.stalls.append({"time_ns": self.recorder.now_ns(), "stall_ms": round(late_ms, 1)})
+                self.stalls.append(Stall(self.recorder.now_ns(), round(late_ms, 1)))
 
     def lateness(self) -> dict[str, float]:
         """Quantiles of `late_ms`; {} while there are none."""
@@ -113,7 +115,7 @@ class Watch:
             for node, sums in (await health()).processor.items():
                 rows = self.processor.setdefault(node, [])
                 if sums and len(rows) < SAMPLES_MAX:
-                    rows.append({"time_ns": time_ns, **{name: round(value, 3) for name, value in sums.items()}})
+                    rows.append(ProcessorSums(time_ns, **{name: round(value, 3) for name, value in sums.items()}))
             await self.clock.sleep(PROCESSOR_EVERY_S)
 
     async def flush(self) -> None:
@@ -121,3 +123,9 @@ class Watch:
         while True:
             await self.clock.sleep(1.0)
             self.recorder.flush()
+
+
+def _same(before: Report, now: Report) -> bool:
+    """Whether a node reports the same as before, and of the same disk if it names one."""
+    said = (now.node, now.epoch, now.role, now.leader)
+    return said == (before.node, before.epoch, before.role, before.leader) and now.disk in ("", before.disk)

@@ -24,7 +24,7 @@ from nemesis.cards.coverage import (
     TOGETHER,
     TWO_LEADERS,
     Cell,
-    Coverage,
+    FaultCoverage,
     Look,
 )
 from nemesis.cards.deck import Dealer
@@ -47,7 +47,7 @@ LED_BY_2 = [status("n2", 2, "leader", "n2"), status("n3", 2, "follower", "n2")]
 
 
 def seen(*looks):
-    coverage = Coverage()
+    coverage = FaultCoverage()
     for statuses, faults in looks:
         coverage.see(Look(SERVERS, ("c1", "c2"), statuses, dict(enumerate(faults, 1))))
     return coverage
@@ -108,7 +108,7 @@ def test_a_side_without_a_client_is_no_side_with_a_reader():
 
 def test_what_a_system_does_not_report_is_not_called_unmet():
     plain = [NodeStatus("n1", 1, "leader", "n1"), NodeStatus("n2", 1, "follower", "n1")]
-    situations = seen((plain, []), (plain, [KILL_N1])).to_json()["situations"]
+    situations = seen((plain, []), (plain, [KILL_N1])).so_far().situations
     assert situations[OLD_ENTRIES] is situations[ALL_VOTED] is None
     assert situations[SECOND_TERM] == 0
 
@@ -145,7 +145,7 @@ def test_a_run_deals_as_it_goes_and_plays_every_card():
     """The toy: five servers of which the leader's successor is elected 2 s after the leader died."""
 
     async def run():
-        cluster, witness, coverage = FakeCluster(), None, Coverage()
+        cluster, witness, coverage = FakeCluster(), None, FaultCoverage()
         witness = Witness(cluster)
         dealer = Dealer("kill", cluster.servers, 60.0, Random(2))
         records = {}

@@ -86,9 +86,9 @@ async def test_recovery_records_what_it_looked_at(
         return {}
 
     await recovery.run(SimpleNamespace(mark=no_beats), ())
-    assert recovery.found["recovered"] is True
-    assert recovery.found["looked_at"]["n2"] == ["process running", *at_n2]
-    assert recovery.found["without_evidence"] == without_evidence
+    assert recovery.found.recovered is True
+    assert recovery.found.looked_at["n2"] == ("process running", *at_n2)
+    assert recovery.found.without_evidence == tuple(without_evidence)
 
 
 @pytest.mark.parametrize(

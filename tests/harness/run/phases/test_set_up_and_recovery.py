@@ -72,7 +72,7 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
     subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything), Beating(1.0)
     recovery = SystemRecovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
     await recovery.run(cluster, ())  # type: ignore[arg-type]
-    assert (recovery.found["recovered"], recovery.found["not_known"]) == (tries == 2, tries > 2)
+    assert (recovery.found.recovered, recovery.found.not_known) == (tries == 2, tries > 2)
 
 
 @pytest.mark.virtual_time
@@ -96,8 +96,8 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(
     recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
     found = recovery.found
-    assert (found["recovered"], found["seconds"]) == (False, pytest.approx(30.0, abs=0.01))
-    assert found["not_known"] == (answers == 0), "a call that never answered shows nothing of the system"
+    assert (found.recovered, found.seconds) == (False, pytest.approx(30.0, abs=0.01))
+    assert found.not_known == (answers == 0), "a call that never answered shows nothing of the system"
 
 
 @pytest.mark.virtual_time
@@ -116,5 +116,5 @@ async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
     cluster: Any = Beating(share)
     recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
-    assert not recovery.found["recovered"]
-    assert recovery.found["beats_sent"] == {"n1": pytest.approx(share, abs=0.01)}
+    assert not recovery.found.recovered
+    assert recovery.found.beats_sent == {"n1": pytest.approx(share, abs=0.01)}

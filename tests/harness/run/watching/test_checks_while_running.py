@@ -106,7 +106,7 @@ async def test_a_stale_read_is_reported_once_with_the_witness_of_the_sealed_judg
         "stale read",
         "k1",
     )
-    assert run.online.record.findings[0]["time_ns"] == 7
+    assert run.online.record.findings[0].time_ns == 7
     assert (run.online.record.completions, run.online.record.looks, run.online.record.failure) == (2, 3, "")
 
 
@@ -116,10 +116,10 @@ async def test_a_finding_is_withdrawn_once_its_key_contradicts_itself(tmp_path: 
     run.asks(0, "write", 1, 1)
     run.asks(1, "read", None, None)
     await run.look()
-    assert [finding["key"] for finding in run.online.record.findings] == ["k1"]
+    assert [finding.key for finding in run.online.record.findings] == ["k1"]
     run.asks(0, "write", 2, 3)
     await run.look()
-    assert run.online.record.findings == []
+    assert run.online.record.findings == ()
     run.recorder.close()
     seal(tmp_path)
     verdict = judge_run(StoredRun(tmp_path), [LINEARIZABILITY])["linearizability"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from harness.run.watching import leaders_and_stalls
 from harness.run.watching.leaders_and_stalls import Watch
 from system_under_test.subject import NodeStatus
 
@@ -30,7 +33,7 @@ async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() 
     now["ns"] = 5
     await watch.ask()
     names = ("node", "epoch", "role", "leader", "time_ns", "until_ns", "looks")
-    kept = [tuple(report[name] for name in names) for report in watch.reports]
+    kept = [tuple(getattr(report, name) for name in names) for report in watch.reports]
     assert kept == [
         ("n1", 1, "leader", "n1", 1, 3, 3),
         ("n1", 2, "follower", "n2", 4, 4, 1),
@@ -54,7 +57,7 @@ async def test_a_report_does_not_stand_through_a_silence() -> None:
         now["ns"] = at_ns
         says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
         await watch.ask()
-    assert [(r["time_ns"], r["until_ns"], r["looks"]) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]
+    assert [(r.time_ns, r.until_ns, r.looks) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]
 
 
 async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
@@ -70,4 +73,20 @@ async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
     await watch.ask()
     says["n1"] = NodeStatus("n1", 3, "follower", "n2", disk="b")
     await watch.ask()
-    assert [(r["node"], r.get("disk")) for r in watch.reports] == [("n1", "a"), ("n2", None), ("n1", "b")]
+    assert [(r.node, r.disk) for r in watch.reports] == [("n1", "a"), ("n2", ""), ("n1", "b")]
+
+
+async def test_a_report_that_no_place_was_left_for_ends_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaders_and_stalls, "REPORTS_MAX", 1)
+    says = iter((1, 2, 1))
+    now = iter(range(10, 100, 10))
+
+    async def status(node: Any) -> NodeStatus:
+        return NodeStatus("n1", next(says), "follower", "n2")
+
+    recorder: Any = SimpleNamespace(now_ns=lambda: next(now))
+    subject: Any = SimpleNamespace(status=status)
+    watch = Watch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
+    for _ in range(3):
+        await watch.ask()
+    assert [(r.epoch, r.until_ns, r.looks) for r in watch.reports] == [(1, 10, 1)]

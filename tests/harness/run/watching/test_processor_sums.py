@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from checkers.record.outcome import ProcessorSums
 from harness.backends.backend import HostHealth
 from harness.run.watching.leaders_and_stalls import Watch
 
@@ -30,7 +31,7 @@ async def test_each_sample_is_kept_with_its_time() -> None:
     duty.cancel()
     await asyncio.gather(duty, return_exceptions=True)
     assert watch.processor["n1"][:2] == [
-        {"time_ns": 0, "pressure_s": 0.5, "waited_s": 0.1},
-        {"time_ns": 5, "pressure_s": 1.0, "waited_s": 0.1},
+        ProcessorSums(0, pressure_s=0.5, waited_s=0.1),
+        ProcessorSums(5, pressure_s=1.0, waited_s=0.1),
     ]
     assert watch.processor["c1"] == []
