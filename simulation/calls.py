@@ -11,6 +11,8 @@ failure, and carries one call at a time:
 
 A call without an answer costs the connection, so that a late answer has nowhere to arrive.  What was sent may still
 arrive at the callee after its caller gave it up.
+
+The kind of what is called or answered (`Process.costs`) is the name of its type; of a tuple, its first element.
 """
 
 from __future__ import annotations
@@ -216,6 +218,7 @@ class _Near:
 
     def answered(self, answer: Any) -> None:
         if not self.over:
+            self._network.loop.handles(self.owner, _kind(answer))
             self._lane.take(answer)
 
     def close(self) -> None:
@@ -256,6 +259,7 @@ class _Far:
 
     def asked(self, what: Any) -> None:
         if not self.over:
+            self._network.loop.handles(self.owner, _kind(what))
             self._answers.asked(self.number, what, self._reply)
 
     def _reply(self, answer: Any) -> None:
@@ -271,3 +275,7 @@ class _Far:
     def owner_died(self) -> None:
         self.over = True
         self._back.send(self._near.peer_left, None, 0)
+
+
+def _kind(what: Any) -> str:
+    return str(what[0]) if type(what) is tuple else type(what).__name__

@@ -6,7 +6,8 @@ callbacks:
 
     RUNS    they run
     PAUSED  they are held, and run in their order after `resume`
-    BUSY    as PAUSED, until a moment that is known: the process computes, or waits for its disk
+    BUSY    as PAUSED, until a moment that is known: the process computes, or waits for its disk (`occupy`).  The gate
+            closes when the next callback of the process comes, so that a process without work costs nothing
     DEAD    they are dropped for ever
 
 The loop has no threads and no files: `run_in_executor` calls the function at once.  Garbage is collected after a fixed
@@ -22,8 +23,9 @@ import contextvars
 import gc
 import heapq
 import io
+import math
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -51,15 +53,17 @@ class Deadlock(RuntimeError):
 class Process:
     """What can be paused and killed.  host: where it runs.  on_exception: takes what no task of it has awaited.
 
-    output: takes what it prints to stderr."""
+    output: takes what it prints to stderr.  costs: kind of message -> CPU seconds that its handler computes; what is
+    not named costs nothing (`simulation.calls`, `simulation.network` and `simulation.machine` name the kinds)."""
 
-    __slots__ = ("busy_until", "context", "gate", "held", "host", "on_exception", "output", "paused")
+    __slots__ = ("busy_until", "context", "costs", "gate", "held", "host", "on_exception", "output", "paused")
 
     def __init__(self, host: str, output: Callable[[str], None] = lambda text: None) -> None:
         self.host = host
         self.gate = Gate.RUNS
         self.paused = False
         self.busy_until = 0.0
+        self.costs: Mapping[str, float] = {}
         self.held: list[asyncio.Handle | Post] = []
         self.output = output
         self.on_exception: Callable[[dict[str, Any]], None] | None = None
@@ -129,13 +133,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._open(process)
 
     def occupy(self, process: Process, seconds: float) -> None:
-        """The process does nothing else for so long, as if its loop were blocked."""
-        if process.gate is Gate.DEAD or seconds <= 0:
-            return
-        process.busy_until = max(process.busy_until, self._now_s) + seconds
-        if process.gate is Gate.RUNS:
-            process.gate = Gate.BUSY
-        self.call_at(process.busy_until, self._open, process, context=_NOBODY)
+        """The process does nothing else for so long, as if its loop were blocked.  What it sends leaves afterwards."""
+        if process.gate is not Gate.DEAD and seconds > 0:
+            process.busy_until = max(process.busy_until, self._now_s) + seconds
+
+    def handles(self, process: Process, kind: str) -> None:
+        """The process begins to handle a message of this kind, and is occupied for what that costs."""
+        if seconds := process.costs.get(kind):
+            self.occupy(process, seconds)
+
+    def _shut(self, process: Process) -> None:
+        process.gate = Gate.BUSY
+        if process.busy_until < math.inf:
+            self.call_at(process.busy_until, self._open, process, context=_NOBODY)
 
     def kill(self, process: Process) -> None:
         """Nothing of it runs any more.  Its tasks are kept until the loop is closed: collected as garbage, their
@@ -148,7 +158,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if process.gate is Gate.DEAD or process.paused:
             return
         if process.busy_until > self._now_s:
-            process.gate = Gate.BUSY
+            self._shut(process)
             return
         process.gate = Gate.RUNS
         held, process.held = process.held, []
@@ -239,7 +249,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 continue
             posted = handle.__class__ is Post
             owner = handle.owner if posted else handle._context.get(owner_of)
-            if owner is not None and owner.gate:
+            if owner is not None and (owner.gate or owner.busy_until > now_s):
+                if owner.gate is Gate.RUNS:
+                    self._shut(owner)
                 if owner.gate is not Gate.DEAD:
                     owner.held.append(handle)
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -24,6 +24,8 @@ EPOCH_NS = 1_700_000_000 * 10**9
 """What a right wall clock shows when the loop begins."""
 FSYNC_S = (0.0002, 0.003)
 """How long an fsync beside the loop takes, at least and at most."""
+FSYNCED = "fsync"
+"""The kind of the end of an fsync beside the loop, for `Process.costs`."""
 KILLED = -9
 
 
@@ -155,11 +157,23 @@ class Machine:
         self._loop.call_later(self._fsync_random.uniform(*FSYNC_S) + self.fsync_s, self._sync, sync)
 
     def _sync(self, sync: Callable[[], None]) -> None:
+        if self.process is not None:
+            self._loop.handles(self.process, FSYNCED)
         self._syncing = True
         try:
             sync()
         finally:
             self._syncing = False
+
+    @property
+    def costs(self) -> Mapping[str, float]:
+        """Kind of message -> CPU seconds that the handler of the server that runs computes (`Process.costs`)."""
+        return {} if self.process is None else self.process.costs
+
+    @costs.setter
+    def costs(self, costs: Mapping[str, float]) -> None:
+        if self.process is not None:
+            self.process.costs = costs
 
     @property
     def on_exception(self) -> Callable[[dict[str, Any]], None] | None:

@@ -27,6 +27,8 @@ Link = tuple[str, str]
 
 SYN_AGAIN_S = 1.0
 """The kernel sends a lost SYN again after 1, 2, 4 ... s."""
+PIECE = "piece"
+"""The kind of what arrives in a stream, for `Process.costs`."""
 LOST_AGAIN_S, LOST_AGAIN_S_MAX = 0.2, 5.0
 STALLED_AGAIN_S = 0.4
 """After a heal, the next repetition of what stalled comes within this time."""
@@ -207,6 +209,7 @@ class End(asyncio.Transport):
         if self.protocol is None or not self._reading:
             self._early.append(data)
         else:
+            self._network.loop.handles(self.owner, PIECE)
             self.protocol.data_received(data)
 
     def _deliver_early(self) -> None:
@@ -274,11 +277,12 @@ class End(asyncio.Transport):
 class Pipe:
     """One direction of a connection.  reset: called at its source when the link rejects what was sent."""
 
-    __slots__ = ("_last_s", "_network", "_queue", "_stalled", "link", "reset", "target")
+    __slots__ = ("_last_s", "_network", "_queue", "_source", "_stalled", "link", "reset", "target")
 
     def __init__(self, network: Network, source: Process, target: Process) -> None:
         self.link = (source.host, target.host)
         self.target = target
+        self._source = source
         self.reset: Callable[[], None] = _nothing
         self._network = network
         self._queue: deque[tuple[Callable[[Any], None], Any]] = deque()
@@ -286,11 +290,16 @@ class Pipe:
         self._stalled = False
 
     def send(self, deliver: Callable[[Any], None], what: Any, size_bytes: int) -> None:
-        """Call `deliver(what)` at the target, after everything that was sent before."""
+        """Call `deliver(what)` at the target, after everything that was sent before.
+
+        What a process sends leaves once it has computed; what the kernel sends for a dead one leaves at once."""
         network = self._network
         self._queue.append((deliver, what))
         if not self._stalled:
-            self._last_s = max(self._last_s, network.loop.time() + network.delay_s(self.link, size_bytes))
+            leaves_s, source = network.loop.time(), self._source
+            if source.busy_until > leaves_s and source.gate is not Gate.DEAD:
+                leaves_s = source.busy_until
+            self._last_s = max(self._last_s, leaves_s + network.delay_s(self.link, size_bytes))
             network.loop.post(self._last_s, self.target, self._arrive, None)
 
     def try_again(self) -> None:

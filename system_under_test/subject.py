@@ -107,12 +107,14 @@ class SimulatedMachine(Protocol):
 
     disk: the data directory, with the verbs of `kraft.ports.Disk`.  files: path -> content, beside it; they survive.
     on_term: a server sets it, and SIGTERM starts it.  on_exception: a server sets it, and it takes what no task awaits.
+    costs: a server may set it: kind of message -> CPU seconds that handling one takes (`simulation.loop.Process`).
     """
 
     name: str
     files: dict[str, bytearray]
     on_term: Callable[[], Coroutine[Any, Any, None]] | None
     on_exception: Callable[[dict[str, Any]], None] | None
+    costs: Mapping[str, float]
 
     @property
     def disk(self) -> Any: ...

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from system_under_test.kraft.client import voters_tool
+from system_under_test.kraft.handler_costs import HANDLER_CPU_S
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble
@@ -57,6 +58,7 @@ class SimulatedKraft:
     async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:
         """One life of a node; its exit status."""
         try:
+            machine.costs = HANDLER_CPU_S
             config = _config(argv, machine)
             node = assemble(config, _ports(config, machine))
             machine.on_term = node.stop

@@ -46,6 +46,26 @@ class World:
         return self.got
 
 
+def test_an_answer_leaves_once_its_handler_has_computed() -> None:
+    """The caller computes for answers, too: the second call begins once it is done with the first."""
+
+    async def script(world: World) -> None:
+        world.b.costs, world.a.costs = {"read": 0.3}, {"str": 1.0}
+        lane = world.lane()
+        lane.call(("read", "k"), lambda answer: world.got.append((answer, round(world.loop.time(), 1))))
+        await asyncio.sleep(0.5)
+        lane.call("free for the callee", lambda answer: world.got.append((answer, round(world.loop.time(), 1))))
+        world.a.spawn(at_once(world))
+        await asyncio.sleep(2.0)
+
+    async def at_once(world: World) -> None:
+        await asyncio.sleep(0.1)
+        world.got.append(("timer", round(world.loop.time(), 1)))
+
+    world = World(Echo())
+    assert world.run(script) == [(("read", "k"), 0.3), ("free for the callee", 0.5), ("timer", 1.5)]
+
+
 def test_a_call_is_answered_and_the_next_uses_the_same_connection() -> None:
     async def script(world: World) -> None:
         lane = world.lane()

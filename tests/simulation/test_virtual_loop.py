@@ -81,6 +81,43 @@ def test_a_busy_process_stands_still_until_it_is_done_even_if_it_is_paused_and_r
     assert simulated(work()) == [4.5]
 
 
+def test_a_handler_that_costs_processor_time_holds_up_what_comes_next() -> None:
+    """The second message is handled when the first is done; a kind that is not named costs nothing."""
+
+    async def work() -> list[tuple[str, float]]:
+        seen: list[tuple[str, float]] = []
+        process = Process("n1")
+        process.costs = {"dear": 0.5}
+
+        def handle(kind: str) -> None:
+            loop().handles(process, kind)
+            seen.append((kind, loop().time()))
+
+        for at_s, kind in ((1.0, "dear"), (1.1, "cheap"), (1.2, "dear"), (3.0, "cheap"), (3.1, "cheap")):
+            loop().post(at_s, process, handle, kind)
+        await asyncio.sleep(5.0)
+        return seen
+
+    assert simulated(work()) == [("dear", 1.0), ("cheap", 1.5), ("dear", 1.5), ("cheap", 3.0), ("cheap", 3.1)]
+
+
+def test_a_process_that_never_finishes_computing_can_be_paused_resumed_and_killed() -> None:
+    async def work() -> list[float]:
+        seen: list[float] = []
+        process = Process("n1")
+        process.spawn(ticking(seen))
+        await asyncio.sleep(0.5)
+        loop().occupy(process, float("inf"))
+        await asyncio.sleep(5.0)
+        loop().pause(process)
+        loop().resume(process)
+        await asyncio.sleep(5.0)
+        loop().kill(process)
+        return seen
+
+    assert simulated(work()) == []
+
+
 def test_nothing_of_a_killed_process_ever_runs_again_not_even_its_finally() -> None:
     async def work() -> list[str]:
         seen: list[str] = []

@@ -78,6 +78,7 @@ class Scenario:
     observers: servers besides, which follow the log and do not vote; they are named after the voters.
     snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
+    cpu_factor: how many times its measured processor time each handler of a server takes; 0: none takes any.
     """
 
     seed: int
@@ -98,6 +99,7 @@ class Scenario:
     snapshot_bytes: int = 0
     observers: int = 0
     rates: tuple[float, ...] = ()
+    cpu_factor: float = 0.0
     classes: tuple[str, ...] = ()
     cards: tuple[Card, ...] = field(default=())
 
@@ -160,6 +162,7 @@ FAULTS: Mapping[str, str] = {
     "inside": "a server dies inside an effect, just before a change of its disk",
     "pause": "a server stands still",
     "busy": "a server computes, and answers nobody meanwhile",
+    "slow": "each handler of a server takes many times its processor time",
     "disk": "a disk answers EIO, is full, or is slow at fsync",
     "wall-clock": "a wall clock is set wrong, or runs at another rate",
     "flip": "a bit of the log flips while its server is down",
@@ -174,7 +177,7 @@ PROBES = 6
 """Clients besides, each of which asks a leader once when it has a successor.  Others seldom come in that moment."""
 
 TEMPOS_HZ = (0.12, 0.4, 1.0)
-AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "disk", "packets", "stop", "wall-clock")
+AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "slow", "disk", "packets", "stop", "wall-clock")
 
 TELLING = {"wall-clock": ("succeeded",)}
 """The moments at which a fault can matter, of those that matter at few: half of its cards are aimed at these.
@@ -216,6 +219,7 @@ def draw(
         observers=2 if "observers" in on else 0,
         snapshot_bytes=random.choice((1 << 11, 1 << 13)) if snapshots else 0,
         rates=tuple(round(random.uniform(0.9, 1.1), 3) for _ in range(count)) if "clock-rates" in on else (),
+        cpu_factor=1.0,
         classes=tuple(on),
     )
     return replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
@@ -264,6 +268,8 @@ def _card(random: Random, fault: str, at_s: float) -> Card:
             return replace(card, how=how, for_s=round(for_s, 3), size=random.randint(1, 12))
         case "pause" | "busy":
             return replace(card, for_s=round(random.choice((0.2, 2.0, 6.0)) * random.random(), 3))
+        case "slow":
+            return replace(card, size=random.choice((30.0, 300.0, 3000.0)))
         case "disk":
             how = random.choice(("write", "fsync", "open", "truncate", "full", "full", "slow", "slow"))
             size = (

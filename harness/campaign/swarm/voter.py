@@ -22,6 +22,7 @@ from harness.campaign.swarm.watch import Watch
 from simulation.calls import Lane, NoAnswer
 from simulation.machine import Machine
 from simulation.network import Network
+from system_under_test.kraft.handler_costs import HANDLER_CPU_S
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Timer
 from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse
@@ -52,11 +53,19 @@ class Voter(ABC):
         self._scenario = scenario
         self._network = network
         self._fetched_in = 0
+        self._slowed = 1.0
 
     def start(self) -> None:
         if self.machine.process is None:
             self.lives += 1
             self.machine.start(self._serve, "output")
+            self.slow_down(self._slowed)
+
+    def slow_down(self, times: float) -> None:
+        """Each handler takes so many times as long as the scenario says, in this life and the next ones."""
+        self._slowed = times
+        factor = times * self._scenario.cpu_factor
+        self.machine.costs = {kind: seconds * factor for kind, seconds in HANDLER_CPU_S.items()} if factor else {}
 
     @abstractmethod
     async def _serve(self, machine: Machine) -> int: ...

@@ -466,6 +466,11 @@ class World:
             self.loop.occupy(victim.machine.process, card.for_s)
         return victim.alive
 
+    def _slow(self, card: Card, victim: Voter) -> bool:
+        victim.slow_down(card.size)
+        self._later(card.for_s, victim.slow_down, 1.0)
+        return victim.alive
+
     def _stop(self, card: Card, victim: Voter) -> bool:
         if not victim.alive:
             return False
@@ -532,6 +537,7 @@ class World:
             voter.machine.kill_at_change(0)
             voter.machine.set_wall_clock(0.0, 1.0)
             voter.machine.resume()
+            voter.slow_down(1.0)
             self._mend(voter)
 
 
@@ -545,6 +551,7 @@ _DO: dict[str, Callable[[World, Card, Voter], bool]] = {
     "inside": World._inside,
     "pause": World._pause,
     "busy": World._busy,
+    "slow": World._slow,
     "disk": World._disk,
     "wall-clock": World._wall_clock,
     "flip": World._flip,

@@ -156,6 +156,19 @@ def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workloa
     assert [found.rule for found in played.found][:1] == (["stale read"] if bug else [])
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_leader_whose_handlers_are_slow_is_deposed(layer: Layer) -> None:
+    """A Fetch takes the leader 2 s of computing, so its followers hear nothing for as long as they wait for it."""
+    slow = Card("slow", "leader", 5.0, 8.0, size=10_000.0)
+    scenario = Scenario(1, layer, seconds=20.0, cpu_factor=1.0, cards=(slow,))
+    played = play(scenario)
+    assert played.epochs > 1
+    assert played.transitions["leader", "resigned"] == 1
+    assert played.found == []
+    assert play(replace(scenario, cards=())).epochs == 1
+    assert play(replace(scenario, cpu_factor=0.0)).epochs == 1, "nothing costs processor time there"
+
+
 def test_a_bit_that_flips_lies_where_the_crc_of_its_batch_covers_it() -> None:
     """An epoch that changed on the disk makes a log look newer than it is, and no server can notice that."""
     raws = [codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1)]
