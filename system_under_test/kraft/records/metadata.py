@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, TypeVar
 from uuid import UUID
 
@@ -29,10 +30,12 @@ from system_under_test.kraft.records.struct import (
     Tag,
     UInt16,
     read_uvarint,
-    write_uvarint,
 )
 
 FRAME_VERSION = 1
+
+RECORDS_CACHED = 4096
+"""So many values are decoded once: a controller decides on a record, and applies it again once it is committed."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -72,6 +75,7 @@ _TYPE_OF: dict[type[Record], int] = {}
 
 def _record(type_number: int, version_max: int = 0) -> Callable[[R], R]:
     def enter(cls: R) -> R:
+        assert type_number < 0x80 and version_max < 0x80, "each is one byte (`encode`)"
         assert type_number not in _CODECS, f"record type {type_number} is declared twice"
         _CODECS[type_number] = cls, Codec(cls, version_max)
         _TYPE_OF[cls] = type_number
@@ -376,19 +380,20 @@ def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
     number = _TYPE_OF[type(record)]
     codec = _CODECS[number][1]
     chosen = codec.version_for(record) if version is None else version
-    out = bytearray()
-    for each in (FRAME_VERSION, number, chosen):
-        write_uvarint(out, each)
+    out = bytearray((FRAME_VERSION, number, chosen))
     codec.write(out, record, chosen)
     return bytes(out)
 
 
+@lru_cache(RECORDS_CACHED)
 def decode(value: bytes) -> Record | UnknownRecord:
     """The record in `value`.  Raises CorruptRecord for anything but exactly one record."""
     try:
-        frame, at = read_uvarint(value, 0)
-        number, at = read_uvarint(value, at)
-        version, at = read_uvarint(value, at)
+        frame, number, version, at = value[0], value[1], value[2], 3
+        if frame | number | version > 0x7F:
+            frame, at = read_uvarint(value, 0)
+            number, at = read_uvarint(value, at)
+            version, at = read_uvarint(value, at)
         if frame != FRAME_VERSION:
             raise CorruptRecord(f"metadata record of frame version {frame}; known is {FRAME_VERSION}")
         cls, codec = _CODECS.get(number, (None, None))
