@@ -72,7 +72,10 @@ class Node:
         self._network = network
         self._api = api
         self._transport = transport
-        self._server = Server(api.handle, quorum.on_disconnect, take_at_once=taking_raft_requests(quorum))
+        takers = taking_raft_requests(quorum), api.take_at_once
+        self._server = Server(
+            api.handle, quorum.on_disconnect, take_at_once=lambda *request: any(take(*request) for take in takers)
+        )
         self._broker = broker
         self._auto_join = auto_join
 

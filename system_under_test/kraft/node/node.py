@@ -71,7 +71,7 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterEntry, VoterSet, voter_set
 from system_under_test.kraft.records.metadata import CorruptRecord
-from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, VoterState
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class QuorumNode:
         self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)
         self._voter_changes: Awaited[tuple[int, str]] = Awaited(tokens)
-        self._sending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._progress = FetchProgress()
         self._received = ReceivedBatches(self._report_damage)
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
@@ -148,7 +148,7 @@ class QuorumNode:
     async def stop(self, limit_s: float = 1.0) -> None:
         """An orderly end: resign, announce it to the others (for at most limit_s), and set `ended` to 0."""
         self._drive(self._core.shutdown)
-        telling = {task for task in self._sending if task.get_name() == EndQuorumEpochRequest.__name__}
+        telling = {task for task in self._tasks if task.get_name() == EndQuorumEpochRequest.__name__}
         if telling:
             await asyncio.wait(telling, timeout=limit_s)
         if not self.ended.done():
@@ -244,24 +244,61 @@ class QuorumNode:
     def now_s(self) -> float:
         return self._clock.now()
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
+    def submit(
+        self,
+        decide: Callable[[Image], tuple[list[bytes], T]],
+        settled: Callable[[T, Exception | None], None],
+        *,
+        at_once: bool = False,
+    ) -> None:
         """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
         try:
-            write, result = self._machine.decide(decide)
+            write = self._machine.decide(decide, settled)
         except CorruptRecord as problem:
             self.collapse(problem)
             raise
+        if not write.records and must_confirm_no_op(self._parts.identity.bugs):
+            # Nothing of its own will be committed, which would prove that this node still leads.
+            write.done = partial(self._confirm_office, write.done)
         self._duties.decided(write.records)
         if at_once:
             self._proposals.now()
         else:
             self._proposals.soon(self._core.high_watermark or 0)
-        await write.done
-        if not write.records and must_confirm_no_op(self._parts.identity.bugs):
-            await self.read()  # nothing of its own was committed, which would prove that this node still leads
-        return result
+
+    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
+        """As `submit`, for callers that can wait; raises what `settled` would get."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settled(result: T, problem: Exception | None) -> None:
+            if future.done():
+                return  # the caller was cancelled
+            if problem is None:
+                future.set_result(result)
+            else:
+                future.set_exception(problem)
+
+        self.submit(decide, settled, at_once=at_once)
+        return await future
+
+    def _confirm_office(self, done: Callable[[Exception | None], None], problem: Exception | None) -> None:
+        """A write without records is done: first a read proves that this node leads."""
+        if problem is not None or self.ended.done():
+            done(problem)
+            return
+        task = asyncio.get_running_loop().create_task(self._confirm(done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _confirm(self, done: Callable[[Exception | None], None]) -> None:
+        try:
+            await self.read()
+        except (NotQueued, LostLeadership) as problem:
+            done(problem)
+        else:
+            done(None)
 
     async def read(self) -> Image:
         """See `wire.quorum_service.QuorumService`."""
@@ -395,8 +432,8 @@ class QuorumNode:
             calls.call(effect.peer, effect.request, partial(self._answered, effect))
             return
         task = asyncio.get_running_loop().create_task(self._ask(effect), name=type(effect.request).__name__)
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, effect: fx.Send) -> None:
         assert self._parts.transport is not None
@@ -544,7 +581,7 @@ class QuorumNode:
         self._proposals.cancel()
         self._duties.end()
         self._snapshotting.stop()
-        for task in self._sending:
+        for task in self._tasks:
             task.cancel()
         self._repliers.clear()
         self._reads.cancel_all()

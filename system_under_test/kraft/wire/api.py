@@ -15,6 +15,9 @@ all that was pending is committed and a majority has confirmed the leader, as fo
 Reads.  Stock Kafka answers DescribeConfigs from the broker's own image, which may be stale.  Here it is a linearizable
 read at the active controller.
 
+A request that the controller decides has no task: `take_at_once` hands it to the quorum, and its answer leaves when the
+quorum calls back.
+
 Elsewhere.  At a node that is not the active controller the project's own clients are refused, so that each controller,
 deposed or not, answers for itself; requests of stock clients are handed on (`forward.py`).
 """
@@ -24,6 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
@@ -37,13 +41,20 @@ from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.replication import reassignments
 from system_under_test.kraft.ports import Network
-from system_under_test.kraft.wire import answers, voters
+from system_under_test.kraft.wire import answers, packed_write, voters
 from system_under_test.kraft.wire.admin import DECISIONS, acl_filter
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.decision import Cluster
 from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
-from system_under_test.kraft.wire.frames import Entity, codec
+from system_under_test.kraft.wire.frames import (
+    Entity,
+    RequestHeader,
+    codec,
+    decode_request_body,
+    encode_response,
+    packed_response,
+)
 from system_under_test.kraft.wire.quorum_service import (
     LostLeadership,
     NotQueued,
@@ -52,7 +63,8 @@ from system_under_test.kraft.wire.quorum_service import (
     TooLarge,
     VoterState,
 )
-from system_under_test.kraft.wire.server import WireCall
+from system_under_test.kraft.wire.server import Reply, WireCall
+from system_under_test.kraft.wire.time_limits import TimeLimits
 from system_under_test.kraft.wire.versions import (
     DESCRIBE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
@@ -113,10 +125,25 @@ class Api:
         self._new_uuid = new_uuid
         self._timeout_s = timeout_s
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
+        self._limits = TimeLimits()
 
     def close(self) -> None:
-        """Drop the connections over which requests were handed on."""
+        """Drop the connections over which requests were handed on; what still waits gets no answer."""
         self._forwarder.close()
+        self._limits.close()
+
+    def take_at_once(self, connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
+        """A `server.TakeAtOnce` for what the active controller decides."""
+        if header.api_key not in DECISIONS or (not is_ours(header.client_id) and not self._quorum.is_active()):
+            return False
+        usual = packed_write.read_request(header, frame, at)
+        body = decode_request_body(header, frame, at) if usual is None else usual
+
+        def answer(results: Any) -> None:
+            reply(partial(_encode_results, header, results, packed=usual is not None))
+
+        self._decide(header.api_key, body, answer)
+        return True
 
     async def ask_controller(self, request: Entity, timeout_s: float) -> Entity:
         """The active controller's answer to a request of this node's own.
@@ -162,30 +189,43 @@ class Api:
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
-        except NotQueued as refusal:
-            return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {refusal.reason}")
-        except Refused as refused:
-            return Refusal(refused.error, refused.message)
-        except TooLarge as refusal:
-            return Refusal(ErrorCode.policy_violation, str(refusal))
-        except LostLeadership:
-            return Refusal(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
-        except TimeoutError:
-            return Refusal(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
+        except _REFUSALS as problem:
+            return _refusal(problem)
 
     async def _decided(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         """The answer of an API of DECISIONS."""
         decision, body = DECISIONS[call.api_key], call.body
+        if refusal is not None:
+            return decision.respond(types, decision.refused(body, refusal.error, refusal.message))
+        results: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._decide(call.api_key, body, lambda found: None if results.done() else results.set_result(found))
+        return decision.respond(types, await results)
+
+    def _decide(self, api_key: int, body: Any, answer: Callable[[Any], None]) -> None:
+        """`answer` is called once with the results of an API of DECISIONS, or never if this node ends."""
+        decision = DECISIONS[api_key]
         timeout_s = self._timeout_s
         if hasattr(body, "timeout"):
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
-        outcome: Any = refusal
-        if refusal is None:
-            decide = decision.decide(body, Cluster(self._quorum, self._new_uuid))
-            outcome = await self._settle(self._quorum.write(decide, at_once=decision.at_once), timeout_s)
-        if isinstance(outcome, Refusal):
-            outcome = decision.refused(body, outcome.error, outcome.message)
-        return decision.respond(types, outcome)
+
+        def refuse(problem: Exception) -> None:
+            refusal = _refusal(problem)
+            answer(decision.refused(body, refusal.error, refusal.message))
+
+        def settled(results: Any, problem: Exception | None) -> None:
+            if not limit.end():
+                return  # it was answered already: its time was up
+            if problem is None:
+                answer(results)
+            else:
+                refuse(problem)
+
+        limit = self._limits.begin(timeout_s, lambda: refuse(TimeoutError()))
+        decide = decision.decide(body, Cluster(self._quorum, self._new_uuid))
+        try:
+            self._quorum.submit(decide, settled, at_once=decision.at_once)
+        except _REFUSALS as problem:
+            settled(None, problem)
 
     async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         body = call.body
@@ -271,6 +311,34 @@ class Api:
 
     async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
+
+
+_REFUSALS = (NotQueued, Refused, TooLarge, LostLeadership, TimeoutError)
+
+
+def _refusal(problem: Exception) -> Refusal:
+    """The one refusal that says how a request ended; problem: one of _REFUSALS."""
+    match problem:
+        case NotQueued():
+            return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {problem.reason}")
+        case Refused():
+            return Refusal(problem.error, problem.message)
+        case TooLarge():
+            return Refusal(ErrorCode.policy_violation, str(problem))
+        case LostLeadership():
+            return Refusal(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
+        case TimeoutError():
+            return Refusal(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
+    raise problem
+
+
+def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> bytes:
+    """The frame of an answer of an API of DECISIONS.  packed: the request had the usual form."""
+    body = packed_write.pack_response(results) if packed else None
+    if body is not None:
+        return packed_response(header.correlation_id, body)
+    types = codec(header.api_key, header.version).responses
+    return encode_response(header.correlation_id, DECISIONS[header.api_key].respond(types, results))
 
 
 _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {

@@ -39,7 +39,7 @@ class FrameBuffer:
     """Bytes in, frames without their sizes out."""
 
     def __init__(self, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
-        self._bytes = bytearray()
+        self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is in parts
         self._size_max_bytes = size_max_bytes
 
     def __len__(self) -> int:
@@ -47,6 +47,11 @@ class FrameBuffer:
         return len(self._bytes)
 
     def feed(self, data: bytes) -> None:
+        if not self._bytes:
+            self._bytes = data
+            return
+        if isinstance(self._bytes, bytes):
+            self._bytes = bytearray(self._bytes)
         self._bytes += data
 
     def take(self) -> bytes | None:
@@ -56,8 +61,9 @@ class FrameBuffer:
         size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
         if not 0 < size_bytes <= self._size_max_bytes:
             raise MalformedFrame(f"a frame of {size_bytes} bytes")
-        if len(self._bytes) < 4 + size_bytes:
+        end = 4 + size_bytes
+        if len(self._bytes) < end:
             return None
-        frame = bytes(self._bytes[4 : 4 + size_bytes])
-        del self._bytes[: 4 + size_bytes]
+        frame = bytes(self._bytes[4:end])
+        self._bytes = self._bytes[end:]
         return frame

@@ -111,15 +111,24 @@ class QuorumService(Protocol):
         """This node believes it is the active controller and may take writes."""
         ...
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
-        """Run `decide` once on the speculative image and append its records as one atomic batch; return its result
-        at commit.  `decide` is pure: it may be thrown away.  at_once: wait for no other write to share the append.
+    def submit(
+        self,
+        decide: Callable[[Image], tuple[list[bytes], T]],
+        settled: Callable[[T, Exception | None], None],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Run `decide` once on the speculative image and append its records as one atomic batch.  `decide` is pure: it
+        may be thrown away.  at_once: wait for no other write to share the append.
 
-        With no records, the result is returned once everything that was pending when `decide` ran is committed, and a
-        majority has confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write
-        that changes nothing in its own past.
-        Raises NotQueued, TooLarge or what `decide` raises (before anything was appended), or LostLeadership (after).
-        """
+        settled: called once with the result of `decide` and None at commit, or with NotQueued or LostLeadership.  It is
+        called in the middle of other work, perhaps before this returns, and must begin nothing of the quorum.  It is
+        never called if this node ends.
+
+        With no records, that is once everything that was pending when `decide` ran is committed, and a majority has
+        confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write that changes
+        nothing in its own past.
+        Raises NotQueued, TooLarge or what `decide` raises; nothing was appended then."""
         ...
 
     async def read(self) -> Image:

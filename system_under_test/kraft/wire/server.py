@@ -10,7 +10,7 @@ A node serves `connections_max` connections at most, well below its limit of ope
 of the connection that has been idle for longest, so that idle clients cannot keep voters out; if all are busy it is
 closed at once.
 
-Requests of voters are taken at once, without a task for each (`TakeAtOnce`): there are several for every write.
+Requests of voters, and writes of clients, are taken at once, without a task for each (`TakeAtOnce`).
 
 A malformed frame, an unknown API or version, or a handler that fails, closes that connection with one line in the log
 and harms no other.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
@@ -217,29 +217,25 @@ class _Accepted(asyncio.Protocol):
             self._drop(problem)
             return
         if frame is not None:
-            if not self._take_at_once(frame):
-                self._answering = self._loop.create_task(self._answer(frame))
+            self._begin(frame)
         elif self._pauses:
             self._pauses = False
             self._transport.resume_reading()
 
-    def _take_at_once(self, frame: bytes) -> bool:
-        if self._server.take_at_once is None:
-            return False
-        assert self._transport is not None
+    def _begin(self, frame: bytes) -> None:
+        """Take a request at once, or begin a task for it."""
+        take = self._server.take_at_once
         try:
             header, at = decode_request_header(frame)
             lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
-            if not lowest <= header.version <= highest:
-                return False
-            self._taken = self._server.take_at_once(self.number, header, frame, at, self._reply)
+            spoken = lowest <= header.version <= highest
+            self._taken = spoken and take is not None and take(self.number, header, frame, at, self._reply)
+            if not self._taken:
+                self._answering = self._loop.create_task(self._answer(header, frame, at, spoken=spoken))
         except MalformedFrame as problem:
             self._drop(problem)
-            return True
         except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
             self._abort_unhandled()
-            return True
-        return self._taken
 
     def _reply(self, encode: Callable[[], bytes]) -> None:
         """Once the loop runs again: who replies may be in the middle of something."""
@@ -261,10 +257,10 @@ class _Accepted(asyncio.Protocol):
         log.exception("connection %d closed: its request could not be handled", self.number)
         self._transport.abort()
 
-    async def _answer(self, frame: bytes) -> None:
+    async def _answer(self, header: RequestHeader, frame: bytes, at: int, *, spoken: bool) -> None:
         assert self._transport is not None
         try:
-            response = await self._response(frame)
+            response = await self._response(header, frame, at, spoken=spoken)
             if response is None:
                 self._transport.abort()
             elif not self._transport.is_closing():
@@ -283,10 +279,9 @@ class _Accepted(asyncio.Protocol):
         if self._at_end and not self.busy:
             self._transport.close()
 
-    async def _response(self, frame: bytes) -> bytes | None:
-        header, at = decode_request_header(frame)
-        lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
-        if not lowest <= header.version <= highest:
+    async def _response(self, header: RequestHeader, frame: bytes, at: int, *, spoken: bool) -> bytes | None:
+        """spoken: whether the version of this API is supported."""
+        if not spoken:
             if header.api_key == API_VERSIONS:
                 return encode_response(header.correlation_id, advertise(0, error_code=35))
             raise MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")

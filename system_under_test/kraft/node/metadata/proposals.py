@@ -75,7 +75,7 @@ class Proposals:
     def refused(self, token: int, reason: str) -> None:
         """Nothing of it was queued.  A token of something else is ignored."""
         for write in self._proposed.pop(token, ()):
-            write.fail(NotQueued(reason))
+            write.done(NotQueued(reason))
 
     def cancel(self) -> None:
         """Propose nothing any more: the node has ended."""

@@ -13,10 +13,10 @@ LostLeadership: its outcome is unknown.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from system_under_test.kraft.controller.features import why_not_served
@@ -41,15 +41,12 @@ class Write:
     """A write on its way.
 
     records: none if it only waits for what was pending before it.  end_offset: -1 until it is queued.
+    done: called once, with what went wrong.
     """
 
     records: list[bytes]
-    done: asyncio.Future[None]
+    done: Callable[[Exception | None], None]
     end_offset: int = -1
-
-    def fail(self, problem: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(problem)
 
 
 class StateMachine:
@@ -113,9 +110,7 @@ class StateMachine:
     def settle(self) -> None:
         """Complete the writes that are committed and applied by now."""
         while self._queued and self._queued[0].end_offset <= self.applied_offset:
-            write = self._queued.popleft()
-            if not write.done.done():
-                write.done.set_result(None)
+            self._queued.popleft().done(None)
 
     def activate(self) -> None:
         """This node leads, its LeaderChange is applied, and nothing else has been appended behind it."""
@@ -127,14 +122,17 @@ class StateMachine:
         pending, queued = self._pending, self._queued
         self._pending, self._queued = [], deque()
         for write in pending:
-            write.fail(NotQueued(LOST_BEFORE_APPEND))
+            write.done(NotQueued(LOST_BEFORE_APPEND))
         for write in queued:
             # A write without records changes nothing under any leader.
-            write.fail(LostLeadership() if write.records else NotQueued(LOST_BEFORE_APPEND))
+            write.done(LostLeadership() if write.records else NotQueued(LOST_BEFORE_APPEND))
 
-    def decide(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> tuple[Write, T]:
+    def decide(
+        self, decide: Callable[[Image], tuple[list[bytes], T]], settled: Callable[[T, Exception | None], None]
+    ) -> Write:
         """Run a decision on the speculative image, replay its records there, and keep it pending.
 
+        settled: called with the result of the decision when the write is done, and with what went wrong.
         Raises NotQueued where this node is not active, TooLarge, and what `decide` raises; nothing is pending then.
         """
         if self._speculative is None:
@@ -150,9 +148,9 @@ class StateMachine:
             )
         for record in records:
             self._speculative.replay(record)
-        write = Write(records, asyncio.get_running_loop().create_future())
+        write = Write(records, partial(settled, result))
         self._pending.append(write)
-        return write, result
+        return write
 
     def take_pending(self) -> list[Write]:
         taken, self._pending = self._pending, []

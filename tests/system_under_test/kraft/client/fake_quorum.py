@@ -61,17 +61,27 @@ class FakeQuorum:
     def now_s(self) -> float:
         return self.time_s
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
+    def submit(
+        self,
+        decide: Callable[[Image], tuple[list[bytes], T]],
+        settled: Callable[[T, Exception | None], None],
+        *,
+        at_once: bool = False,
+    ) -> None:
         self._admit()
         records, result = decide(self.image)
         self.queued += 1
-        await asyncio.sleep(self.delay_s)
-        if self.lose:
-            raise LostLeadership
-        for record in records:
-            self.image.replay(record)
-            self.log.append(record)
-        return result
+
+        def settle() -> None:
+            if self.lose:
+                settled(result, LostLeadership())
+                return
+            for record in records:
+                self.image.replay(record)
+                self.log.append(record)
+            settled(result, None)
+
+        asyncio.get_running_loop().call_later(self.delay_s, settle)
 
     async def read(self) -> Image:
         self._admit()
