@@ -12,7 +12,7 @@ Facts of the witness: "transactions", "why", "expected", "violates", "rules_out"
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
@@ -35,6 +35,7 @@ from checkers.transactions.anomalies import NO_ORDER_NAME, PROCESS, REALTIME, an
 from checkers.transactions.complete import WEAK, Known, decide
 from checkers.transactions.explain import TransactionNames
 from checkers.transactions.read import Transcript
+from checkers.transactions.repeated_values import repeated_rows
 
 ATTEMPTS_MAX = 400
 """How often a part of the history is judged again to find a smaller one."""
@@ -48,9 +49,10 @@ _SENTENCES_MAX = 40
 
 def explain_no_order(transcript: Transcript, involved: Int64, consistency: str) -> Witness:
     """Make the witness of a history without an order.  involved: the transactions that the proof rests on."""
-    few = smallest_part(transcript, involved, consistency)
+    usable = _usable(transcript)
+    few = smallest_part(usable, involved, consistency)
     names = TransactionNames(transcript, few)
-    proof = _Proof(transcript, few, consistency, names)
+    proof = _Proof(usable, few, consistency, names)
     if len(few) <= EXPLAINED_MAX:
         sentences = list(proof.sentences())
     else:
@@ -67,6 +69,29 @@ def explain_no_order(transcript: Transcript, involved: Int64, consistency: str) 
         facts |= {"cycle": proof.last_cycle, "length": len(proof.last_cycle)}
     words = f"{NO_ORDER_NAME}: no order of {names.listed()} explains what they read. {'; '.join(why)}"
     return names.witness(NO_ORDER_NAME, words, facts, and_stronger(consistency))
+
+
+def _usable(transcript: Transcript) -> Transcript:
+    """The history without the keys to which a value was written twice.
+
+    No proof rests on them.  A part of the history may lack one of the two writes, and would then name a wrong writer.
+    """
+    txns = transcript.txns
+    kept = ~np.isin(txns.key, np.unique(txns.key[repeated_rows(transcript)]))
+    if kept.all():
+        return transcript
+    sizes = np.diff(txns.list_first)
+    return replace(
+        transcript,
+        txns=txns._replace(
+            first=np.concatenate([[0], np.cumsum(kept)])[txns.first].astype(np.int64),
+            kind=txns.kind[kept],
+            key=txns.key[kept],
+            value=txns.value[kept],
+            list_first=np.concatenate([[0], np.cumsum(sizes[kept])]).astype(np.int64),
+            lists=txns.lists[np.repeat(kept, sizes)],
+        ),
+    )
 
 
 def smallest_part(transcript: Transcript, involved: Int64, consistency: str) -> list[int]:

@@ -45,6 +45,14 @@ def test_a_read_that_one_of_several_writers_explains_is_no_violation(case: str) 
     assert verdict.details["anomalies"] == {}
 
 
+def test_a_smaller_part_without_an_order_keeps_to_keys_whose_writers_are_known() -> None:
+    texts = ("wz1", "wx1", "wx2", "=x1 =z1 wz1")
+    events = [replace(event, process=0) for event in one_after_another(*texts)]
+    verdict = judge_transactions(events, "rw-register", consistency="strong-session-read-atomic")
+    assert verdict.validity is Validity.INVALID
+    assert "z" not in json.dumps(verdict.witnesses[0].facts["why"])
+
+
 UNEXPLAINED: dict[str, tuple[Model, tuple[str, ...], str, str]] = {
     "every writer failed": ("list-append", ("!ax1", "!ax1", "ay1", "rx1"), "G1a", "wrote a part and failed"),
     "once more than was appended": ("list-append", ("ax1", "ax1", "rx111"), "duplicate-elements", "1 stands 3 times"),
