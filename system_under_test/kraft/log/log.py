@@ -249,7 +249,10 @@ class Log:
     ) -> None:
         durable, self._flushing = self._flushing, None
         if problem is None and durable is not None and durable > self._flushed:
-            self._note_flushed(durable)
+            try:
+                self._note_flushed(durable)
+            except OSError as failed:  # nobody but `done` waits for what goes wrong beside the loop
+                problem = failed
         done(end_offset, problem)
 
     def _note_flushed(self, end_offset: int) -> None:

@@ -412,6 +412,18 @@ def test_an_fsync_that_fails_is_told_and_nothing_is_durable_by_it() -> None:
     assert isinstance(problem, OSError)
 
 
+def test_a_disk_that_fails_behind_an_fsync_is_reported_to_who_waits_for_it() -> None:
+    """The fsync itself succeeds; to note the new recovery point fails."""
+    disk, log, told = slow_log()
+    grow(log, b"a")
+    log.begin_flush(lambda *end: told.append(end))
+    disk.failing = {"write": errno.EIO}
+    disk.end_sync()
+    [(end, problem)] = told
+    assert end == 1
+    assert isinstance(problem, OSError)
+
+
 async def test_the_real_disk_syncs_beside_the_loop(tmp_path: Path) -> None:
     disk, loop = RealDisk(tmp_path), asyncio.get_running_loop()
     hold, done = threading.Event(), loop.create_future()
