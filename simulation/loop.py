@@ -342,4 +342,4 @@ def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     if owner is None:
         loop.default_exception_handler(context)
     elif owner.gate is not Gate.DEAD and owner.on_exception is not None:
-        owner.on_exception(context)
+        owner.context.copy().run(owner.on_exception, context)  # what it prints is output of the process

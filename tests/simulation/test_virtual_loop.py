@@ -158,7 +158,9 @@ def test_what_no_task_awaits_goes_to_the_process_that_raised_it() -> None:
         seen: list[str] = []
         processes = [Process("n1"), Process("n2")]
         for process in processes:
-            process.on_exception = lambda context, host=process.host: seen.append(f"{host}: {context['exception']}")
+            process.on_exception = lambda context, host=process.host: seen.append(
+                f"{host}: {context['exception']}, handled by {OWNER.get() and OWNER.get().host}"
+            )
 
         async def fails() -> None:
             asyncio.get_running_loop().call_soon(lambda: 1 // 0)
@@ -167,7 +169,7 @@ def test_what_no_task_awaits_goes_to_the_process_that_raised_it() -> None:
         await asyncio.sleep(0)
         return seen
 
-    assert simulated(work()) == ["n2: integer division or modulo by zero"]
+    assert simulated(work()) == ["n2: integer division or modulo by zero, handled by n2"]
 
 
 def test_waiting_for_what_cannot_happen_is_an_error_and_no_hang() -> None:
