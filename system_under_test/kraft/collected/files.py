@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG
-from system_under_test.kraft.collected.cluster_files import read_cluster, write_cluster
+from system_under_test.kraft.collected.cluster_files import Row, read_cluster, write_cluster
 from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log
 from system_under_test.kraft.collected.replayed_states import replayed, write_replayed
 from system_under_test.kraft.collected.snapshot_files import read_snapshots
@@ -75,8 +76,9 @@ def write_tables(
         ):
             for copy in own:
                 log = read_log(copy.folder / LOG_FOLDER)
-                write_log(writer, copy.copy, node, beginnings.joined(log))
-                write_cluster(cluster, copy.copy, node, read_cluster(copy.folder / LOG_FOLDER))
+                joined, below = beginnings.joined(log)
+                write_log(writer, copy.copy, node, joined)
+                write_cluster(cluster, copy.copy, node, chain(below, read_cluster(copy.folder / LOG_FOLDER)))
                 rows.append(_copy_row(copy, log, written.get(node)))
                 say(f"read {len(rows)} of {len(copies)} copies")
         readable = [c for c, row in zip(own, rows[-len(own) :], strict=True) if row["error"] is None]
@@ -96,23 +98,25 @@ class _Beginnings:
     """
 
     def __init__(self) -> None:
-        self._known: list[LogFile] = []
+        self._known: list[tuple[LogFile, tuple[Row, ...]]] = []
 
-    def add(self, log: LogFile) -> None:
-        """A log that begins where a known one goes on, or at 0."""
-        self._known.append(log)
+    def add(self, log: LogFile, of_cluster: Iterable[Row]) -> None:
+        """A log with all entries from 0 on, and its rows of the table CLUSTER."""
+        self._known.append((log, tuple(of_cluster)))
 
-    def joined(self, log: LogFile) -> LogFile:
-        """The log with all entries from 0 on, or as it is if no copy shows those below its start."""
+    def joined(self, log: LogFile) -> tuple[LogFile, tuple[Row, ...]]:
+        """The log with all entries from 0 on, and the rows of the table CLUSTER that come from below its start.
+
+        The log as it is, and no rows, if no copy shows what stood below its start."""
         if log.start == 0 or log.error is not None:
-            return log
-        for known in self._known:
+            return log, ()
+        for known, of_cluster in self._known:
             place = int(np.searchsorted(known.offset, log.start))
             starts = place < len(known) and known.batch_offset[place] == log.start
             ends = starts or known.log_end == log.start
             if place and ends and int(known.batch_hash[place - 1]) == log.start_hash:
-                return log.behind(known, place)
-        return log
+                return log.behind(known, place), tuple(row for row in of_cluster if row[0] < log.start)
+        return log, ()
 
 
 def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
@@ -128,12 +132,12 @@ def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
         log = read_log(copy.folder / LOG_FOLDER)
         if log.error is None and log.log_end > longest.log_end:
             longest = log
-            found.add(log)
+            found.add(log, read_cluster(copy.folder / LOG_FOLDER))
     for copy in sorted(cut, key=lambda c: c.copy):
-        log = found.joined(read_log(copy.folder / LOG_FOLDER))
+        log, below = found.joined(read_log(copy.folder / LOG_FOLDER))
         if len(log) and log.offset[0] == 0 and log.log_end > longest.log_end:
             longest = log
-            found.add(log)
+            found.add(log, chain(below, read_cluster(copy.folder / LOG_FOLDER)))
     return found
 
 

@@ -200,6 +200,24 @@ def test_entries_below_the_start_are_taken_from_copies_that_prove_to_hold_them(t
     ]
 
 
+def test_records_of_brokers_below_the_start_are_taken_from_the_same_copies(tmp_path: Path) -> None:
+    """A table of the log that begins at 0, and one of brokers that does not, would show brokers that never came."""
+    whole = a_log()
+    hashes = files.read_log(written(tmp_path / "n1" / files.LOG_FOLDER, *whole)).batch_hash
+    for node, named in ((2, int(hashes[3])), (3, int(hashes[3]) ^ 1)):
+        folder = written(tmp_path / f"n{node}" / files.LOG_FOLDER, *whole[2:], segment="00000000000000000004.log")
+        a_snapshot(folder, 4, 2, (config("k", 1),), named)
+    run = tmp_path / "run"
+    (run / "trace").mkdir(parents=True)
+    files.write_tables(run, [copied(tmp_path / f"n{node}", node, 0) for node in (1, 2, 3)], lambda node: 0)
+    rows = {n: pq.read_table(run / "tables" / "cluster" / f"n{n}.parquet").to_pylist() for n in (1, 2, 3)}
+    assert {n: [(row["offset"], row["kind"]) for row in rows[n]] for n in rows} == {
+        1: [(2, "no-op")],
+        2: [(2, "no-op")],
+        3: [],
+    }
+
+
 def test_a_log_that_does_not_hold_the_end_of_its_snapshot_counts_as_replaced_by_it(tmp_path: Path) -> None:
     """A follower fetched it and was killed: its next start deletes what is left of the log."""
     for end, epoch in ((9, 5), (4, 1), (3, 2)):
