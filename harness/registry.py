@@ -44,6 +44,9 @@ SUBJECTS: Mapping[str, RegistryEntry] = {
     "kraft-voters": RegistryEntry(
         "the same, with voters that change while it runs", "system_under_test.kraft.subject:KraftWithVoters"
     ),
+    "kraft-whole": RegistryEntry(
+        "the same, with brokers, voters that change and snapshots at once", "system_under_test.kraft.subject:KraftWhole"
+    ),
     "etcd": RegistryEntry(
         "etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"
     ),

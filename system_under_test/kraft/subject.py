@@ -239,6 +239,14 @@ _VOTER_BUGS = (
         shown_by=("membership",),
     ),
     _bug(
+        decisions.VOTERS_NOT_TRUNCATED,
+        "trace-validation",
+        ("row contradicts the rows before it",),
+        "takes_voters_back",
+        shown_by=("membership",),
+        in_containers=False,
+    ),
+    _bug(
         decisions.REMOVED_LEADER_COUNTS_ITSELF,
         "trace-validation",
         ("row without a cause",),
@@ -494,6 +502,16 @@ class KraftWithVoters(Kraft):
     def __init__(self) -> None:
         super().__init__()
         self.members = KraftMembers(self, PORT, _argv)
+
+
+class KraftWhole(KraftWithVoters, KraftBrokers):
+    """Brokers that register, voters that change, and snapshots every few seconds."""
+
+    name = "kraft-whole"
+    summary = "the bundled KRaft quorum with brokers that register, voters that change, and frequent snapshots"
+    takes_snapshots = True
+    bugs: Mapping[str, Bug] = {}
+    cluster_settings: Mapping[str, Any] = {**KraftBrokers.cluster_settings, **KraftWithVoters.cluster_settings}
 
 
 def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:

@@ -47,6 +47,7 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     voter.epoch, voter.log, voter.flushed, voter.unflushed = row.epoch, log, log.end, []
     voter.mark, voter.applied, voter.must_run, voter.must_apply, voter.must_load = -1, 0, False, 0, 0
     voter.must_report_state, voter.stored_epoch = voter.reports_state, None
+    voter.named_at, voter.must_name = None, False
     return None
 
 
@@ -101,6 +102,10 @@ def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
         return malformed("its process had started, and had not reported a role")
     if voter.must_report_state and row.event not in ("quorum-state", "fatal"):
         return malformed("its process had started, and had not reported what its quorum-state holds")
+    if voter.must_name and row.event not in ("voters", "fatal"):
+        return malformed(
+            f"the entry at offset {voter.named_at} that named voters was removed, and who votes comes next"
+        )
     acts = (row.event, row.epoch) == ("role", voter.stored_epoch)
     if voter.stored_epoch is not None and not acts and row.event != "fatal":
         return malformed(f"it had stored epoch {voter.stored_epoch}, and a role in that epoch comes next")

@@ -83,6 +83,7 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
             "a follower removes only what differs from its leader's log",
         )
     voter.log = quorum.position(voter.log.epoch, row.offset)
+    voter.must_name = voter.named_at is not None and voter.named_at >= row.offset
     voter.flushed = min(voter.flushed, row.offset)
     voter.unflushed = [end for end in voter.unflushed if end < row.offset]
     if row.offset > voter.flushed:
@@ -95,8 +96,9 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """The log of a node names other voters than before.  They count at once."""
     members = frozenset((row.detail or "").split())
     voter.names_voters = row.offset is None
+    voter.must_name = False
     if row.offset is None and members <= quorum.voters.keys():
-        voter.members = members  # those of the configuration
+        voter.members, voter.named_at = members, None  # those of the configuration
         return None
     if (
         row.offset is None
@@ -110,7 +112,7 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if known != members:
         why = f"elsewhere the entry at offset {row.offset} names {', '.join(sorted(known))}"
         return Unexplained("other voters in one entry", why, "equal entries name equal voters")
-    voter.members = members
+    voter.members, voter.named_at = members, row.offset
     return None
 
 

@@ -44,7 +44,8 @@ class Branch:
 class ModelVoter:
     """What one node has reported so far.  role "": its process has started and has not yet reported a role.
 
-    members: the voters that its log names last; all nodes where it names none.
+    members: the voters that its log names last; all nodes where it names none.  named_at: the offset that names them,
+    None where its log names none.  must_name: that entry was removed, and its next row says who is named now.
     disk: the id of its disk; "" if it reports none.
     names_voters: its log names none yet, although they can change; as a leader it names those of the configuration.
     unflushed: the ends that its log has had beyond `flushed`, rising: a flush reaches one of them.
@@ -69,6 +70,8 @@ class ModelVoter:
     flushed: int = 0
     unflushed: list[int] = field(default_factory=list)
     names_voters: bool = False
+    named_at: int | None = None
+    must_name: bool = False
     mark: int = -1
     applied: int = 0
     must_run: bool = False

@@ -1,8 +1,12 @@
-"""Changes the voters of a running quorum for its operator, as `kafka-metadata-quorum` does: list, add, remove.
+"""Changes the voters of a running quorum for its operator, as `kafka-metadata-quorum` does: list, add, remove, upgrade.
 
     python -m system_under_test.kraft voters list   --servers HOST:PORT,...
     python -m system_under_test.kraft voters remove --servers HOST:PORT,... --id 3
     python -m system_under_test.kraft voters add    --servers HOST:PORT,... --id 3 --directory UUID --at HOST:PORT
+    python -m system_under_test.kraft voters upgrade --servers HOST:PORT,...
+
+`upgrade` sets `kraft.version` to 1, as `kafka-features` does: from then on the voters of a cluster that began with
+static ones can change.
 
 Any server hands a request on to the leader.  A request without an answer may have been carried out.  So a change is
 repeated until the leader's own list shows it, or the time is over.  The last list is printed as JSON:
@@ -22,7 +26,9 @@ from uuid import UUID
 from kio.schema.add_raft_voter.v1 import request as adding
 from kio.schema.describe_quorum.v2 import request as describing
 from kio.schema.remove_raft_voter.v0 import request as removing
+from kio.schema.update_features.v1 import request as features
 
+from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.wire.connection import Connection
@@ -109,6 +115,27 @@ async def add(
     return await _changed(servers, request, within_s, network)
 
 
+async def upgrade(servers: Sequence[tuple[str, int]], within_s: float, network: Network | None = None) -> Listed:
+    """Until the leader acknowledges that `kraft.version` is 1.  Raises NotAgreed."""
+    wanted = features.UpdateFeaturesRequest(
+        feature_updates=(features.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=1),)
+    )
+    acknowledged = False
+
+    def request(now: Listed) -> Entity | None:
+        return None if acknowledged else wanted
+
+    def take(answer: Entity) -> tuple[int, str | None]:
+        nonlocal acknowledged
+        error, words = int(answer.error_code), answer.error_message
+        for each in answer.results:
+            error, words = error or int(each.error_code), words or each.error_message
+        acknowledged = error == 0
+        return error, words
+
+    return await _changed(servers, request, within_s, network, take)
+
+
 async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
     """One command line, without the program's name.  Raises NotAgreed, and SystemExit for a wrong command line."""
     parser = argparse.ArgumentParser(
@@ -116,7 +143,7 @@ async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
         description="List the voters of a running quorum, or change them one at a time.",
         epilog="Exit status: 0; 1 if the quorum did not agree in time.",
     )
-    parser.add_argument("verb", choices=["list", "add", "remove"])
+    parser.add_argument("verb", choices=["list", "add", "remove", "upgrade"])
     parser.add_argument("--servers", required=True, type=_addresses, metavar="HOST:PORT,...", help="any of the nodes")
     parser.add_argument("--id", type=int, help="of the voter")
     parser.add_argument("--directory", type=parse_uuid, metavar="UUID", help="add: its directory id (meta.properties)")
@@ -125,6 +152,8 @@ async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
     given = parser.parse_args(argv)
     if given.verb == "list":
         return await listed(given.servers, network)
+    if given.verb == "upgrade":
+        return await upgrade(given.servers, given.within, network)
     if given.id is None or (given.verb == "add" and (given.directory is None or given.at is None)):
         parser.error("remove needs --id, and add needs --id, --directory and --at")
     if given.verb == "remove":
@@ -138,13 +167,19 @@ def _addresses(text: str) -> list[tuple[str, int]]:
     return [(host, int(port)) for host, _, port in found]
 
 
+def _error(answer: Entity) -> tuple[int, str | None]:
+    return int(answer.error_code), answer.error_message
+
+
 async def _changed(
     servers: Sequence[tuple[str, int]],
     request: Callable[[Listed], Entity | None],
     within_s: float,
     network: Network | None,
+    error_in: Callable[[Entity], tuple[int, str | None]] = _error,
 ) -> Listed:
-    """request: what to send while the leader's list is this one; None if it is as wanted."""
+    """request: what to send while the leader's list is this one; None if it is as wanted.  error_in: the error of an
+    answer, and its words."""
     loop = asyncio.get_running_loop()
     until, why = loop.time() + within_s, "no time"
     while loop.time() < until:
@@ -155,7 +190,7 @@ async def _changed(
                 if wanted is None:
                     return now
                 answer = await _ask(server, wanted, CHANGE_S, network)
-                why = f"error {answer.error_code}: {answer.error_message}"
+                why = "error {}: {}".format(*error_in(answer))
             except OSError as problem:
                 why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
         await asyncio.sleep(AGAIN_S)

@@ -3,6 +3,9 @@
 A cluster agrees on a level of each feature in a FeatureLevel record.  Records of unknown types are kept and skipped,
 because a node that is not upgraded yet must go on.  A *level* beyond what the software supports has the opposite
 meaning: the records behind it mean something that this node does not know, so it must not serve from them.
+
+`kraft.version` is no such record: the quorum agrees on it by a control record (`raft/changes.py`).  So a decision here
+gets its level from outside, and makes no record of it.
 """
 
 from __future__ import annotations
@@ -62,23 +65,32 @@ class FeatureResult:
 
 
 def update_features(
-    image: Image, wanted: Sequence[LevelWanted], *, validate_only: bool = False
+    image: Image, wanted: Sequence[LevelWanted], kraft_version: int, *, validate_only: bool = False
 ) -> tuple[list[bytes], list[FeatureResult]]:
     """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request."""
-    problems = [_why_impossible(image, each, wanted) for each in wanted]
+    levels = {**image.features, KRAFT_VERSION: kraft_version}
+    problems = [_why_impossible(levels, each, wanted) for each in wanted]
     if any(problems):
-        refused = (ErrorCode.invalid_update_version, "Another feature of the request cannot be updated.")
-        return [], [FeatureResult(each.feature, *(why or refused)) for each, why in zip(wanted, problems, strict=True)]
-    levels = image.features
+        return [], refused_levels(wanted, problems)
     records = [
         encode(FeatureLevelRecord(each.feature, each.level))
         for each in wanted
-        if levels.get(each.feature, 0) != each.level
+        if each.feature != KRAFT_VERSION and levels.get(each.feature, 0) != each.level
     ]
     return ([] if validate_only else records), [FeatureResult(each.feature) for each in wanted]
 
 
-def _why_impossible(image: Image, each: LevelWanted, wanted: Sequence[LevelWanted]) -> tuple[ErrorCode, str] | None:
+def refused_levels(
+    wanted: Sequence[LevelWanted], problems: Sequence[tuple[ErrorCode, str] | None]
+) -> list[FeatureResult]:
+    """The results of a request of which at least one level has a problem: none of its levels is set."""
+    refused = (ErrorCode.invalid_update_version, "Another feature of the request cannot be updated.")
+    return [FeatureResult(each.feature, *(why or refused)) for each, why in zip(wanted, problems, strict=True)]
+
+
+def _why_impossible(
+    levels: Mapping[str, int], each: LevelWanted, wanted: Sequence[LevelWanted]
+) -> tuple[ErrorCode, str] | None:
     if sum(other.feature == each.feature for other in wanted) > 1:
         return ErrorCode.invalid_request, f"The feature {each.feature} is named more than once."
     known = SUPPORTED.get(each.feature)
@@ -87,7 +99,8 @@ def _why_impossible(image: Image, each: LevelWanted, wanted: Sequence[LevelWante
     if each.level not in known:
         words = f"{each.feature} has levels {known[0]} to {known[-1]} here, not {each.level}."
         return ErrorCode.invalid_update_version, words
-    if each.level < image.features.get(each.feature, 0) and not each.may_fall:
-        words = f"{each.feature} is at level {image.features[each.feature]}, and the request allows no downgrade."
+    if each.level < levels.get(each.feature, 0) and (not each.may_fall or each.feature == KRAFT_VERSION):
+        why = "it cannot be lowered" if each.feature == KRAFT_VERSION else "the request allows no downgrade"
+        words = f"{each.feature} is at level {levels[each.feature]}, and {why}."
         return ErrorCode.invalid_update_version, words
     return None

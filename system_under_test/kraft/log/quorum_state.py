@@ -2,6 +2,7 @@
 
 Version 0 of Kafka's QuorumStateData is what a quorum of static voters writes (KIP-595); it names the voted replica by
 id alone.  Where voters can change it is version 1, with the directory id of the vote and without the voters (KIP-853).
+A node reads both: the file of an upgraded cluster is of version 0 until the node stores something again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class UnreadableQuorumState(ValueError):
 
 
 class QuorumStateFile:
-    """voters: None where they can change."""
+    """voters: those of the configuration; None where they can change from the first leader on."""
 
     def __init__(self, disk: Disk, folder: str, cluster_id: str, voters: Sequence[int] | None) -> None:
         self._disk = disk
@@ -35,20 +36,21 @@ class QuorumStateFile:
     def load(self) -> QuorumState:
         """What was stored last; epoch 0 and no vote if nothing ever was.
 
-        Raises UnreadableQuorumState, also for a leader or a vote that is none of the voters.
+        Raises UnreadableQuorumState, also for a leader or a vote that is none of the voters that the file names.
         """
         data = atomic.read(self._disk, self._path)
         if data is None:
             return QuorumState()
-        state = decode(data)
+        state, names_voters = _read(data)
         for what, voter in (("leader", state.leader_id), ("vote", state.voted and state.voted.id)):
-            if voter is not None and self._voters is not None and voter not in self._voters:
+            if voter is not None and names_voters and self._voters is not None and voter not in self._voters:
                 raise UnreadableQuorumState(f"{NAME} holds the {what} {voter}, but the voters are {self._voters}")
         return state
 
-    def store(self, state: QuorumState) -> None:
-        """Durable on return."""
-        atomic.replace(self._disk, self._path, encode(state, self._cluster_id, self._voters))
+    def store(self, state: QuorumState, *, voters_in_log: bool = False) -> None:
+        """Durable on return.  voters_in_log: the log names the voters, whatever the configuration says."""
+        voters = None if voters_in_log else self._voters
+        atomic.replace(self._disk, self._path, encode(state, self._cluster_id, voters))
 
 
 def encode(state: QuorumState, cluster_id: str, voters: Sequence[int] | None) -> bytes:
@@ -76,6 +78,11 @@ def encode(state: QuorumState, cluster_id: str, voters: Sequence[int] | None) ->
 
 def decode(data: bytes) -> QuorumState:
     """Raises UnreadableQuorumState with what is wrong."""
+    return _read(data)[0]
+
+
+def _read(data: bytes) -> tuple[QuorumState, bool]:
+    """(the state, whether the file names voters)."""
     try:
         fields: dict[str, Any] = json.loads(data)
         version = int(fields["data_version"])
@@ -92,4 +99,5 @@ def decode(data: bytes) -> QuorumState:
             directory = found
     except (ValueError, KeyError, TypeError) as problem:
         raise UnreadableQuorumState(f"{NAME} holds {data[:120]!r}: {problem!r}") from None
-    return QuorumState(epoch, None if leader < 0 else leader, None if voted < 0 else ReplicaKey(voted, directory))
+    vote = None if voted < 0 else ReplicaKey(voted, directory)
+    return QuorumState(epoch, None if leader < 0 else leader, vote), version == 0

@@ -24,11 +24,11 @@ from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
-from system_under_test.kraft.node.auto_join import AutoJoin
 from system_under_test.kraft.node.broker_role import BrokerRole, BrokerSettings
 from system_under_test.kraft.node.config import BROKER, Config
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.own_voter import OwnVoter
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace, UnreadableTrace, continue_trace
 from system_under_test.kraft.ports import Calls, Network, Ports, Transport
@@ -64,8 +64,8 @@ class Node:
         quorum: QuorumNode,
         api: Api,
         transport: ChannelTransport,
+        own_voter: OwnVoter,
         broker: BrokerRole | None = None,
-        auto_join: AutoJoin | None = None,
     ) -> None:
         self.quorum = quorum
         self._config = config
@@ -77,7 +77,7 @@ class Node:
             api.handle, quorum.on_disconnect, take_at_once=lambda *request: any(take(*request) for take in takers)
         )
         self._broker = broker
-        self._auto_join = auto_join
+        self._own_voter = own_voter
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -92,8 +92,7 @@ class Node:
             raise CannotStart(f"cannot listen on {host}:{port}: {problem.strerror}") from None
         if self._broker is not None:
             self._broker.start()
-        if self._auto_join is not None:
-            self._auto_join.start()
+        self._own_voter.start()
 
     async def stop(self) -> None:
         """An orderly end: the broker hands over what it leads, then see `QuorumNode.stop`."""
@@ -103,8 +102,7 @@ class Node:
 
     async def close(self) -> None:
         """Drop every connection.  Call it after the end."""
-        if self._auto_join is not None:
-            self._auto_join.close()
+        self._own_voter.close()
         if self._broker is not None:
             self._broker.close()
         await self._server.close()
@@ -118,9 +116,10 @@ def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node
     quorum = assemble_quorum(config, ports, timing, transport=transport)
     new_uuid = new_uuids(ports, quorum.incarnation)
     api = Api(quorum, new_uuid=new_uuid, network=ports.network)
-    at = Endpoint(LISTENER, config.host, config.port)
-    auto_join = AutoJoin(quorum, at, api.ask_controller, ports.say) if config.auto_join else None
-    return Node(config, ports.network, quorum, api, transport, _broker_role(config, ports, quorum, api), auto_join)
+    me = config.peers[config.node_id]
+    at = Endpoint(LISTENER, me.host, me.port)
+    own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
+    return Node(config, ports.network, quorum, api, transport, own_voter, _broker_role(config, ports, quorum, api))
 
 
 def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:

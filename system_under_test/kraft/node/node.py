@@ -226,6 +226,11 @@ class QuorumNode:
         return self._core.voter_history.latest
 
     @property
+    def kraft_version(self) -> int:
+        """See `wire.quorum_service.QuorumService`."""
+        return int(self._core.voter_history.may_change)
+
+    @property
     def registers_brokers(self) -> bool:
         return self._parts.duties is not None
 
@@ -380,7 +385,7 @@ class QuorumNode:
 
     def _persist(self, effect: fx.Persist) -> None:
         stored = durable_state(effect.state, self._parts.identity.bugs)
-        self._parts.state_file.store(stored)
+        self._parts.state_file.store(stored, voters_in_log=self._core.voter_history.may_change)
         self._epoch = effect.state.epoch
         event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
         vote_row(self._trace, event, state, self._parts.names)

@@ -12,12 +12,17 @@ would commit until it has fetched the rest, if the new majority needs it.
 
 A leader that removes itself leads on until the removal has committed by the majority of the others.  It does not count
 itself then, and resigns afterwards.
+
+Upgrade.  While `kraft.version` is 0, the log names no voters, and those of the configuration are in force.  Each voter
+reports its directory, endpoints and versions to every new leader, which keeps them in memory.  Once all voters have
+done so, the leader can raise the version to 1: it appends the version, and the same voters as a record.  A voter that
+lacks this record trusts only the voters of its configuration.  So no replica is added until every voter holds it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from system_under_test.kraft.raft.commitment import announced_mark, commit
 from system_under_test.kraft.raft.decisions import may_change_again, may_change_voters, may_join
@@ -26,7 +31,10 @@ from system_under_test.kraft.raft.election import quorum_deadline, resign
 from system_under_test.kraft.raft.messages import Batch, Error, ReplicaKey
 from system_under_test.kraft.raft.states import FollowerProgress, Leader, PendingChange
 from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
-from system_under_test.kraft.raft.voters import VoterEntry, VoterSet
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterEntry, VoterSet, voter_set
+
+KRAFT_VERSIONS = (0, 1)
+"""Those that this software supports."""
 
 CAUGHT_UP_WITHIN_S = 5.0
 """A replica that joins has reached the leader's log at most so long ago."""
@@ -49,7 +57,15 @@ class UpdateVoter:
     entry: VoterEntry
 
 
-VoterChange = AddVoter | RemoveVoter | UpdateVoter
+@dataclass(frozen=True, slots=True)
+class RaiseVersion:
+    """Set `kraft.version`.  validates_only: answer whether that is possible, and change nothing."""
+
+    version: int
+    validates_only: bool = False
+
+
+VoterChange = AddVoter | RemoveVoter | UpdateVoter | RaiseVersion
 
 
 def change_voters(voter: Voter, now: float, token: int, change: VoterChange) -> None:
@@ -57,12 +73,18 @@ def change_voters(voter: Voter, now: float, token: int, change: VoterChange) -> 
     if not isinstance(leader, Leader):
         voter.emit(VotersChangeDone(token, Error.NOT_LEADER_OR_FOLLOWER, NOT_LEADER))
         return
-    if (refusal := _too_early(voter, leader) or _unfit(voter, leader, now, change)) is not None:
+    if (refusal := _too_early(voter, leader, change) or _unfit(voter, leader, now, change)) is not None:
         voter.emit(VotersChangeDone(token, *refusal))
         return
-    offset = voter.end_offset
-    leader.changes.append(PendingChange(token, offset))
-    voter.append([Batch(offset, voter.epoch, 1, _changed(voter.history.latest, change))])
+    bodies = _bodies(voter, leader, change)
+    if isinstance(change, UpdateVoter) and not voter.history.may_change:
+        leader.announced[change.entry.key.id] = change.entry
+    if not bodies:
+        voter.emit(VotersChangeDone(token, Error.NONE))
+        return
+    first = voter.end_offset
+    leader.changes.append(PendingChange(token, first + len(bodies) - 1))
+    voter.append([Batch(offset, voter.epoch, 1, body) for offset, body in enumerate(bodies, first)])
     leader.news_at = now
     commit(voter, leader)
 
@@ -86,13 +108,15 @@ def settle(voter: Voter, now: float) -> None:
         resign(voter, now)
 
 
-def _too_early(voter: Voter, leader: Leader) -> tuple[Error, str] | None:
+def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error, str] | None:
     """Why the voters cannot change now, in Kafka's order; None if they can."""
     mark = announced_mark(voter, leader)
     if not may_change_voters(mark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
     if not voter.history.may_change:
-        return Error.UNSUPPORTED_VERSION, "the voters cannot change: kraft.version is 0"
+        if isinstance(change, AddVoter | RemoveVoter):
+            return Error.UNSUPPORTED_VERSION, "the voters cannot change: kraft.version is 0"
+        return None
     if not may_change_again(voter.history.latest_offset, voter.high_watermark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "another change of the voters is not committed yet"
     return None
@@ -102,6 +126,13 @@ def _unfit(voter: Voter, leader: Leader, now: float, change: VoterChange) -> tup
     """Why this change cannot be made of the voters in force; None if it can."""
     voters = voter.history.latest
     match change:
+        case RaiseVersion(version):
+            return _not_raised(voter, leader, version)
+        case UpdateVoter(entry) if not voter.history.may_change:
+            known = voters.holds(entry.key)
+            return None if known else (Error.VOTER_NOT_FOUND, f"replica {entry.key.id} is no voter with this directory")
+        case AddVoter() if not _all_hold_the_version(voter, leader):
+            return Error.REQUEST_TIMED_OUT, "not every voter holds the record yet that raised kraft.version"
         case AddVoter(entry) if voters.entry(entry.key.id) is not None:
             return Error.DUPLICATE_VOTER, f"{entry.key.id} is the id of a voter already"
         case AddVoter(entry):
@@ -122,9 +153,46 @@ def _is_exactly(voters: VoterSet, key: ReplicaKey) -> bool:
     return entry is not None and entry.key == key
 
 
-def _changed(voters: VoterSet, change: VoterChange) -> VoterSet:
+def _not_raised(voter: Voter, leader: Leader, version: int) -> tuple[Error, str] | None:
+    """Why `kraft.version` cannot become this; None if it can, or is this already."""
+    present = int(voter.history.may_change)
+    if version == present:
+        return None
+    if version < present or version > max(KRAFT_VERSIONS):
+        return Error.INVALID_UPDATE_VERSION, f"kraft.version is {present} and cannot become {version}"
+    silent = [peer for peer in voter.others if not _supports(leader.announced.get(peer), version)]
+    if silent:
+        names = ", ".join(map(str, silent))
+        return Error.INVALID_UPDATE_VERSION, f"not all voters have reported that they support {version}: {names} lack"
+    return None
+
+
+def _supports(announced: VoterEntry | None, version: int) -> bool:
+    return (
+        announced is not None
+        and announced.key.directory is not None
+        and announced.kraft_versions[0] <= version <= announced.kraft_versions[1]
+    )
+
+
+def _all_hold_the_version(voter: Voter, leader: Leader) -> bool:
+    """A cluster whose configuration says that voters can change never lacks the record."""
+    raised_at = voter.history.raised_at
+    return voter.identity.dynamic or all(leader.followers[peer].end_offset > raised_at for peer in voter.others)
+
+
+def _bodies(voter: Voter, leader: Leader, change: VoterChange) -> list[KRaftVersion | VoterSet]:
+    """What a change appends, the voters last; nothing if it changes nothing in the log."""
+    voters = voter.history.latest
     match change:
-        case AddVoter(entry) | UpdateVoter(entry):
-            return voters.with_entry(entry)
+        case AddVoter(entry):
+            return [voters.with_entry(entry)]
+        case UpdateVoter(entry):
+            return [voters.with_entry(entry)] if voter.history.may_change else []
         case RemoveVoter(key):
-            return voters.without(key.id)
+            return [voters.without(key.id)]
+        case RaiseVersion(version, validates_only):
+            if validates_only or version == int(voter.history.may_change):
+                return []
+            own = [replace(entry, key=voter.identity.me) for entry in voters if entry.key.id == voter.me]
+            return [KRaftVersion(version), voter_set([*own, *(leader.announced[peer] for peer in voter.others)])]

@@ -215,8 +215,7 @@ def _start(voter: Voter, now: float) -> None:
     else:
         voter.state = Unattached(file.epoch, deadline)
     voter.announce()
-    if voter.trusted.may_change:
-        voter.report_voters()
+    voter.report_voters()
     if voter.alone:
         _elect_alone(voter, now)
 

@@ -47,6 +47,7 @@ OBSERVER_COUNTS = "observer-counts"
 TWO_CHANGES_AT_ONCE = "two-voter-changes-at-once"
 CHANGE_BEFORE_EPOCH_COMMITS = "change-before-epoch-commits"
 VOTERS_AT_COMMIT = "voters-at-commit"
+VOTERS_NOT_TRUNCATED = "voters-not-truncated"
 REMOVED_LEADER_COUNTS_ITSELF = "removed-leader-counts-itself"
 COUNTS_UNFLUSHED_SELF = "counts-unflushed-self"
 FETCH_ACKS_UNFLUSHED = "fetch-acks-unflushed"
@@ -79,6 +80,7 @@ BUGS: dict[str, str] = {
     TWO_CHANGES_AT_ONCE: "the voters may change while the change before is not committed",
     CHANGE_BEFORE_EPOCH_COMMITS: "a leader may change the voters before a record of its epoch has committed",
     VOTERS_AT_COMMIT: "voters count from the commit of their record, not from its append",
+    VOTERS_NOT_TRUNCATED: "voters stay in force after the record that names them was truncated",
     REMOVED_LEADER_COUNTS_ITSELF: "a leader that is removed counts its own log until the removal has committed",
     COUNTS_UNFLUSHED_SELF: "a leader counts its own log end for the high watermark before it is durable",
     FETCH_ACKS_UNFLUSHED: "a follower acknowledges what it has appended before it is durable",
@@ -179,6 +181,11 @@ def voters_in_force(history: VoterHistory, high_watermark: int | None, bugs: Col
     if VOTERS_AT_COMMIT in bugs:
         return history.before(high_watermark or 0)[1]
     return history.latest
+
+
+def takes_voters_back(bugs: Collection[str] = ()) -> bool:
+    """Whether a truncation takes back the voters whose record it removes: another leader's log never named them."""
+    return VOTERS_NOT_TRUNCATED not in bugs
 
 
 def may_change_voters(mark: int | None, bugs: Collection[str] = ()) -> bool:

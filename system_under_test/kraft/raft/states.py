@@ -30,7 +30,7 @@ from typing import ClassVar
 
 from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey, SnapshotId
 from system_under_test.kraft.raft.reads import Reads
-from system_under_test.kraft.raft.voters import VoterSet
+from system_under_test.kraft.raft.voters import VoterEntry, VoterSet
 
 OBSERVERS_MAX = 100
 
@@ -179,6 +179,7 @@ class Leader:
     mark_at: float = float("inf")  # when those are answered that lack nothing but the high watermark
     observers: dict[ReplicaKey, FollowerProgress] = field(default_factory=dict)  # who fetches and does not vote
     changes: list[PendingChange] = field(default_factory=list)
+    announced: dict[int, VoterEntry] = field(default_factory=dict)  # what voters report while `kraft.version` is 0
 
     def take_voters(self, voters: VoterSet, others: Sequence[int], *, counts_itself: bool) -> None:
         """Other voters are in force.  A new one is known as an observer; a removed one may become one."""

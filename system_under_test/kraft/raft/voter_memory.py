@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import NoReturn
 
-from system_under_test.kraft.raft.decisions import BUGS, end_made_durable, voters_in_force
+from system_under_test.kraft.raft.decisions import BUGS, end_made_durable, takes_voters_back, voters_in_force
 from system_under_test.kraft.raft.effects import (
     Append,
     BeginFlush,
@@ -253,8 +253,9 @@ class Voter:
         self.emit(Truncate(end_offset))
         if self.history.latest_offset >= end_offset:
             self.history.truncate(end_offset)
-            self._voters_in_force()
-            self.report_voters()
+            if takes_voters_back(self.bugs):
+                self._voters_in_force()
+                self.report_voters()
         self.begin_flush()
 
     def install(self, snapshot: SnapshotId) -> None:

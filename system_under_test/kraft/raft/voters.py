@@ -5,7 +5,7 @@ two sets that differ by more than one voter could be in force on different repli
 not overlap.  A truncation that removes the record takes the set back.
 
 So at each moment every replica knows the set that its own log names last.  A log that names none leaves the voters of
-the configuration in force (`kraft.version` 0): they never change.
+the configuration in force (`kraft.version` 0): they do not change before an upgrade to version 1 (`changes.py`).
 
 A voter is an id together with the directory id of its disk.  A disk that was lost and made anew is another replica,
 because it has forgotten its votes and its log.
@@ -121,6 +121,11 @@ class VoterHistory:
     def may_change(self) -> bool:
         """Whether `kraft.version` is 1: the log names a set of voters."""
         return self.latest_offset != CONFIGURED
+
+    @property
+    def raised_at(self) -> int:
+        """A log that is longer than this names voters.  Raises IndexError while `kraft.version` is 0."""
+        return self._offsets[0] if self._offsets[0] != CONFIGURED else self._offsets[1]
 
     def before(self, end_offset: int) -> tuple[int, VoterSet]:
         """The offset and the set that everything below `end_offset` leaves in force; at least the oldest known one."""

@@ -134,7 +134,7 @@ def _resources_refused(body: Any, error: ErrorCode, message: str) -> list[Resour
     return [ResourceResult(each.resource_type, each.resource_name, error, message) for each in body.resources]
 
 
-def _levels(body: Any) -> list[LevelWanted]:
+def levels_wanted(body: Any) -> list[LevelWanted]:
     """Version 0 has a flag for a lower level; later ones say how far a downgrade may go (KIP-584, KIP-778)."""
     return [
         LevelWanted(
@@ -144,6 +144,11 @@ def _levels(body: Any) -> list[LevelWanted]:
         )
         for each in body.feature_updates
     ]
+
+
+def validates_only(body: Any) -> bool:
+    """Version 0 of UpdateFeatures cannot ask for a mere check."""
+    return bool(getattr(body, "validate_only", False))
 
 
 def _acls(body: Any) -> list[Acl]:
@@ -244,7 +249,9 @@ DECISIONS: dict[int, Decision] = {
     ),
     UPDATE_FEATURES: Decision(
         lambda body, cluster: (
-            lambda image: update_features(image, _levels(body), validate_only=getattr(body, "validate_only", False))
+            lambda image: update_features(
+                image, levels_wanted(body), cluster.quorum.kraft_version, validate_only=validates_only(body)
+            )
         ),
         lambda body, error, message: [FeatureResult(each.feature, error, message) for each in body.feature_updates],
         answers.update_features,

@@ -36,13 +36,21 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.access import describe_acls, describe_credentials
 from system_under_test.kraft.controller.configs import Described, ResourceResult, describe_configs, why_unknown
+from system_under_test.kraft.controller.features import (
+    KRAFT_VERSION,
+    FeatureResult,
+    LevelWanted,
+    refused_levels,
+    update_features,
+)
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.replication import reassignments
 from system_under_test.kraft.ports import Network
+from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.wire import answers, packed_write, voters
-from system_under_test.kraft.wire.admin import DECISIONS, acl_filter
+from system_under_test.kraft.wire.admin import DECISIONS, acl_filter, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.decision import Cluster
 from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
@@ -76,6 +84,7 @@ from system_under_test.kraft.wire.versions import (
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
+    UPDATE_FEATURES,
 )
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
@@ -134,7 +143,9 @@ class Api:
 
     def take_at_once(self, connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         """A `server.TakeAtOnce` for what the active controller decides."""
-        if header.api_key not in DECISIONS or (not is_ours(header.client_id) and not self._quorum.is_active()):
+        if header.api_key not in DECISIONS or header.api_key == UPDATE_FEATURES:
+            return False
+        if not is_ours(header.client_id) and not self._quorum.is_active():
             return False
         usual = packed_write.read_request(header, frame, at)
         body = decode_request_body(header, frame, at) if usual is None else usual
@@ -226,6 +237,53 @@ class Api:
             self._quorum.submit(decide, settled, at_once=decision.at_once)
         except _REFUSALS as problem:
             settled(None, problem)
+
+    async def _update_features(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        """Levels other than `kraft.version` are records of metadata, which are decided like any other."""
+        wanted = levels_wanted(call.body)
+        raised = next((each for each in wanted if each.feature == KRAFT_VERSION), None)
+        if refusal is not None or raised is None:
+            return await self._decided(call, types, refusal)
+        check_only = validates_only(call.body)
+        results = await self._settle(self._raise_version(wanted, raised, check_only), self._timeout_s)
+        if isinstance(results, Refusal):
+            results = [FeatureResult(each.feature, results.error, results.message) for each in wanted]
+        return answers.update_features(types, results)
+
+    async def _raise_version(
+        self, wanted: list[LevelWanted], raised: LevelWanted, check_only: bool
+    ) -> list[FeatureResult]:
+        """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
+        between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
+
+        def decide(image: Image, *, validate_only: bool) -> tuple[list[bytes], list[FeatureResult]]:
+            return update_features(image, wanted, self._quorum.kraft_version, validate_only=validate_only)
+
+        results = await self._write(partial(decide, validate_only=True))
+        if any(each.error != ErrorCode.none for each in results):
+            return results
+        error, words = await self._quorum.change_voters(RaiseVersion(raised.level, validates_only=check_only))
+        if error == ErrorCode.not_leader_or_follower:
+            raise LostLeadership
+        if error != ErrorCode.none:
+            problem = (ErrorCode(error), words)
+            return refused_levels(wanted, [problem if each is raised else None for each in wanted])
+        return await self._write(partial(decide, validate_only=check_only))
+
+    async def _write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
+        """What `QuorumService.submit` settles with.  Raises what it raises."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settled(results: T, problem: Exception | None) -> None:
+            if done.done():
+                return  # its time was up
+            if problem is None:
+                done.set_result(results)
+            else:
+                done.set_exception(problem)
+
+        self._quorum.submit(decide, settled)
+        return await done
 
     async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         body = call.body
@@ -343,6 +401,7 @@ def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> byt
 
 _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),
+    UPDATE_FEATURES: Api._update_features,
     METADATA: Api._metadata,
     LIST_OFFSETS: Api._list_offsets,
     DESCRIBE_CONFIGS: Api._describe_configs,

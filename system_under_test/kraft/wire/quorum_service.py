@@ -84,6 +84,11 @@ class QuorumService(Protocol):
         ...
 
     @property
+    def kraft_version(self) -> int:
+        """By the log of this node, committed or not: voters can change from 1 on."""
+        ...
+
+    @property
     def registers_brokers(self) -> bool:
         """Whether brokers register themselves; if not, every voter is a broker."""
         ...

@@ -41,6 +41,8 @@ class FakeQuorum:
     time_s: float = 1000.0
     bugs: frozenset[str] = frozenset()
 
+    kraft_version: int = 0
+
     def is_active(self) -> bool:
         return self.leader_id == self.node_id
 

@@ -25,7 +25,7 @@ def image() -> Image:
 
 
 def update(image: Image, *wanted: LevelWanted) -> list[ErrorCode]:
-    records, results = update_features(image, wanted)
+    records, results = update_features(image, wanted, 0)
     for record in records:
         image.replay(record)
     return [result.error for result in results]
@@ -39,7 +39,7 @@ def test_levels_are_raised_and_removed(image: Image) -> None:
 
 
 def test_an_update_without_a_change_writes_nothing(image: Image) -> None:
-    assert update_features(image, [LevelWanted(METADATA, 7)])[0] == []
+    assert update_features(image, [LevelWanted(METADATA, 7)], 0)[0] == []
 
 
 @pytest.mark.parametrize(

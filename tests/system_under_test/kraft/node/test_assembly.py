@@ -17,9 +17,10 @@ from node_cluster import QUICK, create
 
 import system_under_test.kraft
 from simulation.disk import VolatileDisk
+from system_under_test.kraft.client import voters_tool
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import kafka_uuid
-from system_under_test.kraft.node import auto_join, config
+from system_under_test.kraft.node import config, own_voter
 from system_under_test.kraft.node.assembly import Node, assemble
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.ports import Ports
@@ -108,7 +109,7 @@ async def booted(number: int, network: MemoryNetwork, disk: VolatileDisk, trace:
 
 async def test_a_controller_beyond_the_first_voter_joins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster of one voter, and a second controller that only knows where the first one is."""
-    monkeypatch.setattr(auto_join, "EVERY_S", 0.1)
+    monkeypatch.setattr(own_voter, "EVERY_S", 0.1)
     network, nodes = MemoryNetwork(), {}
     for number in (1, 2):
         disk = VolatileDisk()
@@ -131,6 +132,33 @@ async def test_a_controller_beyond_the_first_voter_joins_by_itself(monkeypatch: 
     for node in nodes.values():
         await node.stop()
         await node.close()
+
+
+@pytest.mark.virtual_time
+async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over the wire: the voters report who they are, UpdateFeatures raises the version, and a voter is removed."""
+    monkeypatch.setattr(own_voter, "EVERY_S", 0.1)
+    network, said = MemoryNetwork(), []
+    disks, traces = {n: VolatileDisk() for n in (1, 2, 3)}, {n: Lines() for n in (1, 2, 3)}
+    for number, disk in disks.items():
+        meta_properties.write(disk, meta_properties.MetaProperties("c", number, UUID(int=number)))
+    nodes = {n: await booted(n, network, disks[n], traces[n], said) for n in (1, 2, 3)}
+    servers = [("memory", number) for number in nodes]
+    await leader_of(nodes)
+    with pytest.raises(voters_tool.NotAgreed, match="error 35: the voters cannot change"):
+        await voters_tool.add(servers, 4, UUID(int=4), ("memory", 4), 1.0, network)
+    await voters_tool.upgrade(servers, 10.0, network)
+    shown = await voters_tool.remove(servers, 3, 10.0, network)
+    assert shown.voters == {1: UUID(int=1), 2: UUID(int=2)}
+    await voters_tool.upgrade(servers, 1.0, network)
+    leader = await leader_of(nodes)
+    assert [e.endpoints[0].port for e in leader.quorum.voters] == [1, 2], "each voter has reported where it is reached"
+    for node in nodes.values():
+        await node.stop()
+        await node.close()
+    assert said == []
 
 
 async def leader_of(nodes: dict[int, Node]) -> Node:

@@ -48,7 +48,7 @@ def test_a_recovered_log_is_flushed_before_it_is_sent():
     """A killed process finds its unflushed tail in the page cache; a power loss would still take it."""
     bench = Bench(QuorumState(EPOCH, PEER))
     kinds = [type(effect).__name__ for effect in bench.effects]
-    assert kinds == ["Flush", "RoleChanged", "Send"]
+    assert kinds == ["Flush", "RoleChanged", "VotersChanged", "Send"]
     assert bench.sent(FetchRequest)[0].fetch_offset == 4
 
 

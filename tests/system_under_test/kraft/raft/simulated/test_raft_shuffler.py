@@ -146,6 +146,7 @@ OUTSIDE_THE_CORE = {
     "two-voter-changes-at-once",
     "change-before-epoch-commits",
     "voters-at-commit",
+    "voters-not-truncated",
     "removed-leader-counts-itself",
     "wiped-disk-keeps-id",
     "joins-without-catching-up",

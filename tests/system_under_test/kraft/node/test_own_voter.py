@@ -11,8 +11,8 @@ from node_cluster import Cluster, create
 from test_node_voters import booted, unexplained, until
 
 from system_under_test.kraft.node import config
-from system_under_test.kraft.node.auto_join import AutoJoin, wanted
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
+from system_under_test.kraft.node.own_voter import OwnVoter, joining
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import Endpoint, VoterEntry, voter_set
@@ -38,10 +38,10 @@ OTHERS = [VoterEntry(ReplicaKey(voter)) for voter in (1, 2, 3)]
     ],
 )
 def test_what_a_replica_asks_for(role: str, entries: list[VoterEntry], change: object) -> None:
-    assert wanted(ME, role, voter_set(entries)) == change
+    assert joining(ME, role, voter_set(entries)) == change
 
 
-def joining(cluster: Cluster, replica: int, asked: list[str]) -> AutoJoin:
+def joined_by(cluster: Cluster, replica: int, asked: list[str]) -> OwnVoter:
     """The requests reach the leader by the wire's own reading of them."""
 
     async def send(request: Entity, timeout_s: float) -> Any:
@@ -54,7 +54,8 @@ def joining(cluster: Cluster, replica: int, asked: list[str]) -> AutoJoin:
         return SimpleNamespace(error_code=int(error), error_message=words)
 
     node = cluster.network.nodes[replica]
-    joined = AutoJoin(node, Endpoint("CONTROLLER", f"n{replica}", 9092), send, lambda words: None, every_s=0.05)
+    at = Endpoint("CONTROLLER", f"n{replica}", 9092)
+    joined = OwnVoter(node, at, send, lambda words: None, joins=True, every_s=0.05)
     joined.start()
     return joined
 
@@ -64,7 +65,7 @@ async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
     cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4), names_disks=True)
     await (await cluster.leader()).write(create("t"))
     asked: list[str] = []
-    join = joining(cluster, 4, asked)
+    join = joined_by(cluster, 4, asked)
     await until(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
     assert set(asked) == {"AddRaftVoterRequest"}
     join.close()
@@ -73,7 +74,7 @@ async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
     cluster.wipe(4)
     cluster.boot(4)
     asked.clear()
-    join = joining(cluster, 4, asked)
+    join = joined_by(cluster, 4, asked)
     await until(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
     assert set(asked) == {"RemoveRaftVoterRequest", "AddRaftVoterRequest"}
     leader = await cluster.leader()
