@@ -212,7 +212,11 @@ def assemble_quorum(
         # Another sequence after each restart, or nodes would split the same votes again and again.
         random=ports.random(f"timeouts/{trace.incarnation}"),
         names={peer.id: peer.name for peer in config.peers.values()},
-        brokers={peer.id: (peer.host, peer.port) for peer in config.peers.values()},
+        brokers={
+            peer.id: (peer.host, peer.port)
+            for peer in config.peers.values()
+            if config.is_controller or peer.id != config.node_id
+        },
         say=ports.say,
         calls=calls,
         duties=_duties(config),

@@ -47,7 +47,9 @@ class Peer:
 class Brokers:
     """Of a cluster whose brokers register.  All nodes have the same, but for the roles and the rack.
 
-    roles: of this node (`process.roles`).  features: the levels that the first controller writes into an empty log.
+    roles: of this node (`process.roles`): controller, broker or both.  A broker that is no controller observes the
+    metadata log, and its file names only the voters as peers.
+     features: the levels that the first controller writes into an empty log.
     The times are Kafka's broker.heartbeat.interval.ms, broker.session.timeout.ms, replica.lag.time.max.ms,
     metadata.max.idle.interval.ms and leader.imbalance.check.interval.seconds.  probe_interval_s: a leader asks its
     replicas this often.  move_interval_s: for tests, each broker moves the replicas of a partition that it leads, or
@@ -100,6 +102,11 @@ class Config:
     auto_join: bool = False
 
     @property
+    def is_controller(self) -> bool:
+        """Whether this node can be a voter."""
+        return self.brokers is None or CONTROLLER in self.brokers.roles
+
+    @property
     def voters(self) -> tuple[int, ...]:
         return tuple(peer for peer in self.peers if not (self.observer and peer == self.node_id))
 
@@ -127,6 +134,8 @@ def parse(fields: dict[str, Any]) -> Config:
         host, _, port = fields["listen"].rpartition(":")
         peers = [Peer(name, int(i), str(h), int(p)) for name, (i, h, p) in fields["peers"].items()]
         me = Peer(str(fields["name"]), int(fields["node_id"]), host, int(port))
+        brokers = _brokers(fields)
+        broker_only = brokers is not None and CONTROLLER not in brokers.roles
         by_id = {peer.id: peer for peer in [*peers, *([] if any(p.id == me.id for p in peers) else [me])]}
         config = Config(
             me.name,
@@ -142,9 +151,9 @@ def parse(fields: dict[str, Any]) -> Config:
             {_id_of(by_id.values(), name): parse_uuid(text) for name, text in fields.get("directories", {}).items()},
             int(fields.get("segment_bytes", SEGMENT_MAX_BYTES)),
             int(fields.get("cached_bytes", CACHE_MAX_BYTES)),
-            _brokers(fields),
+            brokers,
             SnapshotLimits(**{own: int(fields[name]) for name, own in SNAPSHOT_CONFIGS.items() if name in fields}),
-            bool(fields.get("observer", False)),
+            broker_only or bool(fields.get("observer", False)),
             bool(fields.get("dynamic", False)),
             bool(fields.get(AUTO_JOIN, False)),
         )
@@ -156,6 +165,10 @@ def parse(fields: dict[str, Any]) -> Config:
         raise BadConfig("two peers share a name or an id")
     if by_id[me.id].name != me.name:
         raise BadConfig(f"id {me.id} is {me.name} here and {by_id[me.id].name} among the peers")
+    if broker_only and any(p.id == me.id for p in peers):
+        raise BadConfig(f"{me.name} is one of the voters, so its process.roles must name controller")
+    if broker_only and config.auto_join:
+        raise BadConfig(f"{AUTO_JOIN} makes a voter of this node, so its process.roles must name controller")
     if config.auto_join and not config.dynamic:
         raise BadConfig(f"{AUTO_JOIN} needs voters that can change: set dynamic, too")
     if config.bug is not None and config.bug not in BUGS:
@@ -170,8 +183,6 @@ def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
     roles = frozenset(role.strip() for role in str(fields["process.roles"]).split(","))
     if not roles <= {CONTROLLER, BROKER}:
         raise ValueError(f"process.roles is {fields['process.roles']!r}; it can name controller and broker")
-    if CONTROLLER not in roles:
-        raise ValueError("process.roles names no controller: a node that is no voter cannot fetch the metadata log yet")
     return Brokers(roles, **fields.get("brokers", {}))
 
 

@@ -23,7 +23,8 @@ def to_stderr(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """names: voter id -> node name; brokers: voter id -> (host, port); say: takes lines for people.
+    """names: voter id -> node name; brokers: voter id -> (host, port), and this
+    node's own if it can be a voter; say: takes lines for people.
 
     calls: how requests travel in place of the transport, in a simulator.
     duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
