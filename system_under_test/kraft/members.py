@@ -18,8 +18,10 @@ from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_proper
 from system_under_test.subject import Node
 
 CHANGE_S_MAX = 12.0
+"""How long the quorum may take to agree, once everything that takes part runs."""
 _PROGRAM_S_MAX = 8.0
-"""How long an interpreter may take to start and end beside that, on a loaded machine."""
+"""How long an interpreter may take to start and end beside that, on a loaded machine: the tool, and a server that was
+started to join, which catches up only then."""
 
 
 class Server(Protocol):
@@ -54,12 +56,15 @@ class KraftMembers:
     async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
         if wiped:
             await self._replace_disk(joining)
+        within_s = CHANGE_S_MAX
         if await joining.state() == "dead":
             await self._server.start(joining)
+            within_s += _PROGRAM_S_MAX
         properties = parse_properties(await joining.read(f"{joining.data_dir}/{META_PROPERTIES}"))
         where = f"{joining.address}:{self._port}"
         directory = kafka_uuid(properties.directory_id)
-        await self._change(nodes, ["add", "--id", str(properties.node_id), "--directory", directory, "--at", where])
+        verb = ["add", "--id", str(properties.node_id), "--directory", directory, "--at", where]
+        await self._change(nodes, verb, within_s)
 
     async def _replace_disk(self, node: Node) -> None:
         done = await node.run([*self._argv(node), "--format", "--force", "--replace-disk"], timeout_s=_PROGRAM_S_MAX)
@@ -70,15 +75,15 @@ class KraftMembers:
         config = json.loads(await node.read(self._argv(node)[-1]))
         return str(config["node_id"])
 
-    async def _change(self, nodes: Sequence[Node], verb: Sequence[str]) -> None:
+    async def _change(self, nodes: Sequence[Node], verb: Sequence[str], within_s: float = CHANGE_S_MAX) -> None:
         """Raises OSError with the tool's own words."""
         states = await asyncio.gather(*(node.state() for node in nodes))
         live = [node for node, state in zip(nodes, states, strict=True) if state == "running"]
         if not live:
             raise OSError("no server runs")
         servers = ",".join(f"{node.address}:{self._port}" for node in live)
-        tool = [*self._argv(live[0])[:-2], "voters", *verb, "--servers", servers, "--within", str(CHANGE_S_MAX)]
-        done = await live[0].run(tool, timeout_s=CHANGE_S_MAX + _PROGRAM_S_MAX)
+        tool = [*self._argv(live[0])[:-2], "voters", *verb, "--servers", servers, "--within", str(within_s)]
+        done = await live[0].run(tool, timeout_s=within_s + _PROGRAM_S_MAX)
         if done.status != 0:
             raise OSError(done.stderr.decode(errors="replace").strip()[-300:])
 
