@@ -131,6 +131,18 @@ _BUGS = (
         shown_by=("packets", "pause", "partition"),
     ),
     _bug(
+        decisions.ACKS_BEFORE_COMMIT,
+        "answers-after-commit",
+        ("acknowledged before it was committed",),
+        "is_answered",
+    ),
+    _bug(
+        decisions.RENOUNCE_KEEPS_SPECULATIVE,
+        "state-machine-safety",
+        ("applied states differ",),
+        "drops_what_it_decided",
+    ),
+    _bug(
         decisions.SNAPSHOT_FORGETS_TAIL,
         "snapshot-equals-prefix",
         ("snapshot differs from its prefix",),

@@ -52,6 +52,8 @@ REMOVED_LEADER_COUNTS_ITSELF = "removed-leader-counts-itself"
 COUNTS_UNFLUSHED_SELF = "counts-unflushed-self"
 FETCH_ACKS_UNFLUSHED = "fetch-acks-unflushed"
 FLUSH_OF_CUT_TAIL = "flush-of-cut-tail"
+ACKS_BEFORE_COMMIT = "acks-before-commit"
+RENOUNCE_KEEPS_SPECULATIVE = "renounce-keeps-speculative"
 WIPED_DISK_KEEPS_ID = "wiped-disk-keeps-id"
 JOINS_WITHOUT_CATCHING_UP = "joins-without-catching-up"
 
@@ -86,6 +88,8 @@ BUGS: dict[str, str] = {
     FETCH_ACKS_UNFLUSHED: "a follower acknowledges what it has appended before it is durable",
     FLUSH_OF_CUT_TAIL: "an fsync that ends after its tail was cut off counts for what was appended in its place",
     JOINS_WITHOUT_CATCHING_UP: "a replica becomes a voter before it has fetched the leader's log",
+    ACKS_BEFORE_COMMIT: "a write is acknowledged as soon as its leader appends it, before it is committed",
+    RENOUNCE_KEEPS_SPECULATIVE: "a node that ceases to lead keeps the state that it decided on, committed or not",
     WIPED_DISK_KEEPS_ID: "an empty disk gets the directory id of the disk that it replaces (KAFKA-17426)",
 }
 """Every planted bug of the core, with what it does."""
@@ -291,6 +295,17 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
 def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
     """Whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
     return LEASE_BY_WALL_CLOCK not in bugs
+
+
+def is_answered(end_offset: int, applied_offset: int, bugs: Collection[str] = ()) -> bool:
+    """Whether a write is acknowledged whose last record is the one before `end_offset`: once it is committed and
+    applied.  Before that a successor may still overwrite it."""
+    return end_offset <= applied_offset or ACKS_BEFORE_COMMIT in bugs
+
+
+def drops_what_it_decided(bugs: Collection[str] = ()) -> bool:
+    """Whether a node that ceases to lead throws away the state on which it decided: parts of it may never commit."""
+    return RENOUNCE_KEEPS_SPECULATIVE not in bugs
 
 
 def snapshot_entries(entries: Iterable[T], bugs: Collection[str] = ()) -> Iterator[T]:

@@ -71,6 +71,7 @@ class Proposals:
 
     def accepted(self, token: int, first_offset: int, end_offset: int) -> None:
         self._machine.queued(self._proposed.pop(token), first_offset, end_offset)
+        self._machine.settle()
 
     def refused(self, token: int, reason: str) -> None:
         """Nothing of it was queued.  A token of something else is ignored."""

@@ -14,7 +14,7 @@ LostLeadership: its outcome is unknown.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,6 +22,7 @@ from typing import TypeVar
 from system_under_test.kraft.controller.features import why_not_served
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.raft.decisions import drops_what_it_decided, is_answered
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import EndTransactionRecord, FeatureLevelRecord, UnknownRecord
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
@@ -52,10 +53,11 @@ class Write:
 class StateMachine:
     """applied_offset: everything below it has been replayed into the committed image.
 
-    not_served: why no request may be answered from the committed image; None if it may.
+    not_served: why no request may be answered from the committed image; None if it may.  bugs: planted ones.
     """
 
-    def __init__(self, start_offset: int) -> None:
+    def __init__(self, start_offset: int, bugs: Collection[str] = ()) -> None:
+        self._bugs = bugs
         self.applied_offset = start_offset
         self.applied_bytes = 0  # of all batches since the process started
         self.not_served: str | None = None
@@ -109,7 +111,7 @@ class StateMachine:
 
     def settle(self) -> None:
         """Complete the writes that are committed and applied by now."""
-        while self._queued and self._queued[0].end_offset <= self.applied_offset:
+        while self._queued and is_answered(self._queued[0].end_offset, self.applied_offset, self._bugs):
             self._queued.popleft().done(None)
 
     def activate(self) -> None:
@@ -118,6 +120,8 @@ class StateMachine:
 
     def renounce(self) -> None:
         """This node ceased to lead."""
+        if self._speculative is not None and not drops_what_it_decided(self._bugs):
+            self.committed = self._speculative
         self._speculative = None
         pending, queued = self._pending, self._queued
         self._pending, self._queued = [], deque()

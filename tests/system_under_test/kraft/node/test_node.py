@@ -294,3 +294,47 @@ async def test_a_level_that_is_not_supported_is_not_served(cluster: Cluster) -> 
         with pytest.raises(NotQueued, match="is at level 99, and this software supports levels 1 to"):
             await refused
     assert not leader.ended.done()
+
+
+async def cut_off_in_a_write(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode, bool]:
+    """A leader that is cut off appends a write, and a successor overwrites it; whether it was acknowledged."""
+    cluster = Cluster(bugs)
+    for voter in VOTERS:
+        cluster.boot(voter)
+    old = await cluster.leader()
+    await old.write(create("t"))
+    cluster.network.isolate(old.node_id)
+    lost = asyncio.ensure_future(old.write(create("lost")))
+    await asyncio.sleep(0.05)
+    acknowledged = lost.done() and lost.exception() is None
+    successor = await cluster.leader(but=old.node_id)
+    await successor.write(set_retention("t", 2))
+    cluster.network.cut = set()
+    for _ in range(500):
+        if old.applied_offset >= successor.applied_offset:
+            break
+        await asyncio.sleep(0.01)
+    assert old.applied_offset >= successor.applied_offset
+    await asyncio.wait({lost})
+    await cluster.close()
+    return cluster, old, acknowledged
+
+
+@pytest.mark.parametrize("bug", ["", "acks-before-commit"])
+async def test_a_write_that_never_commits_is_acknowledged_by_a_planted_bug_alone(bug: str) -> None:
+    _, old, acknowledged = await cut_off_in_a_write(frozenset({bug} - {""}))
+    assert acknowledged == bool(bug)
+    assert "lost" not in old.committed_image().topics
+
+
+@pytest.mark.parametrize("bug", ["", "renounce-keeps-speculative"])
+async def test_what_a_deposed_leader_decided_on_outlives_its_office_by_a_planted_bug_alone(bug: str) -> None:
+    cluster, old, acknowledged = await cut_off_in_a_write(frozenset({bug} - {""}))
+    assert not acknowledged
+    assert ("lost" in old.committed_image().topics) == bool(bug)
+    states: dict[int, set[int]] = {}
+    for rows in cluster.traces.values():
+        for row in rows:
+            if row["event"] == "applied":
+                states.setdefault(row["offset"], set()).add(row["hash"])
+    assert any(len(hashes) > 1 for hashes in states.values()) == bool(bug), "nodes applied different states"

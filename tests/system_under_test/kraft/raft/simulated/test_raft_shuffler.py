@@ -147,6 +147,8 @@ OUTSIDE_THE_CORE = {
     "change-before-epoch-commits",
     "voters-at-commit",
     "voters-not-truncated",
+    "acks-before-commit",
+    "renounce-keeps-speculative",
     "removed-leader-counts-itself",
     "wiped-disk-keeps-id",
     "joins-without-catching-up",
