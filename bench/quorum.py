@@ -2,9 +2,12 @@
 
     python -m bench.quorum [--nodes 3 5] [--writers 1 64] [--rounds 5] [--seconds 3] [--only writes failover …]
 
-Servers are processes on loopback.  Both clusters of a size run all the time and are loaded in turn, so that a machine
+Servers are processes on loopback.  All clusters of a size run all the time and are loaded in turn, so that a machine
 that gets slower favours neither; which is first alternates.  Writers write to the leader, each to an object of its own,
 one write in flight (`instruments/writers.py`).  Writes count from acknowledgement; both systems fsync before it.
+
+"bare asyncio" is a quorum without logic (`instruments/bare_quorum.py`): the same frames and fsyncs.  A goal that it
+misses is out of reach for Python over asyncio.
 
 A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
 client's is shown, too: where client and leader together fill the processors, a rate says little.
@@ -20,6 +23,7 @@ import argparse
 import asyncio
 import itertools
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -30,7 +34,7 @@ from uuid import UUID
 
 from bench.instruments.figures import Sheet, load
 from bench.instruments.memory import cpu_s_of, resident_mb
-from bench.instruments.quorum_clusters import Cluster, Etcd, KRaft, etcd_version
+from bench.instruments.quorum_clusters import Bare, Cluster, Etcd, KRaft, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
 from system_under_test.kraft.client.questions import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
@@ -99,7 +103,7 @@ def main() -> None:
 
 
 async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: Sheet, *, with_etcd: bool) -> None:
-    kinds: list[type[Cluster]] = [KRaft, Etcd] if with_etcd else [KRaft]
+    kinds: list[type[Cluster]] = [KRaft, Bare, Etcd] if with_etcd else [KRaft, Bare]
     clusters = []
     try:
         for kind in kinds:
@@ -108,15 +112,23 @@ async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: She
             for server in clusters[-1].servers:
                 clusters[-1].start(server)
         for cluster in clusters:
+            _progress(f"{size} nodes, waiting for the leader of {cluster.name}")
             await cluster.prepare(await cluster.leader(), max(given.writers))
         for count in given.writers if "writes" in given.only else ():
             rounds: dict[str, list[Round]] = defaultdict(list)
             for number in range(given.rounds):
                 for cluster in clusters if number % 2 else reversed(clusters):
-                    rounds[cluster.name].append(await write_round(cluster, count, given.seconds))
+                    rounds[cluster.name].append(found := await write_round(cluster, count, given.seconds))
+                    where = f"{size} nodes, {count} writers, round {number + 1} of {given.rounds}"
+                    _progress(
+                        f"{where}: {cluster.name} {found.rate:,.0f} writes/s, leader {found.leader_ms:.3f} ms each"
+                    )
             report_writes(rounds, size, count, sheet)
         if "failover" in given.only:
             for cluster in clusters:
+                if isinstance(cluster, Bare):
+                    continue  # it elects no other leader
+                _progress(f"{size} nodes, failover of {cluster.name}, {given.rounds} times")
                 times_s = [await fail_over(cluster) for _ in range(given.rounds)]
                 words = f"failover, SIGKILL of the leader to the first write, {cluster.name}"
                 sheet.add(words, size, "nodes", statistics.median(times_s), "s")
@@ -163,10 +175,19 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
         sheet.add(
             f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
         )
-    if Etcd.name in rounds:
-        ratios = [e.rate / k.rate for e, k in zip(rounds[Etcd.name], rounds[KRaft.name], strict=True)]
-        words = f"writes of etcd for one of KRaft, {where}"
-        sheet.add(words, size, "nodes", statistics.median(ratios), "x", ETCD_FASTER.get(count))
+    for name in (KRaft.name, Bare.name) if Etcd.name in rounds else ():
+        rates = [e.rate / k.rate for e, k in zip(rounds[Etcd.name], rounds[name], strict=True)]
+        goal = ETCD_FASTER.get(count) if name == KRaft.name else None
+        sheet.add(f"writes of etcd for one of {name}, {where}", size, "nodes", statistics.median(rates), "x", goal)
+        costs = [k.leader_ms / e.leader_ms for e, k in zip(rounds[Etcd.name], rounds[name], strict=True)]
+        sheet.add(
+            f"processor of {name}'s leader for 1 of etcd's, {where}", size, "nodes", statistics.median(costs), "x"
+        )
+
+
+def _progress(line: str) -> None:
+    """For people who wait; the figures alone go to the standard output."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _median(rounds: list[Round], field: str) -> float:
@@ -203,12 +224,15 @@ async def measure_start(folder: Path, records: int, sheet: Sheet) -> None:
     values = (ConfigRecord(TOPIC_RESOURCE, f"t{n % TOPICS}", REGISTER, str(VALUE_FIRST + n)) for n in itertools.count())
     more = (records - 2 * TOPICS) // BATCH_RECORDS
     batches = (list(itertools.islice(values, BATCH_RECORDS)) for _ in range(more))
+    _progress(f"writing a log of {records:,} records")
     write_log(node.data_dir(1), itertools.chain(topics, batches))
     try:
+        _progress("starting with the log")
         sheet.add("start with a log", records, "records", await start_cpu_s(node), "s", START_S)
         node.stop(1)
         limits = {"metadata.log.max.record.bytes.between.snapshots": 1 << 16, "metadata.max.retention.bytes": 1}
         node.configure({"segment_bytes": SEGMENT_BYTES, **limits})
+        _progress("starting again, to take a snapshot")
         await start_cpu_s(node)
         await until_snapshot(node.data_dir(1) / FOLDER, records)
         node.stop(1)

@@ -1,4 +1,4 @@
-"""Quorums of processes on loopback, all data on one disk: the bundled KRaft, and etcd."""
+"""Quorums of processes on loopback, all data on one disk: the bundled KRaft, etcd, and one without logic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from system_under_test.kraft.wire.frames import MalformedFrame
 from system_under_test.kraft.wire.translate import TOPIC
 
 ETCD = "/usr/bin/etcd"
-LEADER_S = 60.0
+LEADER_S = 600.0
+"""Under heavy load a node with a million records takes minutes to start."""
 _LOOK_EVERY_S = 0.01
 _ANSWER_S = 0.5
 _ROOT = Path(__file__).parents[2]
@@ -203,6 +204,28 @@ class Etcd(Cluster):
 
     def _writer(self, number: int) -> EtcdWriter:
         return EtcdWriter(f"t{number}")
+
+
+class Bare(Cluster):
+    """See `bare_quorum`."""
+
+    name = "bare asyncio"
+
+    def _command(self, server: int) -> list[str]:
+        others = ["--followers", str(len(self.servers) - 1)] if server == 1 else ["--leader", str(self.port(1))]
+        file = str(self.folder / f"data{server}")
+        return [sys.executable, "-m", "bench.instruments.bare_quorum", str(self.port(server)), file, *others]
+
+    async def _leads(self, server: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port(server))
+        except OSError:
+            return False
+        writer.close()
+        return server == 1
+
+    def _writer(self, number: int) -> KRaftWriter:
+        return KRaftWriter(f"t{number}")
 
 
 def free_ports(count: int) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.instruments.quorum_clusters import Cluster, Etcd, KRaft, etcd_version
+from bench.instruments.quorum_clusters import Bare, Cluster, Etcd, KRaft, etcd_version
 from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
 from system_under_test.etcd.gateway import Gateway
@@ -85,3 +85,41 @@ def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
         assert len(base64.b64decode(answer["kvs"][0]["value"])) == 13
 
     _with(cluster, test)
+
+
+def test_acknowledged_writes_of_the_quorum_without_logic_are_on_the_disks_of_a_majority(tmp_path: Path) -> None:
+    cluster = Bare(tmp_path, 3)
+
+    files = [tmp_path / f"data{server}" for server in cluster.servers]
+
+    async def load() -> int:
+        leader = await cluster.leader()
+        async with asyncio.timeout(60):
+            while not all(file.exists() for file in files):  # noqa: ASYNC110 - the servers start
+                await asyncio.sleep(0.01)
+        written, marks = await _write(cluster, leader)
+        assert marks == 2
+        return written
+
+    try:
+        for server in cluster.servers:
+            cluster.start(server)
+        written = asyncio.run(load())
+    finally:
+        cluster.close()
+    held = sorted(file.read_bytes().count(b"retention.ms") for file in files)
+    assert written >= 3 and held[1] >= written
+
+
+def test_the_quorum_without_logic_acknowledges_nothing_without_a_majority(tmp_path: Path) -> None:
+    cluster = Bare(tmp_path, 3)
+
+    async def load() -> list[float]:
+        writers = await cluster.writers(await cluster.leader(), 3)
+        return await write_for(writers, 0.0, 0.5, lambda: None)
+
+    try:
+        cluster.start(1)
+        assert asyncio.run(load()) == []
+    finally:
+        cluster.close()
