@@ -17,7 +17,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from system_under_test.kraft.ports import TraceFile
 
@@ -51,16 +50,20 @@ class Trace:
         role: str | None = None,
         detail: str | None = None,
     ) -> None:
-        fields: dict[str, Any] = {
-            "seq": self._seq,
-            "inc": self.incarnation,
-            "t": self._now_ns(),
-            "event": event,
-            "epoch": epoch,
-        }
-        optional = (("offset", offset), ("hash", hash), ("peer", peer), ("role", role), ("detail", detail))
-        fields.update({name: value for name, value in optional if value is not None})
-        self._write(_encode(fields).encode() + b"\n")
+        """event: one of TRACE_EVENTS, which need no escapes."""
+        # By hand: a write leaves a dozen rows in a quorum of three, and a general encoder takes three times as long.
+        line = f'{{"seq":{self._seq},"inc":{self.incarnation},"t":{self._now_ns()},"event":"{event}","epoch":{epoch}'
+        if offset is not None:
+            line += f',"offset":{offset}'
+        if hash is not None:
+            line += f',"hash":{hash}'
+        if peer is not None:
+            line += f',"peer":{_encode(peer)}'
+        if role is not None:
+            line += f',"role":{_encode(role)}'
+        if detail is not None:
+            line += f',"detail":{_encode(detail)}'
+        self._write(f"{line}}}\n".encode())
         self._seq += 1
 
 
@@ -101,4 +104,4 @@ class TraceOnDisk:
             raise OSError(f"{self._path}: only {written} of the {len(line)} bytes of a row were written")
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_encode = json.JSONEncoder().encode

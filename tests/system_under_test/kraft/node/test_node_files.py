@@ -19,7 +19,7 @@ from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
 from system_under_test.kraft.node.process import _ports, run
-from system_under_test.kraft.node.trace import FILE_NAME, TraceOnDisk, UnreadableTrace, continue_trace
+from system_under_test.kraft.node.trace import FILE_NAME, Trace, TraceOnDisk, UnreadableTrace, continue_trace
 from system_under_test.kraft.raft.messages import Batch, QuorumState, ReplicaKey
 
 ids = st.none() | st.integers(0, 2**31 - 1)
@@ -133,6 +133,26 @@ def test_a_trace_goes_on_across_restarts_and_torn_rows(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense\n")
     with pytest.raises(UnreadableTrace, match="no row of a trace"):
         continue_trace(TraceOnDisk(path), lambda: 0)
+
+
+@given(
+    st.integers(0), st.none() | st.integers(), st.none() | st.integers(), st.none() | st.text(), st.none() | st.text()
+)
+def test_a_row_of_a_trace_is_json_without_what_is_absent(
+    epoch: int, offset: int | None, hash: int | None, peer: str | None, detail: str | None
+) -> None:
+    lines: list[bytes] = []
+    Trace(lines.append, lambda: 7, 3, 1).row(
+        "role", epoch, offset=offset, hash=hash, peer=peer, role=peer, detail=detail
+    )
+    fields = {"offset": offset, "hash": hash, "peer": peer, "role": peer, "detail": detail}
+    present = {name: value for name, value in fields.items() if value is not None}
+    [line] = lines
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert list(json.loads(line).items()) == [
+        *{"seq": 3, "inc": 1, "t": 7, "event": "role", "epoch": epoch}.items(),
+        *present.items(),
+    ]
 
 
 GOOD = {
