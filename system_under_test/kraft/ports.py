@@ -101,6 +101,11 @@ class Transport(Protocol):
         unknown then.  Never raises for what the network does."""
         ...
 
+    def send_at_once(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
+        """Send a Fetch without a task, if the connection for it is open and free; `answered` is called as `Calls.call`
+        does it.  False if nothing was sent: then `request` is the way."""
+        ...
+
     def reach(self, peer: int, host: str, port: int) -> None:
         """From now on a peer is reached there."""
         ...

@@ -72,9 +72,11 @@ class Node:
         self._network = network
         self._api = api
         self._transport = transport
-        takers = taking_raft_requests(quorum), api.take_at_once
+        take_of_voter = taking_raft_requests(quorum)
         self._server = Server(
-            api.handle, quorum.on_disconnect, take_at_once=lambda *request: any(take(*request) for take in takers)
+            api.handle,
+            quorum.on_disconnect,
+            take_at_once=lambda *request: take_of_voter(*request) or api.take_at_once(*request),
         )
         self._broker = broker
         self._own_voter = own_voter
@@ -265,6 +267,10 @@ class ChannelTransport:
             await asyncio.sleep(UNKNOWN_PEER_S)  # the core would ask again at once
             return None
         return await channel.request(request)
+
+    def send_at_once(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
+        channel = self._channels.get(peer)
+        return channel is not None and channel.send_at_once(request, answered)
 
     async def close(self) -> None:
         for channel in (*self._channels.values(), *self._replaced):

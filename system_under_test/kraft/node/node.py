@@ -436,6 +436,11 @@ class QuorumNode:
         if (calls := self._parts.calls) is not None:
             calls.call(effect.peer, effect.request, partial(self._answered, effect))
             return
+        assert self._parts.transport is not None
+        if isinstance(effect.request, FetchRequest) and self._parts.transport.send_at_once(
+            effect.peer, effect.request, partial(self._answered, effect)
+        ):
+            return
         task = asyncio.get_running_loop().create_task(self._ask(effect), name=type(effect.request).__name__)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -131,7 +131,7 @@ class Api:
         network: Network | None = None,
     ) -> None:
         self._quorum = quorum
-        self._new_uuid = new_uuid
+        self._cluster = Cluster(quorum, new_uuid)
         self._timeout_s = timeout_s
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
         self._limits = TimeLimits()
@@ -232,7 +232,7 @@ class Api:
                 refuse(problem)
 
         limit = self._limits.begin(timeout_s, lambda: refuse(TimeoutError()))
-        decide = decision.decide(body, Cluster(self._quorum, self._new_uuid))
+        decide = decision.decide(body, self._cluster)
         try:
             self._quorum.submit(decide, settled, at_once=decision.at_once)
         except _REFUSALS as problem:

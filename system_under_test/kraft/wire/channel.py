@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from typing import Any
 
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
@@ -75,6 +77,11 @@ class Channel:
         lane = self._fetches if isinstance(request, FetchRequest | FetchSnapshotRequest) else self._others
         return await lane.request(request, self._endpoint)
 
+    def send_at_once(self, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
+        """As `request`, for a Fetch and without a task; `answered` is called later.  False if nothing was sent, because
+        the connection is not open or not free."""
+        return self._fetches.send_at_once(request, answered)
+
     def states(self) -> tuple[ChannelState, ChannelState]:
         """(of the fetch lane, of the other)."""
         return self._fetches.state, self._others.state
@@ -95,7 +102,7 @@ class _Lane:
         self._request_timeout_s = request_timeout_s
         self._retry_backoff_s = retry_backoff_s
         self._patience_s = patience_s
-        self._in_flight: asyncio.Task[RaftResponse | None] | None = None
+        self._in_flight: asyncio.Future[Any] | None = None  # a frame, an attempt, or the pause after a failure
         self._newest = 0
         self._closed = False
 
@@ -120,6 +127,43 @@ class _Lane:
             raise
         return None if task.cancelled() else task.result()
 
+    def send_at_once(self, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
+        if self._closed or (self._in_flight is not None and not self._in_flight.done()):
+            return False
+        frame = self._connection.send(partial(translate.encode_request, request, None))
+        if frame is None:
+            return False
+        self._newest += 1
+        self._in_flight, self.state = frame, ChannelState.AWAITING_RESPONSE
+        limit = asyncio.get_running_loop().call_later(self._request_timeout_s, _fail, frame, TimeoutError())
+        frame.add_done_callback(partial(self._arrived, request, answered, limit))
+        return True
+
+    def _arrived(
+        self,
+        request: RaftRequest,
+        answered: Callable[[RaftResponse | None], None],
+        limit: asyncio.TimerHandle,
+        frame: asyncio.Future[bytes],
+    ) -> None:
+        """A request that was sent at once has its answer, or was given up."""
+        limit.cancel()
+        self.state = ChannelState.READY
+        if frame.cancelled():
+            self._connection.close()
+            answered(None)
+            return
+        try:
+            response = self._connection.take(frame.result(), partial(translate.decode_response, request))
+        except _NO_ANSWER as problem:
+            self._connection.close()
+            self._report(problem)
+            backing_off = asyncio.ensure_future(self._back_off())
+            self._in_flight = backing_off
+            backing_off.add_done_callback(lambda _: answered(None))
+        else:
+            answered(response)
+
     def close(self) -> None:
         self._closed = True
         if self._in_flight is not None:
@@ -133,16 +177,31 @@ class _Lane:
                 return await self._connection.exchange(
                     partial(translate.encode_request, request, endpoint), partial(translate.decode_response, request)
                 )
-        except (MalformedFrame, translate.MalformedRpc) as problem:
-            log.warning("the answer of %s is malformed: %s", self._peer, problem)
+        except _NO_ANSWER as problem:
             self._connection.close()
-        except OSError as problem:
-            log.debug("%s did not answer: %r", self._peer, problem)
+            self._report(problem)
         finally:
             self.state = ChannelState.READY
+        await self._back_off()
+        return None
+
+    def _report(self, problem: Exception) -> None:
+        if isinstance(problem, OSError):
+            log.debug("%s did not answer: %r", self._peer, problem)
+        else:
+            log.warning("the answer of %s is malformed: %s", self._peer, problem)
+
+    async def _back_off(self) -> None:
         self.state = ChannelState.BACKING_OFF
         try:
             await asyncio.sleep(self._retry_backoff_s)
         finally:
             self.state = ChannelState.READY
-        return None
+
+
+_NO_ANSWER = (MalformedFrame, translate.MalformedRpc, OSError)
+
+
+def _fail(frame: asyncio.Future[bytes], problem: Exception) -> None:
+    if not frame.done():
+        frame.set_exception(problem)

@@ -66,18 +66,35 @@ class Connection:
         self.sent = False
         answered = False
         try:
-            conversation = await self._connected()
-            self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-            frame = encode(self._correlation_id, self._client_id)
-            self.sent = True
-            correlation_id, answer = decode(await conversation.ask(frame))
-            if correlation_id != self._correlation_id:
-                raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
+            await self._connect()
+            sending = self.send(encode)
+            if sending is None:
+                raise Hung("closed before the request")
+            answer = self.take(await sending, decode)
             answered = True
             return answer
         finally:
             if not answered:
                 self.close()
+
+    def send(self, encode: Callable[[int, str], bytes]) -> asyncio.Future[bytes] | None:
+        """Send a request over the open connection, without a task: the future of the frame that answers it, or None if
+        no connection is open.  It fails as `exchange` does.  The caller hands the frame to `take`, and closes this
+        connection if it gets none."""
+        conversation = self._open
+        if conversation is None or conversation.over:
+            return None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode(self._correlation_id, self._client_id)
+        self.sent = True
+        return conversation.send(frame)
+
+    def take(self, frame: bytes, decode: Callable[[bytes], tuple[int, T]]) -> T:
+        """The answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
+        correlation_id, answer = decode(frame)
+        if correlation_id != self._correlation_id:
+            raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
+        return answer
 
     def close(self) -> None:
         """At once; what was not yet sent is lost."""
@@ -85,13 +102,12 @@ class Connection:
             self._open.abort()
             self._open = None
 
-    async def _connected(self) -> _Conversation:
+    async def _connect(self) -> None:
         if self._open is not None and self._open.over:
             self.close()  # the peer left between two requests
         if self._open is None:
             async with asyncio.timeout(self._connect_timeout_s):
                 self._open = await self._network.dial(self._host, self._port, _Conversation)
-        return self._open
 
 
 def _encode_entity(request: Entity, correlation_id: int, client_id: str) -> bytes:
@@ -107,12 +123,11 @@ class _Conversation(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
 
-    async def ask(self, frame: bytes) -> bytes:
-        if self.over or self._transport is None:
-            raise Hung("closed before the request")
+    def send(self, frame: bytes) -> asyncio.Future[bytes]:
+        assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(frame)
-        return await self._answer
+        return self._answer
 
     def abort(self) -> None:
         self.over = True

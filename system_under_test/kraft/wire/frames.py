@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.index import KioIndexError, load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -40,8 +40,7 @@ class MalformedFrame(ValueError):
     """Bytes that are no frame, header or body of Kafka's protocol.  Nothing more can be read from that connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     api_key: int
     version: int
     correlation_id: int

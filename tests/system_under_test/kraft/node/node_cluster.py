@@ -70,6 +70,9 @@ class Port:
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
         return await self._network.pass_on(self._me, peer, request)
 
+    def send_at_once(self, peer: int, request: RaftRequest, answered: object) -> bool:
+        return False
+
     def reach(self, peer: int, host: str, port: int) -> None: ...
 
     async def close(self) -> None: ...

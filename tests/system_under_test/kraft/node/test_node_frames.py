@@ -84,6 +84,9 @@ class Nowhere:
     async def request(self, peer: int, request: RaftRequest) -> None:
         await asyncio.Event().wait()
 
+    def send_at_once(self, peer: int, request: RaftRequest, answered: object) -> bool:
+        return False
+
     async def close(self) -> None: ...
 
 

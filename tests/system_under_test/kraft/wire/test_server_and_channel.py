@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -81,6 +81,12 @@ async def channel(server: Server) -> AsyncIterator[Channel]:
     )
     yield channel
     await channel.close()
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not what():  # noqa: ASYNC110 - what tests wait for is no event
+            await asyncio.sleep(0.005)
 
 
 def now() -> float:
@@ -242,6 +248,68 @@ async def test_a_newer_request_follows_an_answer_at_once(channel: Channel, peer:
     vote, begin = await asyncio.gather(channel.request(VOTE), channel.request(BEGIN))
     assert vote is not None and begin is not None
     assert [connection for connection, _ in peer.heard] == [1, 1]
+
+
+async def test_a_fetch_is_sent_at_once_over_a_connection_that_is_open_and_free(channel: Channel, peer: Peer) -> None:
+    answers: list[object] = []
+    assert not channel.send_at_once(FETCH, answers.append), "no connection is open yet"
+    assert await channel.request(FETCH) is not None
+    assert channel.send_at_once(FETCH, answers.append)
+    assert channel.states()[0] is ChannelState.AWAITING_RESPONSE
+    assert not channel.send_at_once(FETCH, answers.append), "one request at a time"
+    assert await channel.request(FETCH) is not None
+    assert answers == [FetchResponse(Error.NONE, 1, 3, 100)]
+    assert [connection for connection, _ in peer.heard] == [1, 1, 1]
+
+
+async def test_a_fetch_that_was_sent_at_once_gets_none_after_its_time_and_costs_the_connection(
+    channel: Channel, peer: Peer
+) -> None:
+    answers: list[object] = []
+    assert await channel.request(FETCH) is not None
+    peer.delay_s = {FetchRequest: 10.0}
+    assert channel.send_at_once(FETCH, answers.append)
+    await until(lambda: channel.states()[0] is ChannelState.BACKING_OFF)
+    assert answers == []
+    await until(lambda: bool(answers))
+    assert answers == [None] and channel.states()[0] is ChannelState.READY
+    peer.delay_s = {}
+    assert await channel.request(FETCH) is not None
+    assert [connection for connection, _ in peer.heard] == [1, 1, 2]
+
+
+async def test_a_fetch_that_was_sent_at_once_gets_none_when_the_peer_closes(channel: Channel, peer: Peer) -> None:
+    answers: list[object] = []
+    assert await channel.request(FETCH) is not None
+    peer.silent = True
+    assert channel.send_at_once(FETCH, answers.append)
+    await until(lambda: bool(answers))
+    assert answers == [None]
+    peer.silent = False
+    assert not channel.send_at_once(FETCH, answers.append), "the connection is gone"
+    assert await channel.request(FETCH) is not None
+
+
+async def test_a_newer_request_gives_up_a_fetch_that_was_sent_at_once(channel: Channel, peer: Peer) -> None:
+    answers: list[object] = []
+    assert await channel.request(FETCH) is not None
+    peer.delay_s = {FetchRequest: 10.0}
+    assert channel.send_at_once(FETCH, answers.append)
+    await until(lambda: len(peer.heard) == 2)
+    peer.delay_s = {}
+    assert await channel.request(FETCH) is not None
+    assert answers == [None]
+    assert [connection for connection, _ in peer.heard] == [1, 1, 2]
+
+
+async def test_closing_answers_none_to_a_fetch_that_was_sent_at_once(channel: Channel, peer: Peer) -> None:
+    answers: list[object] = []
+    assert await channel.request(FETCH) is not None
+    peer.delay_s = {FetchRequest: 10.0}
+    assert channel.send_at_once(FETCH, answers.append)
+    await channel.close()
+    await until(lambda: bool(answers))
+    assert answers == [None] and not channel.send_at_once(FETCH, answers.append)
 
 
 async def test_closing_answers_none_to_all_that_wait(channel: Channel, peer: Peer) -> None:
