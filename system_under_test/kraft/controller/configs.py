@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -175,12 +175,12 @@ def alter_configs(
     image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
 ) -> tuple[list[bytes], list[ResourceResult]]:
     """Results in the order of the request; the records of all accepted resources form one atomic batch."""
-    times_wanted = Counter((resource.type, resource.name) for resource in wanted)
+    repeated = _repeated([(resource.type, resource.name) for resource in wanted])
     values: list[bytes] = []
     results: list[ResourceResult] = []
     for resource in wanted:
         problem: tuple[ErrorCode, str] | None
-        if times_wanted[(resource.type, resource.name)] > 1:
+        if (resource.type, resource.name) in repeated:
             problem = (ErrorCode.invalid_request, "The resource is named more than once in the request.")
         else:
             problem = why_unknown(image, resource.type, resource.name) or _why_refused(image, resource)
@@ -259,10 +259,10 @@ def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURC
 def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | None:
     overrides = image.configs(resource.name, resource.type)
     kind, known, _ = KINDS[resource.type]
-    names = Counter(alteration.name for alteration in resource.alterations)
+    repeated = _repeated([alteration.name for alteration in resource.alterations])
     for alteration in resource.alterations:
         name = alteration.name
-        if names[name] > 1:
+        if name in repeated:
             return ErrorCode.invalid_request, f"The config {name} is named more than once."
         match alteration.operation:
             case ConfigOperation.DELETE:
@@ -278,6 +278,11 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
         if problem:
             return ErrorCode.invalid_config, problem
     return None
+
+
+def _repeated(names: Sequence[Hashable]) -> Collection[Hashable]:
+    """What is named more than once.  Nearly all requests name one thing, for which a Counter is too dear."""
+    return () if len(names) < 2 else {name for name, times in Counter(names).items() if times > 1}
 
 
 def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
