@@ -209,7 +209,7 @@ async def fail_over(cluster: Cluster) -> float:
     took_s = time.monotonic() - began
     writer.close()
     cluster.start(old)
-    await asyncio.sleep(3.0)  # it catches up: the next death must not leave a minority
+    await cluster.until_follows(old, await cluster.leader(rest))  # the next death must not leave a minority
     return took_s
 
 

@@ -84,6 +84,14 @@ class Cluster(ABC):
             await asyncio.sleep(_LOOK_EVERY_S)
         raise TimeoutError(f"{self.name}: no leader within {LEADER_S:g} s; see {self.folder}")
 
+    async def until_follows(self, server: int, leader: int) -> None:
+        """Waits until a server that was started again has caught up with the leader.  Raises TimeoutError."""
+        until = time.monotonic() + LEADER_S
+        while not await self._follows(server, leader):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self.name}: server {server} does not follow {leader}; see {self.folder}")
+            await asyncio.sleep(_LOOK_EVERY_S)
+
     async def writers(self, server: int, count: int) -> list[Writer]:
         """Connected, each to an object of its own."""
         made = []
@@ -101,6 +109,10 @@ class Cluster(ABC):
 
     @abstractmethod
     async def _leads(self, server: int) -> bool: ...
+
+    @abstractmethod
+    async def _follows(self, server: int, leader: int) -> bool:
+        """Whether the server has fetched all that the leader has, or knows the leader and what it committed."""
 
     @abstractmethod
     def _writer(self, number: int) -> Any: ...
@@ -156,6 +168,17 @@ class KRaft(Cluster):
         return [sys.executable, "-m", "system_under_test.kraft", "--config", str(self._config(server))]
 
     async def _leads(self, server: int) -> bool:
+        return await self._described(server) is not None
+
+    async def _follows(self, server: int, leader: int) -> bool:
+        quorum = await self._described(leader)
+        return quorum is not None and any(
+            voter.replica_id == server and voter.log_end_offset >= quorum.high_watermark
+            for voter in quorum.current_voters
+        )
+
+    async def _described(self, server: int) -> Any:
+        """What a leader says of its quorum; None if the server does not lead."""
         partition = describe.PartitionData(partition_index=0)
         body = describe.DescribeQuorumRequest(topics=(describe.TopicData(topic_name=TOPIC, partitions=(partition,)),))
         connection = Connection("127.0.0.1", self.port(server), f"{OUR_PREFIX}bench")
@@ -163,10 +186,11 @@ class KRaft(Cluster):
             async with asyncio.timeout(_ANSWER_S):
                 answer = await connection.ask(body)
         except (OSError, MalformedFrame):
-            return False
+            return None
         finally:
             connection.close()
-        return bool(answer.topics) and answer.topics[0].partitions[0].error_code == 0
+        found = answer.topics[0].partitions[0] if answer.topics else None
+        return found if found is not None and found.error_code == 0 else None
 
     def _writer(self, number: int) -> KRaftWriter:
         return KRaftWriter(f"t{number}")
@@ -192,15 +216,26 @@ class Etcd(Cluster):
         return [ETCD, *(f"--{name}={value}" for name, value in flags.items())]
 
     async def _leads(self, server: int) -> bool:
+        status = await self._status(server)
+        return "leader" in status and status["leader"] == status["header"]["member_id"]
+
+    async def _follows(self, server: int, leader: int) -> bool:
+        """Counts also an index that is still to be applied: it is in the log of the server."""
+        own, other = await self._status(server), await self._status(leader)
+        same = "leader" in own and own["leader"] == other.get("leader")
+        return same and int(own["raftIndex"]) >= int(other["raftAppliedIndex"])
+
+    async def _status(self, server: int) -> dict[str, Any]:
+        """Empty if there is no answer."""
         gateway = Gateway(f"127.0.0.1:{self.port(server)}")
         try:
             async with asyncio.timeout(_ANSWER_S):
                 answer = await gateway.post("/v3/maintenance/status", {})
         except (NotSent, NoAnswer, Rejected, TimeoutError):
-            return False
+            return {}
         finally:
             gateway.close()
-        return "leader" in answer and answer["leader"] == answer["header"]["member_id"]
+        return dict(answer)
 
     def _writer(self, number: int) -> EtcdWriter:
         return EtcdWriter(f"t{number}")
@@ -223,6 +258,10 @@ class Bare(Cluster):
             return False
         writer.close()
         return server == 1
+
+    async def _follows(self, server: int, leader: int) -> bool:
+        """A server that is started again has lost its file, and does not follow."""
+        return False
 
     def _writer(self, number: int) -> KRaftWriter:
         return KRaftWriter(f"t{number}")
