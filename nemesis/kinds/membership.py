@@ -65,6 +65,8 @@ _OUT = "out"
 """Setting: the nodes that are no members while the fault holds.  The others of its nodes have come back before."""
 
 _JOINED_S_MAX = 12.0
+_LEADS_S_MAX = 12.0
+"""Another fault may leave the cluster without a leader when a server is to come back: it waits so long for one."""
 _LOOK_S = 0.2
 
 
@@ -117,7 +119,7 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
     """Return once it is a member and runs.  One that is so already is left alone: a heal may be called twice.
 
     Raises OSError if it does not become one in time."""
-    if await _has_joined(cluster, node):
+    if node in await _members_by_a_leader(cluster) and await cluster.state(node) == "running":
         return
     await cluster.kill(node)
     await cluster.add_member(node, wiped=fault.settings.get(WIPES_DISKS, False))
@@ -132,6 +134,18 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
             return
         await sleep(_LOOK_S)
     raise OSError(f"{node} did not become a member within {_JOINED_S_MAX:.0f} s")
+
+
+async def _members_by_a_leader(cluster: Cluster) -> frozenset[str]:
+    """Raises OSError if there is no leader in time."""
+    from asyncio import sleep  # refusals and listings do without it
+
+    for _ in range(round(_LEADS_S_MAX / _LOOK_S)):
+        try:
+            return frozenset(await cluster.members())
+        except OSError:
+            await sleep(_LOOK_S)
+    return frozenset(await cluster.members())
 
 
 async def _has_joined(cluster: Cluster, node: str) -> bool:

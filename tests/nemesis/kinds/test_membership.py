@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
-from checkers.record.faults import Achieved, Card
+from checkers.record.faults import Achieved, Card, Fault
 from nemesis.catalog import KINDS
 
 
@@ -88,6 +89,37 @@ def test_a_system_that_never_gets_ready_is_changed_no_more() -> None:
     assert second.achieved is Achieved.SKIPPED
     words = f"the system was not ready within 12 s: {first.nodes[0]} had not come back as a member"
     assert second.reason == words
+
+
+class Leaderless(Changing):
+    """Nobody leads before `leads` is set, and so nobody knows the members."""
+
+    leads = False
+
+    async def members(self) -> frozenset[str]:
+        if not self.leads:
+            raise OSError("no server leads")
+        return await super().members()
+
+
+@pytest.mark.parametrize("leads_after_s", [5.0, 1000.0])
+def test_a_server_comes_back_once_the_cluster_has_a_leader_again(leads_after_s: float) -> None:
+    """Another fault has parted the cluster."""
+
+    async def heal(cluster: Leaderless) -> None:
+        asyncio.get_running_loop().call_later(leads_after_s, setattr, cluster, "leads", True)
+        fault = Fault("membership", "n1 removed", ("n1",), settings={"killed": False, "wiped": False, "out": ["n1"]})
+        await KINDS["membership"].heal(SimpleNamespace(cluster=cluster), fault)  # type: ignore[arg-type]
+
+    cluster = Leaderless()
+    cluster.now.discard("n1")
+    cluster.states["n1"] = "dead"
+    if leads_after_s > 100:
+        with pytest.raises(OSError, match="no server leads"):
+            in_no_time(heal(cluster))
+    else:
+        in_no_time(heal(cluster))
+    assert ("n1" in cluster.now) == (leads_after_s < 100)
 
 
 def test_a_server_that_stays_a_member_is_not_achieved() -> None:
