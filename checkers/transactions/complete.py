@@ -178,22 +178,20 @@ def _problem(
     if model not in WEAK:
         return _of_versions(txns, known, happened, sessions, readers=True)
     base, versions, written = known.base, known.versions, known.written
+    if model in ("read-atomic", "causal"):
+        seen = _of_versions(txns, known, happened, sessions, readers=False)
+        ordered = problems.without_overwriting(seen)
+        outcome, search = find_order(ordered, no_time(), guess_of(txns, ordered, snapshots=False), False, MANY_STEPS)
+        if outcome == NO_ORDER:
+            return ordered
+        pairs = _pairs(seen, model, search.order, sessions, process)
+        return None if pairs is None else problems.with_pairs(ordered, pairs)
     order = problems.session_edges(sessions)
     reads = problems.session_edges(np.empty(0, np.int32))
     if model != "read-uncommitted" and versions is not None:
         reads = problems.appenders_before_readers(txns, base, versions)
     elif model != "read-uncommitted":
         reads = problems.writers_before_readers(txns, base, written.writer, written.unusable, happened)
-    if model in ("read-atomic", "causal"):
-        seen = problems.problem_of_edges(happened, order, reads)
-        outcome, search = find_order(seen, no_time(), guess_of(txns, seen, snapshots=False), False, MANY_STEPS)
-        if outcome == NO_ORDER:
-            return seen
-        read = _of_versions(txns, known, happened, sessions, readers=False)
-        pairs = _pairs(read, model, search.order, sessions, process)
-        if pairs is None:
-            return None
-        order = problems.joined_edges(order, pairs)
     if versions is not None:
         lists = versions._replace(written=written._replace(happened=happened))
         order = problems.joined_edges(order, problems.list_edges(txns, base, lists))

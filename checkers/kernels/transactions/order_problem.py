@@ -277,6 +277,22 @@ def problem_of_edges(happened: Bools, first: Edges, second: Edges) -> Problem:
     )
 
 
+def without_overwriting(problem: Problem) -> Problem:
+    """Make a problem of the same order and reads in which no write waits for the readers of another version.
+
+    problem: one without readers.
+    """
+    return problem._replace(write_first=np.zeros_like(problem.write_first))
+
+
+def with_pairs(problem: Problem, pairs: Edges) -> Problem:
+    """Demand also that the source of each pair commits before its target starts."""
+    after, m = problem.after, len(problem.happened)
+    source = np.repeat(np.arange(m, dtype=np.int32), np.diff(after.first))
+    joined, _ = build_graph(Edges(source, after.target, after.kind), pairs, m)
+    return problem._replace(after=joined, before=reverse(joined))
+
+
 @kernel
 def writers_before_readers(txns: Transactions, base: Int64, writer: Int32, unusable: Int8, happened: Bools) -> Edges:
     """Link every read of a register to the writer of its value, also the second read of a key."""

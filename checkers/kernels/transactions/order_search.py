@@ -82,7 +82,8 @@ class Search(NamedTuple):
     """The state of a search.  Event numbers: t where start and commit are one, else 2 t and 2 t + 1.
 
     position: per event, its place in `order`, or -1.  order: the placed events.
-    unread: per version, how many of its readers are not placed.  cursor: where to look for one of them.
+    unread: per version, how many of its readers are not placed.  cursor: where to look for one of them.  Both are empty
+    if no write waits for readers.
     current: per key, its version after the placed events.  replaced: per version, the version that it overwrote.
     holder: per key, the transaction that holds it, or -1.
     edge_*: the edges that were found, in this order.  edge_next, edge_head: their chains by target, latest first.
@@ -146,8 +147,8 @@ def find_order(problem: Problem, time: Time, guess: Guess, snapshots: bool, step
 @kernel
 def _new_search(problem: Problem, guess: Guess, snapshots: bool) -> Search:
     m, events = problem.happened.shape[0], guess.rank.shape[0]
-    versions, writes = problem.version_txn.shape[0], problem.write_key.shape[0]
-    keys = versions - writes
+    writes, versions = problem.write_key.shape[0], problem.reader_first.shape[0] - 1
+    keys = problem.version_txn.shape[0] - writes
     unread = np.empty(versions, np.int32)
     for v in range(versions):
         unread[v] = problem.reader_first[v + 1] - problem.reader_first[v]
@@ -305,8 +306,9 @@ def _place(problem: Problem, search: Search, event: int, snapshots: bool) -> Non
     search.order[search.at[PLACED]] = event
     search.at[PLACED] += 1
     if not snapshots or event % 2 == 0:
-        for z in range(problem.read_first[t], problem.read_first[t + 1]):
-            search.unread[problem.read_version[z]] -= 1
+        if search.unread.shape[0] > 0:
+            for z in range(problem.read_first[t], problem.read_first[t + 1]):
+                search.unread[problem.read_version[z]] -= 1
         if snapshots:
             for v in range(problem.write_first[t], problem.write_first[t + 1]):
                 search.holder[problem.write_key[v]] = t
@@ -351,10 +353,11 @@ def _take_back(problem: Problem, time: Time, guess: Guess, search: Search, snaps
             if snapshots:
                 search.holder[key] = t
     if not snapshots or event % 2 == 0:
-        for z in range(problem.read_first[t], problem.read_first[t + 1]):
-            version = problem.read_version[z]
-            search.unread[version] += 1
-            search.cursor[version] = problem.reader_first[version]
+        if search.unread.shape[0] > 0:
+            for z in range(problem.read_first[t], problem.read_first[t + 1]):
+                version = problem.read_version[z]
+                search.unread[version] += 1
+                search.cursor[version] = problem.reader_first[version]
         if snapshots:
             for v in range(problem.write_first[t], problem.write_first[t + 1]):
                 search.holder[problem.write_key[v]] = -1

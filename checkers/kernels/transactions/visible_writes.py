@@ -32,17 +32,17 @@ def atomic_pairs(problem: Problem, by_session: Int32, process: Int32, sessions: 
     """Return the pairs of read-atomic.  by_session: transactions ordered by process, then by invocation."""
     keys = problem.version_txn.shape[0] - problem.write_key.shape[0]
     latest, latest_of = np.empty(keys, np.int32), np.full(keys, -1, np.int64)
-    read, read_by = np.empty(keys, np.int32), np.full(keys, -1, np.int32)
+    read, reading = np.empty(keys, np.int32), np.zeros(keys // _BITS + 1, np.uint64)
+    reads = _room_of_reads(problem)
     source, target = np.empty(1024, np.int32), np.empty(1024, np.int32)
     n = 0
     for t in by_session:
-        reads = range(problem.read_first[t], problem.read_first[t + 1])
-        for z in reads:
-            key = _key_of(problem, problem.read_version[z])
-            read[key], read_by[key] = problem.read_version[z], t
-        for z in reads:
-            version = problem.read_version[z]
-            by, key = problem.version_txn[version], _key_of(problem, version)
+        count = _look_up(problem, t, reads)
+        for i in range(count):
+            read[reads.key[i]] = reads.version[i]
+            reading[reads.key[i] // _BITS] |= _bit(reads.key[i])
+        for i in range(count):
+            by, key = reads.by[i], reads.key[i]
             writes = 0 if by < 0 else problem.write_first[by + 1] - problem.write_first[by]
             if n + writes + 1 > source.shape[0]:
                 source = np.concatenate((source, np.empty(source.shape[0] + writes, np.int32)))
@@ -52,12 +52,53 @@ def atomic_pairs(problem: Problem, by_session: Int32, process: Int32, sessions: 
                 n += 1
             for v in range(problem.write_first[by] if by >= 0 else 0, problem.write_first[by + 1] if by >= 0 else 0):
                 other = problem.write_key[v]
-                if read_by[other] == t and read[other] != v:
+                if reading[other // _BITS] & _bit(other) != 0 and read[other] != v:
                     source[n], target[n] = _pair(by, problem.version_txn[read[other]], t)
                     n += 1
+        for i in range(count):
+            reading[reads.key[i] // _BITS] = 0
         for v in range(problem.write_first[t], problem.write_first[t + 1]):
             latest[problem.write_key[v]], latest_of[problem.write_key[v]] = t, process[t]
     return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WW, np.int8))
+
+
+_BITS = 64
+
+
+@inner_kernel
+def _bit(key: int) -> np.uint64:
+    return np.uint64(1) << np.uint64(key % _BITS)
+
+
+class _Reads(NamedTuple):
+    """Room for the reads of one transaction: the version, its writer or -1, and the key of each."""
+
+    version: Int32
+    by: Int32
+    key: Int32
+
+
+@kernel
+def _room_of_reads(problem: Problem) -> _Reads:
+    most = 0
+    for t in range(problem.happened.shape[0]):
+        most = max(most, problem.read_first[t + 1] - problem.read_first[t])
+    return _Reads(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32))
+
+
+@inner_kernel
+def _look_up(problem: Problem, t: int, reads: _Reads) -> int:
+    """Write the reads of a transaction into `reads`, and return their number.
+
+    The versions lie far apart in memory.  The processor fetches them at once if nothing depends on them yet.
+    """
+    first = problem.read_first[t]
+    count = problem.read_first[t + 1] - first
+    for i in range(count):
+        version = problem.read_version[first + i]
+        reads.version[i], reads.by[i] = version, problem.version_txn[version]
+        reads.key[i] = _key_of(problem, version)
+    return int(count)
 
 
 @inner_kernel
@@ -124,56 +165,109 @@ class _Writers(NamedTuple):
     last: Int32
 
 
+class _Newest(NamedTuple):
+    """The two newest writers of each key that were met so far, as places in `order`; -1 if there is none."""
+
+    first: Int32
+    second: Int32
+
+
 @kernel
 def causal_pairs(problem: Problem, order: Int32, chain: Int32, place: Int32, chains: int) -> Edges:
     """Return the pairs of causal.  order: all transactions, each after those that are visible to it.
 
-    Time: for each read, the chains that wrote its key.  Few of them wrote it after what the writer of the version saw,
-    and only these are searched.  Memory: 4 bytes for each transaction and chain.
+    Most reads make no pair: all other writers of the key lie before the *horizon* of the writer that was read, and it
+    saw everything there.  Only for the others the chains that wrote the key are searched.
+
+    Time: a clock for each transaction, and the chains that wrote the key for each of these reads.  Memory: 4 bytes for
+    each transaction and chain.
     """
-    clock = np.full((problem.happened.shape[0], chains), -1, np.int32)
+    m = problem.happened.shape[0]
+    keys = problem.version_txn.shape[0] - problem.write_key.shape[0]
+    clock = np.full((m, chains), -1, np.int32)
     writers = _writers_by_key(problem, order, chain, chains)
+    chain_first, in_chain = _chained(order, chain, place, chains)
+    rank, horizon = np.full(m, -1, np.int32), np.zeros(m, np.int32)
+    newest = _Newest(np.full(keys, -1, np.int32), np.full(keys, -1, np.int32))
+    reads = _room_of_reads(problem)
     source, target = np.empty(1024, np.int32), np.empty(1024, np.int32)
     n = 0
-    for t in order:
-        for z in range(problem.read_first[t], problem.read_first[t + 1]):
-            by = problem.version_txn[problem.read_version[z]]
-            if by >= 0:
-                _advance(clock, t, by, chain, place)
+    for at in range(order.shape[0]):
+        t = order[at]
+        rank[t] = at
         for i in range(problem.before.first[t], problem.before.first[t + 1]):
             if problem.after.kind[problem.before.edge[i]] == PROCESS:
                 _advance(clock, t, problem.before.source[i], chain, place)
-        for z in range(problem.read_first[t], problem.read_first[t + 1]):
-            key = _key_of(problem, problem.read_version[z])
+        count = _look_up(problem, t, reads)
+        for i in range(count):
+            by = reads.by[i]
+            if by >= 0 and clock[t, chain[by]] < place[by]:
+                _advance(clock, t, by, chain, place)
+        for i in range(count):
+            by, key = reads.by[i], reads.key[i]
+            other = newest.first[key]
+            if by >= 0 and other == rank[by]:
+                other = newest.second[key]
+            if other < (horizon[by] if by >= 0 else 0):
+                continue
             groups = writers.key_first[key + 1] - writers.key_first[key]
             if n + groups > source.shape[0]:
                 source = np.concatenate((source, np.empty(source.shape[0] + groups, np.int32)))
                 target = np.concatenate((target, np.empty(target.shape[0] + groups, np.int32)))
-            n = _pair_visible(problem, writers, clock, place, t, z, source, target, n)
+            n = _pair_visible(writers, clock, place, t, by, key, source, target, n)
+        if problem.write_first[t] < problem.write_first[t + 1]:
+            horizon[t] = _horizon(clock, t, chain_first, in_chain, at)
         for v in range(problem.write_first[t], problem.write_first[t + 1]):
+            key = problem.write_key[v]
+            newest.second[key], newest.first[key] = newest.first[key], at
             writers.met[writers.group[v]] += 1
             writers.last[writers.group[v]] = place[t]
     return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WW, np.int8))
 
 
+@kernel
+def _chained(order: Int32, chain: Int32, place: Int32, chains: int) -> tuple[Int64, Int32]:
+    """Return (where each chain begins; the places in `order` of the members of all chains)."""
+    first = np.zeros(chains + 1, np.int64)
+    for t in order:
+        if chain[t] >= 0:
+            first[chain[t] + 1] += 1
+    for c in range(chains):
+        first[c + 1] += first[c]
+    members = np.empty(first[chains], np.int32)
+    for at in range(order.shape[0]):
+        if chain[order[at]] >= 0:
+            members[first[chain[order[at]]] + place[order[at]]] = at
+    return first, members
+
+
+@inner_kernel
+def _horizon(clock: Int32, t: int, chain_first: Int64, in_chain: Int32, at: int) -> int:
+    """Return the first place in `order` before `at` whose member of a chain is not visible; `at` if all are."""
+    horizon = at
+    for c in range(clock.shape[1]):
+        following = chain_first[c] + clock[t, c] + 1
+        if following < chain_first[c + 1]:
+            horizon = min(horizon, in_chain[following])
+    return int(horizon)
+
+
 @inner_kernel
 def _pair_visible(
-    problem: Problem,
     writers: _Writers,
     clock: Int32,
     place: Int32,
     t: int,
-    z: int,
+    by: int,
+    key: int,
     source: Int32,
     target: Int32,
     n: int,
 ) -> int:
-    """Pair the version of a read with the last visible write of its key in each chain.  Returns the number of pairs.
+    """Pair `by`, whose write of the key t read, with the last visible writer of the key in each chain.
 
-    What the writer of the version saw needs no pair: it commits before that writer anyway.
+    What `by` saw needs no pair: it commits before `by` anyway.  Returns the number of pairs.
     """
-    version = problem.read_version[z]
-    by, key = problem.version_txn[version], _key_of(problem, version)
     for g in range(writers.key_first[key], writers.key_first[key + 1]):
         of = writers.chain[g]
         seen = clock[by, of] if by >= 0 else -1
