@@ -7,7 +7,7 @@ links that it names.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from checkers.record.faults import Card
@@ -17,6 +17,7 @@ from nemesis.cards.deck import Dealer
 from nemesis.cards.schedule_files import BadSchedule, Schedule, parse_schedule
 from nemesis.catalog import NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
+from nemesis.kind import Kind
 from system_under_test.subject import Declares
 
 
@@ -51,13 +52,19 @@ def capabilities_of(spec: Spec) -> frozenset[str]:
 
     Of what only some targets need, clients in processes of their own are named too: they cost something on every node.
     """
+    of_targets = {need for kind in _kinds(spec) for target in kind.targets.values() for need in target.needs}
+    return needs_of_kinds(spec) | (of_targets & {CLIENT_PROCESSES})
+
+
+def needs_of_kinds(spec: Spec) -> frozenset[str]:
+    """Without which no fault of some kind of this run can be injected.  Raises BadSchedule."""
+    return frozenset(need for kind in _kinds(spec) for need in kind.needs)
+
+
+def _kinds(spec: Spec) -> Sequence[Kind]:
     if spec.schedule is None:
-        kinds = kinds_of(spec.nemesis)
-    else:
-        kinds = [kind_named(card.kind) for card in read_schedule(Path(spec.schedule)).cards]
-    needs = {need for kind in kinds for need in kind.needs}
-    of_targets = {need for kind in kinds for target in kind.targets.values() for need in target.needs}
-    return frozenset(needs | (of_targets & {CLIENT_PROCESSES}))
+        return kinds_of(spec.nemesis)
+    return [kind_named(card.kind) for card in read_schedule(Path(spec.schedule)).cards]
 
 
 def read_schedule(path: Path, nodes: Collection[str] = ()) -> Schedule:

@@ -35,7 +35,7 @@ from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, se
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.keeping import Keeper
 from harness.run.run_folder import RunFolder, as_typed
-from harness.run.schedule_to_play import capabilities_of
+from harness.run.schedule_to_play import capabilities_of, needs_of_kinds
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from harness.terminal.progress import Progress
 from nemesis.catalog import kinds_of
@@ -129,7 +129,7 @@ def lacking(spec: Spec, backend: str) -> str:
         "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory
     )
     cluster = load_backend(backend, nodes)
-    missing = [*map(cluster.lacks, sorted(wanted))]
+    missing = [*map(cluster.lacks, sorted(needs_of_kinds(spec)))]
     if spec.schedule is None:
         missing += [_no_target(cluster, kind) for kind in kinds_of(spec.nemesis)]
     return "; ".join(dict.fromkeys(filter(None, missing)))

@@ -75,6 +75,14 @@ def test_only_a_system_that_can_change_its_members_runs_with_that_nemesis() -> N
     assert "cannot change while it runs" in lacking(Spec(subject="kraft", nemesis="membership"), "namespaces")
 
 
+@pytest.mark.parametrize("kinds", ["pause", "partition,kill,pause,power,clock"])
+def test_a_backend_that_lacks_what_one_target_needs_plays_the_others(kinds: str) -> None:
+    """The clients of a simulated client node are no process that could be paused; its servers are."""
+    spec = Spec(subject="kraft", nemesis=kinds, backend="simulator")
+    assert CLIENT_PROCESSES in capabilities_of(spec)
+    assert lacking(spec, "simulator") == ""
+
+
 def test_elections_that_fell_into_no_fault_are_a_matter_of_lengths_and_the_reason_says_so() -> None:
     assert of_faults.FAILOVER_S == FAILOVER_S
     late = ElectionsInFaults(2, 0, ((12.2, 6.0), (31.0, 10.0)))
