@@ -35,6 +35,7 @@ def _end(code: int) -> NoReturn:
 @click.option("--rate", type=click.FloatRange(1), default=50.0, show_default=True, help="Operations per second.")
 @click.option("--nodes", type=click.IntRange(0, 9), default=0, help="Servers.  [default: 3 or 5, as the seed draws]")
 @click.option("--bug", default="", help="Plant this bug, to see how soon it is found.")
+@click.option("--unguided", is_flag=True, help="Aim no wave at what the waves before it met seldom.")
 @click.option("--until-found", is_flag=True, help="End after the first wave in which something was found.")
 @click.option("--minutes", type=click.FloatRange(0), default=float("inf"), help="No wave begins after so many.")
 @click.option("--each", type=click.IntRange(1), default=50, show_default=True, help="Seeds of one task of Spark.")
@@ -53,6 +54,7 @@ def swarm(
     rate: float,
     nodes: int,
     bug: str,
+    unguided: bool,
     until_found: bool,
     minutes: float,
     each: int,
@@ -101,7 +103,7 @@ def swarm(
     folder = results / f"{first}-{layer or 'all'}{'-' + bug if bug else ''}"
     spark = SparkJudge(spark_master)
     spark.start_in_background()
-    run = swarms.Swarm(folder, plain, console.print, each)
+    run = swarms.Swarm(folder, plain, console.print, each, guided=not unguided)
     console.print(f"seeds {first} to {first + seeds - 1}, kept in {folder}")
     try:
         run.run(range(first, first + seeds), spark, minutes, until_found)

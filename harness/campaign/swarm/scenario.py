@@ -192,12 +192,11 @@ def draw(
     rate_hz: float = 50.0,
     nodes: int = 0,
     bug: str = "",
-    favoured: Sequence[str] = (),
 ) -> Scenario:
-    """The scenario of a seed.  nodes: 0 = drawn.  favoured: classes of fault that are on more often."""
+    """The scenario of a seed.  nodes: 0 = drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
-    on = [name for name in CLASSES if random.random() < (0.8 if name in favoured else RARE.get(name, 0.4))]
+    on = [name for name in CLASSES if random.random() < RARE.get(name, 0.4)]
     tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
     small = random.random() < 0.5
     slow_links = random.random() < 0.15
@@ -229,12 +228,12 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
     kinds = [name for name in on if name in FAULTS] or ["kill"]
     found, at_s = [], 1.0
     while at_s < scenario.seconds - 1:
-        found.append(_card(random, random.choice(kinds), round(at_s, 3)))
+        found.append(card_of(random, random.choice(kinds), round(at_s, 3)))
         at_s += random.expovariate(tempo_hz)
     if "aimed" in on:
         for _ in range(random.choice((3, 8, 15))):
             fault = random.choice([kind for kind in AIMED if kind in kinds] or ["cut", "kill", "lag"])
-            card = _card(random, fault, round(random.uniform(0, scenario.seconds - 2), 3))
+            card = card_of(random, fault, round(random.uniform(0, scenario.seconds - 2), 3))
             moment = random.choice(random.choice((tuple(MOMENTS), TELLING.get(fault, tuple(MOMENTS)))))
             nth = random.choice((1, 1, 2, 5, 20)) if moment in ("appended", "fsync") else random.choice((1, 1, 1, 2))
             delay_s = random.choice((0.0, 0.002, 0.02)) * random.random()
@@ -243,7 +242,8 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
     return sorted(found, key=lambda card: (card.at_s, card.fault))
 
 
-def _card(random: Random, fault: str, at_s: float) -> Card:
+def card_of(random: Random, fault: str, at_s: float) -> Card:
+    """A card of this fault, drawn at random."""
     who = random.choice(("leader", "leader", f"any:{random.randrange(5)}", f"follower:{random.randrange(4)}"))
     card = Card(fault, who, at_s, round(random.uniform(0.5, 8), 2))
     match fault:

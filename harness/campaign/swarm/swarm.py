@@ -16,22 +16,21 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.spark.session import SparkJudge
-from harness.campaign.swarm.scenario import FAULTS, FORMAT, MOMENTS, Scenario, load
+from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, Coverage
+from harness.campaign.swarm.scenario import FORMAT, Scenario, load
 from harness.campaign.swarm.shrinking import shrink, words
 from harness.campaign.swarm.work import FAILED, INVALID, TOO_LONG, VALID, SeedTask, run_task, tasks_of
 from harness.campaign.swarm.world import Played, play
-from system_under_test.kraft.raft.states import LEGAL
 
-PHASES = ("no leader", "new leader", "steady")
-ROLES = ("leader", "follower", "candidate", "prospective", "unattached", "resigned", "dead")
 SYMPTOMS_MAX = 20
 
 _TEXT = pa.list_(pa.string())
@@ -39,7 +38,7 @@ SCHEMA = pa.schema(
     [
         *((name, pa.int64()) for name in ("seed", "nodes", "operations", "ok", "rows", "epochs")),
         *((name, pa.float64()) for name in ("found_s", "simulated_s", "cpu_s", "calm_s")),
-        *((name, _TEXT) for name in ("classes", "struck")),
+        *((name, _TEXT) for name in ("classes", "struck", "aims")),
         *(
             (name, pa.string())
             for name in (
@@ -53,43 +52,15 @@ SCHEMA = pa.schema(
 
 
 @dataclass(slots=True)
-class Coverage:
-    """What was met, and how often."""
-
-    moments: Counter[str] = field(default_factory=Counter)
-    transitions: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        for name in ("moments", "transitions", "faults"):
-            getattr(self, name).update(json.loads(row[name]))
-
-    def never_met(self) -> dict[str, list[str]]:
-        """Moments, transitions of the table of roles, and faults with roles, that no seed has met.
-
-        A fault that must find a living server cannot strike a dead one; of dead ones only links are cut."""
-        transitions = {f"{old} > {new}" for old, new in LEGAL if old != new}
-        faults = {f"{fault} / {role}" for fault in FAULTS for role in ROLES if role != "dead"}
-        met = {" / ".join(key.split(" / ")[:2]) for key in self.faults}
-        phases = {f"{fault} / {phase}" for fault in FAULTS for phase in PHASES}
-        met_in = {f"{key.split(' / ')[0]} / {key.split(' / ')[2]}" for key in self.faults}
-        return {
-            "moments": sorted(set(MOMENTS) - set(self.moments)),
-            "transitions": sorted(transitions - set(self.transitions)),
-            "faults and roles": sorted(faults - met),
-            "faults and phases": sorted(phases - met_in),
-        }
-
-
-@dataclass(slots=True)
 class Swarm:
-    """say: prints a line.  keep_on: also after the first failure."""
+    """say: prints a line.  guided: a wave is aimed at what the waves before it met seldom."""
 
     folder: Path
     plain: SeedTask
     say: Callable[[str], None]
     each: int = 50
     waves_of: int = 4
+    guided: bool = True
     rows: list[dict[str, Any]] = field(default_factory=list)
     coverage: Coverage = field(default_factory=Coverage)
 
@@ -102,13 +73,18 @@ class Swarm:
             self.say(f"goes on after {len(seeds) - len(left)} seeds in {self.folder}")
         began_s, done = time.monotonic(), 0
         while left and time.monotonic() - began_s < minutes * 60:
-            tasks = tasks_of(left[: self.each * self.waves_of], self.each, self.plain)
+            tasks = tasks_of(left[: self.each * self.waves_of], self.each, self._aimed(left[0]))
             found = [row for rows in spark.run(run_task, tasks) for row in rows]
             left, done = left[sum(len(task.seeds) for task in tasks) :], done + len(found)
             self._keep(found)
             self.say(self._progress(found, done, len(left), time.monotonic() - began_s))
             if until_found and any(row["verdict"] == INVALID for row in found):
                 break
+
+    def _aimed(self, first_seed: int) -> SeedTask:
+        if not self.guided or not self.rows:
+            return self.plain
+        return replace(self.plain, aims=self.coverage.aims_at(Random(f"{first_seed}/wave"), AIMS_OF_A_WAVE))
 
     def _take_up(self) -> None:
         for path in sorted((self.folder / "rows").glob("part-*.parquet")):
@@ -162,7 +138,7 @@ class Swarm:
                 continue
             folder.mkdir(parents=True, exist_ok=True)
             self.say(f"{symptom}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is made smaller")
-            original = play(self.plain.scenario(rows[0]["seed"]))
+            original = play(self.plain.scenario(rows[0]["seed"], rows[0].get("aims", ())))
             smallest = shrink(original, plays_max, say=self.say)
             keep(smallest.played, path)
         return kept

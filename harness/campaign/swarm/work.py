@@ -17,9 +17,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from harness.campaign.swarm.coverage import aimed, aims_of
 from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, draw
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.world import Played
 
 WALL_S_A_SEED = 600
 VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
@@ -29,7 +33,7 @@ VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
 class SeedTask:
     """layer: "" = each in turn.  nodes: 0 = drawn.  revision: of the code that is to play them.
 
-    cpu_s_max: of one seed."""
+    cpu_s_max: of one seed.  aims: points of coverage; each seed takes some of them."""
 
     seeds: tuple[int, ...]
     layer: str = ""
@@ -39,9 +43,12 @@ class SeedTask:
     bug: str = ""
     revision: str = ""
     cpu_s_max: int = 120
+    aims: tuple[str, ...] = ()
 
-    def scenario(self, seed: int) -> Scenario:
-        return draw(seed, layer_of(self.layer, seed), self.seconds, self.rate_hz, self.nodes, self.bug)
+    def scenario(self, seed: int, aims: Sequence[str] = ()) -> Scenario:
+        """aims: what the seed itself is aimed at (`coverage.aims_of`)."""
+        drawn = draw(seed, layer_of(self.layer, seed), self.seconds, self.rate_hz, self.nodes, self.bug)
+        return aimed(drawn, aims)
 
 
 def layer_of(layer: str, seed: int) -> Layer:
@@ -57,7 +64,9 @@ def run_task(task: SeedTask) -> list[dict[str, Any]]:
         rows += found
         left = left[len(found) :]
         if left and why:
-            rows.append(_row(task.scenario(left[0]), task.revision, TOO_LONG if why == TOO_LONG else FAILED, why))
+            aims = aims_of(left[0], task.aims)
+            verdict = TOO_LONG if why == TOO_LONG else FAILED
+            rows.append(_row(task.scenario(left[0], aims), task.revision, aims, verdict, why))
             left = left[1:]
     return rows
 
@@ -89,40 +98,46 @@ def main() -> None:
     from harness.campaign.swarm.world import play
 
     fields = json.load(sys.stdin)
-    task = SeedTask(**{**fields, "seeds": tuple(fields["seeds"])})
+    task = SeedTask(**{**fields, "seeds": tuple(fields["seeds"]), "aims": tuple(fields["aims"])})
     for seed in task.seeds:
         used_s = resource.getrusage(resource.RUSAGE_SELF)
         until_s = int(used_s.ru_utime + used_s.ru_stime) + task.cpu_s_max
         resource.setrlimit(resource.RLIMIT_CPU, (until_s, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-        scenario = task.scenario(seed)
+        aims = aims_of(seed, task.aims)
+        scenario = task.scenario(seed, aims)
         try:
             played = play(scenario)
         except Exception as problem:  # noqa: BLE001 - a seed that cannot be played is a row of its own
-            row = _row(scenario, task.revision, FAILED, f"{type(problem).__name__}: {problem}")
+            row = _row(scenario, task.revision, aims, FAILED, f"{type(problem).__name__}: {problem}")
         else:
-            first = played.found[0] if played.found else None
-            row = _row(scenario, task.revision, INVALID if first else VALID) | {
-                "symptom": played.symptom,
-                "rule": first.rule if first else "",
-                "what": first.what if first else "",
-                "found_s": first.time_s if first else -1.0,
-                "struck": list(played.struck),
-                "digest": played.digest,
-                "simulated_s": played.simulated_s,
-                "cpu_s": played.cpu_s,
-                "operations": played.operations,
-                "ok": played.ok,
-                "rows": played.rows,
-                "epochs": played.epochs,
-                "calm_s": played.calm_s,
-                "moments": json.dumps(played.moments),
-                "transitions": json.dumps({f"{a} > {b}": n for (a, b), n in played.transitions.items()}),
-                "faults": json.dumps({" / ".join(key): n for key, n in played.faults.items()}),
-            }
+            row = row_of(played, task.revision, aims)
         print(json.dumps(row), flush=True)
 
 
-def _row(scenario: Scenario, revision: str, verdict: str, what: str = "") -> dict[str, Any]:
+def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]:
+    """What became of a seed.  aims: what it was aimed at."""
+    first = played.found[0] if played.found else None
+    return _row(played.scenario, revision, aims, INVALID if first else VALID) | {
+        "symptom": played.symptom,
+        "rule": first.rule if first else "",
+        "what": first.what if first else "",
+        "found_s": first.time_s if first else -1.0,
+        "struck": list(played.struck),
+        "digest": played.digest,
+        "simulated_s": played.simulated_s,
+        "cpu_s": played.cpu_s,
+        "operations": played.operations,
+        "ok": played.ok,
+        "rows": played.rows,
+        "epochs": played.epochs,
+        "calm_s": played.calm_s,
+        "moments": json.dumps(played.moments),
+        "transitions": json.dumps({f"{a} > {b}": n for (a, b), n in played.transitions.items()}),
+        "faults": json.dumps({" / ".join(key): n for key, n in played.faults.items()}),
+    }
+
+
+def _row(scenario: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = "") -> dict[str, Any]:
     return {
         "seed": scenario.seed,
         "layer": scenario.layer,
@@ -130,6 +145,7 @@ def _row(scenario: Scenario, revision: str, verdict: str, what: str = "") -> dic
         "workload": scenario.workload,
         "bug": scenario.bug,
         "classes": list(scenario.classes),
+        "aims": list(aims),
         "revision": revision,
         "python": platform.python_version(),
         "verdict": verdict,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from harness.campaign.swarm.scenario import Card, Scenario
+from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, Coverage, aimed, aims_of
+from harness.campaign.swarm.scenario import Card, Scenario, draw
 from harness.campaign.swarm.shrinking import shrink
-from harness.campaign.swarm.swarm import Coverage, Swarm, replay
+from harness.campaign.swarm.swarm import Swarm, replay
 from harness.campaign.swarm.watch import Found
 from harness.campaign.swarm.work import INVALID, TOO_LONG, VALID, SeedTask, layer_of, run_task, tasks_of
 from harness.campaign.swarm.world import Played, play
@@ -141,6 +144,41 @@ def test_what_was_never_met_is_listed() -> None:
     assert "kill / leader" not in never["faults and roles"]
     assert "kill / follower" in never["faults and roles"]
     assert "kill / steady" not in never["faults and phases"]
+
+
+def test_what_was_met_or_aimed_at_often_is_aimed_at_seldom() -> None:
+    """All points but two were met; one of the two was aimed at in vain a hundred times."""
+    rare, vain = "kill / resigned / steady", "cut / candidate / no leader"
+    coverage = Coverage()
+    met = {aim: 50 for aim in ALL_AIMS if aim not in (rare, vain)}
+    coverage.add({"moments": "{}", "transitions": "{}", "faults": json.dumps(met), "aims": [vain] * 100})
+    chosen = [aim for number in range(20) for aim in coverage.aims_at(Random(number), 5)]
+    assert Counter(chosen).most_common(1)[0][0] == rare
+    assert chosen.count(vain) < 3
+
+
+def test_a_storm_that_is_aimed_strikes_what_random_ones_seldom_strike() -> None:
+    """A voter that has just asked for votes is cut off, killed or paused."""
+    aims = [f"{fault} / prospective / no leader" for fault in ("cut", "kill", "pause")]
+    plain = draw(11, "core", SECONDS)
+    storm = aimed(plain, aims)
+    assert len(storm.cards) == len(plain.cards) + len(aims)
+    assert {card for card in storm.cards if card not in plain.cards} == {
+        card for card in storm.cards if card.moment == "campaign" and card.who == "it" and card not in plain.cards
+    }
+    assert {key[:2] for key in play(storm).faults} & {("cut", "prospective"), ("kill", "prospective")}
+
+
+def test_a_later_wave_is_aimed_and_its_rows_say_at_what(tmp_path: Path) -> None:
+    """A seed that was aimed is played again from its row alone."""
+    swarm = Swarm(tmp_path, SeedTask((), "core", 5.0), lambda line: None, each=2, waves_of=1)
+    swarm.run(range(4), Here(), minutes=10)  # type: ignore[arg-type]
+    first, _, third, _ = swarm.rows
+    assert first["aims"] == []
+    assert 1 <= len(third["aims"]) <= AIMS
+    assert set(third["aims"]) <= set(ALL_AIMS)
+    assert play(swarm.plain.scenario(third["seed"], third["aims"])).digest == third["digest"]
+    assert aims_of(7, ()) == ()
 
 
 def test_a_replay_of_a_changed_schedule_says_so(found: tuple[Swarm, list[Path]], tmp_path: Path) -> None:
