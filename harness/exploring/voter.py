@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft import voters
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.messages import (
@@ -415,6 +416,8 @@ class _Carried:
                 self.acts.append(Read(token, None))
             case fx.Fatal(reason=reason):
                 self.acts.append(Wrong(f"a voter stops: voter {node.id}: {reason}"))
+            case fx.VotersChanged(offset=voters.CONFIGURED):
+                pass  # the voters of the configuration, which are the only ones here
             case fx.Accepted() | fx.RoleChanged():
                 pass
             case _:

@@ -34,6 +34,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
 )
 from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.voters import CONFIGURED
 
 
 class CoreVoter(Voter):
@@ -206,6 +207,10 @@ class CoreVoter(Voter):
         self.watch.answered_read(self, effect.high_watermark, owed)
         reply((OK, self._image.get(key)))
 
+    def _voters_changed(self, effect: fx.VotersChanged) -> None:
+        offset = None if effect.offset == CONFIGURED else effect.offset
+        self._trace.row("voters", self.epoch, offset=offset, detail=" ".join(f"n{n}" for n in effect.voters.ids))
+
     def _fatal(self, effect: fx.Fatal) -> None:
         self._stop(effect.reason)
 
@@ -278,5 +283,6 @@ _CORE_EFFECTS: Mapping[type, Callable[[CoreVoter, Any], None]] = {
     fx.Accepted: CoreVoter._accept,
     fx.Refused: CoreVoter._refuse,
     fx.ReadReady: CoreVoter._read_ready,
+    fx.VotersChanged: CoreVoter._voters_changed,
     fx.Fatal: CoreVoter._fatal,
 }
