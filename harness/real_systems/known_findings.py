@@ -359,7 +359,7 @@ FINDINGS: Mapping[str, KnownFinding] = {
         clean=Clean(
             "a record that was not written is rolled back (a mend)",
             file="hiqlite.py:LogMended",
-            schedule="schedules/power_loss_reordered_then_leader_paused.json",
+            schedule="schedules/power_loss_reordered_then_leader_killed.json",
             options={"time_limit_s": 70.0},
         ),
     ),
