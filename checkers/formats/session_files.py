@@ -332,15 +332,20 @@ class _Rows:
 
 def _read_awdit(content: bytes) -> SessionHistory:
     rows, session = _Rows(), 0
+    separators: dict[str, str] = {}
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as problem:
         raise MalformedHistory("line 1: a text that is not UTF-8") from problem
-    for number, line in enumerate([*lines, "====="], 1):
+    for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text:
             continue
         if set(text) in ({"-"}, {"="}):
+            if text != separators.setdefault(text[0], text):
+                raise MalformedHistory(
+                    f"line {number}: {text[:60]!r} is not as long as the lines of {text[0]} before it"
+                )
             if len(rows.rows) > rows.first[-1]:
                 rows.end(session, _OK)
             session += text[0] == "="
@@ -349,6 +354,8 @@ def _read_awdit(content: bytes) -> SessionHistory:
         if match is None or int(match[2]) not in _INT64 or int(match[3]) not in _INT64:
             raise MalformedHistory(f"line {number}: {text[:60]!r} is not an operation r key value of AWDIT")
         rows.add(WRITE if match[1] == "w" else READ, int(match[2]), int(match[3]))
+    if len(rows.rows) > rows.first[-1]:
+        rows.end(session, _OK)
     return rows.history(AWDIT)
 
 

@@ -171,6 +171,14 @@ def test_damage_is_refused_in_one_sentence_or_judged(name: str, tmp_path: Path) 
     assert refused > 20
 
 
+def test_a_separator_of_awdit_that_is_cut_off_is_damage() -> None:
+    whole = b"w 0 1\n-----\nw 0 2\n=====\nr 0 1\n-----\nr 0 2\n"
+    assert len(read_session_history(whole).status) == 4
+    for size in range(1, 5):
+        with pytest.raises(MalformedHistory, match="line 6"):
+            read_session_history(whole[: whole.rindex(b"-----") + size])
+
+
 def test_a_count_is_not_believed_beyond_the_bytes_that_are_there() -> None:
     content = dbcop([["w x 1"]])
     at = content.index(struct.pack("<Q", 1) + struct.pack("<Q", 1) + b"\x01")
