@@ -95,7 +95,9 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
         faults=(), operations=operation_columns.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
-    found = witness.refolded([witness.view(data, f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN)
+    found = witness.refolded(
+        [witness.view(witness.Surroundings(data), f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN
+    )
     return found, every - len(found)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from checkers.base.history import Type, paired
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.letters import letter
 from checkers.models.model import frozen
-from harness.plain_words import shorten
+from harness.plain_words import either, shorten
 
 FOREVER = 1 << 62
 """`complete` of an operation that is open."""
@@ -83,6 +83,55 @@ class Order:
     steps: tuple[int, ...]
     states: tuple[State, ...]
     stuck: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Operations that are shown together.
+
+    operations: in order of invocation.  letters: index of an invoke, as text -> the name of that operation.
+    order: the longest legal order, None if there is none to show.  bad: place of the operation that has no legal place.
+    before: what the object held before the first operation, in words, "" if this is unknown.
+    """
+
+    operations: tuple[WindowOp, ...] = ()
+    letters: Mapping[str, str] = field(default_factory=dict)
+    order: Order | None = None
+    bad: int | None = None
+    before: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+    @property
+    def culprit(self) -> WindowOp | None:
+        """The operation that has no legal place."""
+        return None if self.bad is None else self.operations[self.bad]
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the history kept times at all; some of others have none."""
+        return any(op.start_ns or op.end_ns for op in self.operations)
+
+    def name_of(self, place: int) -> str:
+        """The letter of an operation."""
+        return self.letters.get(str(self.operations[place].invoke), "")
+
+    def first(self, most: int) -> Window:
+        """At most so many operations.  The order is left out unless all of them are there."""
+        if len(self.operations) <= most:
+            return self
+        bad = self.bad if self.bad is not None and self.bad < most else None
+        return replace(self, operations=self.operations[:most], order=None, bad=bad)
+
+
+def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Window:
+    """The operations of a witness.  events: rows of the history.  facts: those of the witness."""
+    operations = operations_of(events)
+    letters = letters_of(operations, facts)
+    order = order_of(operations, facts)
+    before = either([value(state) for state in sequence(facts.get("states_before"))])
+    return Window(tuple(operations), letters, order, culprit_of(operations, order, letters, facts), before)
 
 
 def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
@@ -220,11 +269,11 @@ def _micro(part: Any) -> str:
             return value(frozen(part))
 
 
-def message_logs(ops: Sequence[WindowOp], letters: Mapping[str, str]) -> dict[str, list[list[str]]]:
+def message_logs(window: Window) -> dict[str, list[list[str]]]:
     """Per key of Kafka, [offset, value, sent by, polled by] of every message these operations speak of, by offset."""
     logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
-    for op in ops:
-        name = letters.get(str(op.invoke), f"process {op.process}")
+    for op in window.operations:
+        name = window.letters.get(str(op.invoke), f"process {op.process}")
         parts = op.got if isinstance(op.got, tuple) else op.given
         for part in sequence(parts) if op.f in TRANSACTIONS else ():
             for key, offset, sent, polled in _messages_of(part):

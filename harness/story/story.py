@@ -16,17 +16,14 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.base.verdict import Witness
 from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.explanations.kinds.catalog import name_in_words
-from harness.plain_words import amount, either, label, listed, sentence, shorten
+from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.operations import (
-    Order,
+    Window,
     WindowOp,
-    culprit_of,
-    letters_of,
     micro_operations,
-    operations_of,
-    order_of,
     sentences_of_bars,
     value,
+    window_of,
 )
 
 _SHOWN_OTHERWISE = frozenset({
@@ -65,10 +62,7 @@ class Story:
     """One violation.  Text in it is shortened, and not escaped.
 
     kind: its name as readers know it.  summary: one sentence.  key: of its object, "" if it has no name.
-    operations: in order of invocation.  letters: index of an invoke, as text -> the name of that operation.
-    order: the longest legal order, None if there is none to show.  bad: place of the operation that has no legal place.
-    model: name of the model that a search judged, "" if a kernel or a rule did.
-    before: what the object held before the first operation, "" if this is unknown.
+    window: the operations that it needs.  model: name of the model that a search judged, "" if a kernel or rule did.
     reasons: sentences that explain why no order fits.  expected: what would have been right, as ends of sentences.
     transactions, edges: of a violation of isolation.  length: of the whole cycle, of which `edges` may be a part.
     rows: of logs, traces and copies, each with its "table".  events: rows of the history.
@@ -79,12 +73,8 @@ class Story:
     kind: str
     summary: str
     key: str
-    operations: tuple[WindowOp, ...]
-    letters: Mapping[str, str]
-    order: Order | None
-    bad: int | None
+    window: Window
     model: str
-    before: str
     reasons: tuple[str, ...]
     expected: tuple[str, ...]
     transactions: tuple[Transaction, ...]
@@ -97,18 +87,14 @@ class Story:
     repeated_by_bars: tuple[str, ...] = ()
 
     @property
-    def bars(self) -> tuple[WindowOp, ...]:
+    def bars(self) -> Window:
         """The operations, if they are drawn as bars: not those of transactions, which do many things at once."""
-        return () if self.transactions or self.edges else self.operations
+        return Window() if self.transactions or self.edges else self.window
 
     @property
     def why(self) -> tuple[str, ...]:
         """The reasons without those that repeat what the bar of one operation shows."""
         return tuple(words for words in self.reasons if not words.startswith(self.repeated_by_bars))
-
-    def name_of(self, place: int) -> str:
-        """The letter of an operation."""
-        return self.letters.get(str(self.operations[place].invoke), "")
 
     def rows_of(self, *tables: str) -> list[Mapping[str, Any]]:
         return [row for row in self.rows if row.get("table") in tables]
@@ -118,23 +104,16 @@ def story_of(witness: Witness) -> Story:
     """witness: also one from another version, in whose facts and rows anything may be missing."""
     facts = witness.facts
     kind = shorten(witness.kind or "violation", 80)
-    operations = operations_of(witness.events)
-    letters = letters_of(operations, facts)
-    order = order_of(operations, facts)
-    bad = culprit_of(operations, order, letters, facts)
-    keys = {op.key for op in operations}
+    window = window_of(witness.events, facts)
+    keys = {op.key for op in window.operations}
     key = facts.get("key") if isinstance(facts.get("key"), str) else keys.pop() if len(keys) == 1 else None
     edges = tuple(_edge(mapping(edge)) for edge in sequence(facts.get("cycle")))
     return Story(
         kind=name_in_words(kind),
         summary=shorten(witness.summary, _SENTENCE_MOST),
         key="" if key is None or key == ONLY_OBJECT else shorten(str(key), 60),
-        operations=tuple(operations),
-        letters=letters,
-        order=order,
-        bad=bad,
+        window=window,
         model=str(facts.get("model") or ""),
-        before=either([value(state) for state in sequence(facts.get("states_before"))]),
         reasons=_sentences(facts.get("why")),
         expected=_sentences(facts.get("expected")),
         transactions=_transactions(facts),
@@ -142,9 +121,9 @@ def story_of(witness: Witness) -> Story:
         length=number(facts.get("length"), len(edges)),
         rows=witness.rows,
         events=witness.events,
-        wrong=_wrong(facts, operations[bad] if bad is not None else None),
+        wrong=_wrong(facts, window.culprit),
         facts=tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE),
-        repeated_by_bars=sentences_of_bars(letters, facts),
+        repeated_by_bars=sentences_of_bars(window.letters, facts),
     )
 
 

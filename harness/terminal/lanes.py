@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from checkers.base.history import Type
-from harness.story.operations import FOREVER, WindowOp, say
+from harness.story.operations import FOREVER, Window, WindowOp, say
 
 _STRETCH_MOST = 2.0
 _INDENT = "  "
@@ -32,12 +32,13 @@ class Lanes:
     labelled: bool
 
 
-def draw_lanes(ops: Sequence[WindowOp], letters: Mapping[str, str], bad: int | None, width: int) -> Lanes | None:
-    """None where so many operations do not fit, not even with letters alone.  ops: in order of invocation."""
+def draw_lanes(window: Window, width: int) -> Lanes | None:
+    """None where so many operations do not fit, not even with letters alone."""
+    ops = window.operations
     processes = list(dict.fromkeys(op.process for op in ops))
     gutter = len(_INDENT) + max(len("index"), *(len(f"p{p}") for p in processes)) + 2
     room = width - gutter - 3  # a mark may stand behind the last bar
-    short = [letters.get(str(op.invoke), "") for op in ops]
+    short = [window.name_of(place) for place in range(len(ops))]
     full = [f"{a} {say(op)}".strip() for a, op in zip(short, ops, strict=True)]
     cut = [text if len(text) <= _LABEL_SHORT else text[: _LABEL_SHORT - 1] + "…" for text in full]
     for labels in (full, cut, short):
@@ -52,13 +53,14 @@ def draw_lanes(ops: Sequence[WindowOp], letters: Mapping[str, str], bad: int | N
         for i, op in enumerate(ops):
             if op.process == process:
                 span = gutter + columns[i, True], gutter + columns.get((i, False), room - 1)
-                _bar(line, op, labels[i], span, i == bad)
+                _bar(line, op, labels[i], span, i == window.bad)
         lines.append(line)
     return Lanes(lines, labels is not short)
 
 
-def legend(ops: Sequence[WindowOp], bad: int | None) -> str:
+def legend(window: Window) -> str:
     """What the shapes mean, of those that were drawn."""
+    ops, bad = window.operations, window.bad
     shapes = []
     if any(op.happened for i, op in enumerate(ops) if i != bad):
         shapes.append("├──┤ answered")

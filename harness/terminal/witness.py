@@ -34,7 +34,7 @@ from checkers.base.history import Type
 from checkers.base.json_file import number
 from checkers.base.verdict import Witness
 from harness.plain_words import checksum_words, label, natural, shorten
-from harness.story.operations import FOREVER, WindowOp, message_logs, say, value
+from harness.story.operations import FOREVER, Order, Window, WindowOp, message_logs, say, value
 from harness.story.story import Edge, Story, Transaction, story_of
 from harness.terminal.lanes import draw_lanes, legend
 
@@ -62,12 +62,11 @@ def show_witness(witness: Witness, *, compact: bool = False, file: IO[str] | Non
     width = min(max(WIDTH_LEAST, columns), _WIDTH_MOST)
     console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
     plain = not (console.encoding or "").lower().startswith("utf")
-    console.print(draw_witness(witness, width, compact=compact, plain=plain))
+    console.print(draw_witness(story_of(witness), width, compact=compact, plain=plain))
 
 
-def draw_witness(witness: Witness, width: int, *, compact: bool = False, plain: bool = False) -> RenderableType:
+def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool = False) -> RenderableType:
     """compact: without the reasons.  plain: ASCII only."""
-    story = story_of(witness)
     parts: list[RenderableType] = [_head(story)]
     if story.edges:
         parts += _cycle(story, width)
@@ -75,8 +74,8 @@ def draw_witness(witness: Witness, width: int, *, compact: bool = False, plain: 
         head, *rest = _described(transaction, width - 10)
         parts += [Text(f"{_INDENT}{transaction.name:<6}{head}"), *(Text(f"{_INDENT}{'':<6}{line}") for line in rest)]
     if story.bars:
-        parts += _window(story, width)
-        parts += _message_logs(story, plain)
+        parts += _window(story.bars, width)
+        parts += _message_logs(story.bars, plain)
     parts += _rows(story.rows, plain)
     if not compact:
         parts += [_bullet(words, width) for words in _why(story)]
@@ -102,22 +101,22 @@ def _head(story: Story) -> Text:
     return head
 
 
-def _window(story: Story, width: int) -> list[RenderableType]:
+def _window(window: Window, width: int) -> list[RenderableType]:
     """Lanes, what they begin with, how far a legal order gets."""
-    shown = story.operations[:MOST_OPERATIONS]
-    lanes = draw_lanes(shown, story.letters, story.bad, width)
+    shown = window.first(MOST_OPERATIONS)
+    lanes = draw_lanes(shown, width)
     parts: list[RenderableType] = []
-    if story.before:
-        parts.append(_wrapped(f"Before: it holds {story.before}.", width, ""))
+    if window.before:
+        parts.append(_wrapped(f"Before: it holds {window.before}.", width, ""))
     if lanes:
         parts += lanes.lines
-        parts.append(Text(f"{_INDENT}{legend(shown, story.bad)}", style="dim"))
+        parts.append(Text(f"{_INDENT}{legend(shown)}", style="dim"))
     if lanes is None or not lanes.labelled:
-        parts += [_in_a_line(op, story.name_of(i), i == story.bad, width) for i, op in enumerate(shown)]
-    if len(shown) < len(story.operations):
-        parts.append(Text(f"{_INDENT}and {len(story.operations) - len(shown)} operations more", style="dim"))
-    if story.order is not None:
-        parts.append(_wrapped(_in_order(story), width, ""))
+        parts += [_in_a_line(op, shown.name_of(i), i == shown.bad, width) for i, op in enumerate(shown.operations)]
+    if left_out := len(window.operations) - len(shown.operations):
+        parts.append(Text(f"{_INDENT}and {left_out} operations more", style="dim"))
+    if window.order is not None:
+        parts.append(_wrapped(_in_order(window, window.order), width, ""))
     return parts
 
 
@@ -129,18 +128,16 @@ def _in_a_line(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
     return Text(line if len(line) <= width else line[: width - 1] + "…", style="bold red" if bad else "")
 
 
-def _in_order(story: Story) -> str:
+def _in_order(window: Window, order: Order) -> str:
     """`The longest legal order: 0, A 2, B 4; C finds no place after it.`"""
-    order = story.order
-    assert order is not None
     chain = f"it holds {value(order.states[0])}"
     for i, after in zip(order.steps, order.states[1:], strict=True):
-        chain += f", {story.name_of(i) or say(story.operations[i])} → {value(after)}"
-    if story.bad is None:
+        chain += f", {window.name_of(i) or say(window.operations[i])} → {value(after)}"
+    if window.bad is None:
         return f"A legal order: {chain}."
-    stuck = story.name_of(story.bad) or say(story.operations[story.bad])
+    stuck = window.name_of(window.bad) or say(window.operations[window.bad])
     if not order.steps:
-        if len(story.operations) == 1:
+        if len(window.operations) == 1:
             return f"{stuck} does not fit."
         return f"{stuck} fits nowhere: neither at once nor after any of the others."
     return f"The longest legal order: {chain}; then {stuck} has no place."
@@ -186,10 +183,10 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
     return line
 
 
-def _message_logs(story: Story, plain: bool) -> list[RenderableType]:
+def _message_logs(window: Window, plain: bool) -> list[RenderableType]:
     """What sends and polls of Kafka say of each log."""
     parts: list[RenderableType] = []
-    for key, rows in message_logs(story.operations, story.letters).items():
+    for key, rows in message_logs(window).items():
         table = _table(plain)
         for name in ("offset", f"in {shorten(key, 30)}", "sent by", "polled by"):
             table.add_column(Text(name), justify="right" if name == "offset" else "left")

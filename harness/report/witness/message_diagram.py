@@ -25,7 +25,7 @@ from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import DEAD, UNKNOWN, RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
 from harness.spec import CLIENT_NODES
-from harness.story.operations import FOREVER, WindowOp, say, value
+from harness.story.operations import FOREVER, Window, WindowOp, say, value
 
 WIDTH = 1118
 GUTTER = 118.0
@@ -94,6 +94,36 @@ class Diagram:
 
 
 @dataclass(frozen=True, slots=True)
+class _Canvas:
+    """What shapes are laid out on.  rows: name of a line -> its y.  x_of: of a time.  The times drawn are those from
+    first_ns to last_ns."""
+
+    diagram: Diagram
+    rows: Mapping[str, float]
+    x_of: _Axis
+    first_ns: int
+    last_ns: int
+
+    def box(self, x: float, y: float, width: float, height: float, css: str, title: str = "") -> None:
+        self.diagram.boxes.append(Box(x, y, width, height, css, title))
+
+    def line(self, start: tuple[float, float], end: tuple[float, float], css: str, head: bool = False) -> None:
+        self.diagram.lines.append(DrawnLine(*start, *end, css, head))
+
+    def label(self, x: float, y: float, words: str, css: str = "", anchor: str = "start") -> None:
+        self.diagram.labels.append(Label(x, y, words, css, anchor))
+
+    def dot(self, x: float, y: float, words: str, css: str) -> None:
+        self.diagram.dots.append(Label(x, y, words, css))
+
+    def span(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
+        """The xs of a span of time, cut to the times drawn; None if none of it is drawn."""
+        if end_ns < self.first_ns or start_ns > self.last_ns:
+            return None
+        return self.x_of(max(start_ns, self.first_ns)), self.x_of(min(end_ns, self.last_ns))
+
+
+@dataclass(frozen=True, slots=True)
 class DrawnWrite:
     """One write in the logs.  arrived: node -> when it stood in its log; committed: node -> when it knew that."""
 
@@ -103,19 +133,12 @@ class DrawnWrite:
     committed: Mapping[str, int]
 
 
-def draw(
-    data: ReportData,
-    ops: Sequence[WindowOp],
-    bad: int | None,
-    letters: Mapping[str, str],
-    faults: Sequence[FaultView],
-    roles: Sequence[RoleSegment],
-) -> Diagram | None:
+def draw(data: ReportData, window: Window, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> Diagram | None:
     """None for a witness without operations of known times and servers."""
-    chosen = _chosen(ops, bad)
+    chosen = _chosen(window)
     if not chosen or not data.servers or not any(op.node in data.servers for op in chosen):
         return None
-    culprit = ops[bad] if bad is not None else max(chosen, key=lambda op: op.end_ns)
+    culprit = window.culprit or max(chosen, key=lambda op: op.end_ns)
     entries = [entry for op in chosen if (entry := _entry(data, op, culprit.end_ns)) is not None]
     first = min(op.start_ns for op in chosen) - _BEFORE_NS
     last = max([op.end_ns for op in chosen] + [t for e in entries for t in e.arrived.values()])
@@ -129,29 +152,30 @@ def draw(
     x_of = _axis(sorted(t for t in times if first <= t <= last))
     rows = _rows(data, chosen)
     diagram = Diagram(_TOP + ROW * len(rows) + 10, culprit.end_ns)
-    _frame(diagram, data, rows, x_of, sorted(times), first, last)
-    _cuts(diagram, data, rows, x_of, faults, first, last)
-    _roles_of(diagram, rows, x_of, roles, first, last)
+    canvas = _Canvas(diagram, rows, x_of, first, last)
+    _frame(canvas, data, sorted(times))
+    _cuts(canvas, faults)
+    _roles_of(canvas, roles)
     for node, at, leader, led in votes:
         if node in rows and leader in rows and node != leader:
-            diagram.lines.append(DrawnLine(x_of(at), rows[node], x_of(led), rows[leader], "vote", True))
+            canvas.line((x_of(at), rows[node]), (x_of(led), rows[leader]), "vote", True)
     for entry in entries:
-        _entry_of(diagram, rows, x_of, entry)
+        _entry_of(canvas, entry)
     for op in chosen:
-        _operation(diagram, rows, x_of, op, letters.get(str(op.invoke), ""), op is culprit and bad is not None, last)
+        _operation(canvas, op, window.letters.get(str(op.invoke), ""), op is window.culprit)
     diagram.knew = [_knew(data, node, culprit, faults, roles) for node in data.servers]
     asked = plural(len(chosen), "request")
     diagram.words = f"{asked} of clients, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
     return diagram
 
 
-def _chosen(ops: Sequence[WindowOp], bad: int | None) -> list[WindowOp]:
+def _chosen(window: Window) -> list[WindowOp]:
     """The operations that are drawn: the one that was wrong, and those before it."""
-    timed = [op for op in ops if op.start_ns or op.end_ns]
-    if bad is None:
+    timed, culprit = [op for op in window.operations if op.start_ns or op.end_ns], window.culprit
+    if culprit is None:
         return timed[:OPERATIONS_MOST]
-    before = [op for op in timed if op is not ops[bad]]
-    return sorted([*before[-OPERATIONS_MOST + 1 :], ops[bad]], key=lambda op: op.invoke) if timed else []
+    before = [op for op in timed if op is not culprit]
+    return sorted([*before[-OPERATIONS_MOST + 1 :], culprit], key=lambda op: op.invoke) if timed else []
 
 
 def _rows(data: ReportData, ops: Sequence[WindowOp]) -> dict[str, float]:
@@ -192,68 +216,58 @@ def _axis(times: Sequence[int]) -> _Axis:
     return _Axis(times, xs)
 
 
-def _frame(
-    out: Diagram, data: ReportData, rows: Mapping[str, float], x_of: _Axis, times: Sequence[int], first: int, last: int
-) -> None:
-    for name, y in rows.items():
+def _frame(canvas: _Canvas, data: ReportData, times: Sequence[int]) -> None:
+    for name, y in canvas.rows.items():
         client = _client_node(data, int(name.split()[1])) if name.startswith("process ") else ""
-        out.labels.append(Label(12, y + 4, name, "name"))
+        canvas.label(12, y + 4, name, "name")
         if client:
-            out.labels.append(Label(12, y + 17, f"on {client}", "dim"))
-        out.lines.append(DrawnLine(GUTTER, y, WIDTH - 12, y, "life"))
+            canvas.label(12, y + 17, f"on {client}", "dim")
+        canvas.line((GUTTER, y), (WIDTH - 12, y), "life")
     free = 0.0
     for at in times:
-        if not first <= at <= last:
+        if not canvas.first_ns <= at <= canvas.last_ns:
             continue
-        words = seconds(at)
-        x = min(x_of(at), WIDTH - len(words) * _CHAR - 6)
+        words, tick_x = seconds(at), canvas.x_of(at)
+        x = min(tick_x, WIDTH - len(words) * _CHAR - 6)
         if x >= free:
-            out.labels.append(Label(x, 14, words, "dim"))
-            out.lines.append(DrawnLine(x_of(at), 19, x_of(at), 24, "tick"))
+            canvas.label(x, 14, words, "dim")
+            canvas.line((tick_x, 19), (tick_x, 24), "tick")
             free = x + len(words) * _CHAR + 14
 
 
-def _cuts(
-    out: Diagram,
-    data: ReportData,
-    rows: Mapping[str, float],
-    x_of: _Axis,
-    faults: Sequence[FaultView],
-    first: int,
-    last: int,
-) -> None:
+def _cuts(canvas: _Canvas, faults: Sequence[FaultView]) -> None:
     """The faults in force: their span above, and the lines of the servers that no majority could reach."""
     for f in faults:
-        if not f.happened or f.end_ns < first or f.start_ns > last:
+        if not f.happened or (span := canvas.span(f.start_ns, f.end_ns)) is None:
             continue
-        a, b = x_of(max(f.start_ns, first)), x_of(min(f.end_ns, last))
-        since = f", since {seconds(f.start_ns)}" if f.start_ns < first else ""
+        a, b = span
+        since = f", since {seconds(f.start_ns)}" if f.start_ns < canvas.first_ns else ""
         title = f"fault {f.number}: {f.name}{since}"
-        out.boxes.append(Box(a, 28, max(4.0, b - a), 17, "fault", title))
+        canvas.box(a, 28, max(4.0, b - a), 17, "fault", title)
         if b - a > len(title) * _CHAR:
-            out.labels.append(Label(a + 6, 40.5, title))
+            canvas.label(a + 6, 40.5, title)
         elif b - a > 60:
-            out.labels.append(Label(a + 6, 40.5, f"fault {f.number}"))
+            canvas.label(a + 6, 40.5, f"fault {f.number}")
         cut_off = {*f.alone, *f.nodes} if f.cut else set(f.nodes)
-        for node in cut_off & rows.keys():
-            out.boxes.append(Box(a, rows[node] - ROW / 2 + 2, max(4.0, b - a), ROW - 4, "cut", f"{node}: {title}"))
+        for node in cut_off & canvas.rows.keys():
+            canvas.box(a, canvas.rows[node] - ROW / 2 + 2, max(4.0, b - a), ROW - 4, "cut", f"{node}: {title}")
 
 
-def _roles_of(
-    out: Diagram, rows: Mapping[str, float], x_of: _Axis, roles: Sequence[RoleSegment], first: int, last: int
-) -> None:
+def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment]) -> None:
     for s in roles:
-        if s.node not in rows or s.end_ns < first or s.start_ns > last or s.role not in ("leader", DEAD, UNKNOWN):
+        if s.node not in canvas.rows or s.role not in ("leader", DEAD, UNKNOWN):
             continue
-        a, b, y = x_of(max(s.start_ns, first)), x_of(min(s.end_ns, last)), rows[s.node]
+        if (span := canvas.span(s.start_ns, s.end_ns)) is None:
+            continue
+        (a, b), y = span, canvas.rows[s.node]
         if s.role == "leader":
             words = f"leads epoch {s.epoch}"
-            out.boxes.append(Box(a, y - 5, max(3.0, b - a), 10, f"lead h{s.epoch % 6}", f"{s.node} {words}"))
+            canvas.box(a, y - 5, max(3.0, b - a), 10, f"lead h{s.epoch % 6}", f"{s.node} {words}")
             if b - a > len(words) * _CHAR + 8:
-                out.labels.append(Label(a + 4, y + 17, words, "dim"))
+                canvas.label(a + 4, y + 17, words, "dim")
         else:
             title = f"{s.node} is not running" if s.role == DEAD else f"{s.node}: its role is not known"
-            out.boxes.append(Box(a, y - 5, max(3.0, b - a), 10, "gone" if s.role == DEAD else "unknown", title))
+            canvas.box(a, y - 5, max(3.0, b - a), 10, "gone" if s.role == DEAD else "unknown", title)
 
 
 def _elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
@@ -307,40 +321,39 @@ def _of_leader(entry: DrawnWrite) -> Iterable[int]:
     return [at for node, at in entry.committed.items() if node == entry.leader]
 
 
-def _entry_of(out: Diagram, rows: Mapping[str, float], x_of: _Axis, entry: DrawnWrite) -> None:
+def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:
     """Into the leader's log first, from there into the others; a ring where the leader called it committed."""
+    rows, x_of = canvas.rows, canvas.x_of
     began = entry.arrived[entry.leader]
     for node, at in entry.arrived.items():
         if node not in rows:
             continue
         if node != entry.leader:
-            out.lines.append(DrawnLine(x_of(began), rows[entry.leader], x_of(at), rows[node], "copy", True))
-        out.dots.append(Label(x_of(at), rows[node], f"{node} holds {entry.words}", "held"))
+            canvas.line((x_of(began), rows[entry.leader]), (x_of(at), rows[node]), "copy", True)
+        canvas.dot(x_of(at), rows[node], f"{node} holds {entry.words}", "held")
     if entry.leader in entry.committed:
         at = entry.committed[entry.leader]
-        out.dots.append(Label(x_of(at), rows[entry.leader], f"{entry.leader}: {entry.words} is committed", "committed"))
+        canvas.dot(x_of(at), rows[entry.leader], f"{entry.leader}: {entry.words} is committed", "committed")
 
 
-def _operation(
-    out: Diagram, rows: Mapping[str, float], x_of: _Axis, op: WindowOp, letter: str, bad: bool, last: int
-) -> None:
+def _operation(canvas: _Canvas, op: WindowOp, letter: str, bad: bool) -> None:
     """The request towards the server and the answer back; who did not answer is not known."""
-    client, server = rows[f"process {op.process}"], rows.get(op.node)
-    a, b = x_of(op.start_ns), x_of(op.end_ns) if op.complete < FOREVER else x_of(last)
+    client, server = canvas.rows[f"process {op.process}"], canvas.rows.get(op.node)
+    a, b = canvas.x_of(op.start_ns), canvas.x_of(op.end_ns if op.complete < FOREVER else canvas.last_ns)
     css = "bad" if bad else "asked"
     asked = f"{letter} {op.f if op.f == 'read' else say(op)}".strip()
-    out.labels.append(Label(a, client - 8, asked, css))
+    canvas.label(a, client - 8, asked, css)
     if server is None:
-        out.lines.append(DrawnLine(a, client, b, client, "lost"))
+        canvas.line((a, client), (b, client), "lost")
         return
     third = (b - a) / 3
-    out.lines.append(DrawnLine(a, client, a + third, server, css, True))
+    canvas.line((a, client), (a + third, server), css, True)
     if op.complete >= FOREVER:
-        out.labels.append(Label(min(b, WIDTH - 90), client - 8, "no answer", "dim", "end"))
+        canvas.label(min(b, WIDTH - 90), client - 8, "no answer", "dim", "end")
         return
-    out.lines.append(DrawnLine(b - third, server, b, client, f"{css} answer", True))
+    canvas.line((b - third, server), (b, client), f"{css} answer", True)
     words = value(op.got) if op.f == "read" and op.happened else "ok" if op.happened else "failed"
-    out.labels.append(Label(b + 4, client - 8 if b - a > (len(asked) + 1) * _CHAR else client + 17, words, css))
+    canvas.label(b + 4, client - 8 if b - a > (len(asked) + 1) * _CHAR else client + 17, words, css)
 
 
 def _knew(

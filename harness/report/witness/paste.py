@@ -13,13 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from checkers.base.json_file import number
-from checkers.base.verdict import Witness
 from checkers.record.header import Revision
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.report_data import ReportData
 from harness.story.operations import type_of, value
+from harness.story.story import Story
 from harness.terminal.witness import draw_witness
 
 WIDTH = 100
@@ -28,11 +28,11 @@ WIDTH = 100
 ROWS_MOST = 40
 
 
-def paste(data: ReportData, finding: ReportedViolation, around: str) -> str:
-    """around: the faults in force and who led at that moment, "" if unknown."""
+def paste(data: ReportData, finding: ReportedViolation, story: Story, around: str) -> str:
+    """story: of the finding's witness.  around: the faults in force and who led at that moment, "" if unknown."""
     lines = [f"{finding.title}: {finding.name}", sentence(finding.summary), kind_of(finding.kind).means, ""]
     lines += [f"{name}: {words}" for name, words in _where(data, finding, around) if words]
-    lines += ["", _drawing(finding.witness), ""]
+    lines += ["", _drawing(story), ""]
     rows = finding.witness.events
     lines += [f"  {_row(row)}" for row in rows[:ROWS_MOST]]
     lines += [f"  and {len(rows) - ROWS_MOST} more rows"] if len(rows) > ROWS_MOST else []
@@ -60,10 +60,10 @@ def _where(data: ReportData, finding: ReportedViolation, around: str) -> list[tu
     ]
 
 
-def _drawing(witness: Witness) -> str:
+def _drawing(story: Story) -> str:
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
-    console.print(draw_witness(witness, WIDTH))
+    console.print(draw_witness(story, WIDTH))
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
 
 

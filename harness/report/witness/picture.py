@@ -18,7 +18,7 @@ from harness.plain_words import natural, seconds, shorten
 from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
 from harness.report.witness.shapes import Bar, Bracket, Context, Gap, HeldState, Picture, ProcessLane, Strip, Tick
-from harness.story.operations import FOREVER, Order, WindowOp, say, value
+from harness.story.operations import FOREVER, Order, Window, WindowOp, say, value
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""
@@ -36,10 +36,11 @@ _STRIP = 20
 _BEFORE_MOST = 40
 
 
-def context(ops: Sequence[WindowOp], faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[Context]:
+def context(window: Window, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[Context]:
     """The faults in force and the leaders while these operations ran; [] if nothing has a time."""
-    if not has_times(ops):
+    if not window.has_times:
         return []
+    ops = window.operations
     first, last = min(op.start_ns for op in ops), max(op.end_ns for op in ops)
     out = [
         Context(f.start_ns, f.end_ns, "faults", f"fault {f.number}: {f.name}", "fault")
@@ -58,23 +59,12 @@ def context(ops: Sequence[WindowOp], faults: Sequence[FaultView], roles: Sequenc
     return [c for c in out if c.start_ns <= last and c.end_ns >= first]
 
 
-def draw(
-    ops: Sequence[WindowOp],
-    order: Order | None,
-    bad: int | None,
-    letters: Mapping[str, str],
-    before: str,
-    css: str,
-    target: int,
-    *,
-    context: Sequence[Context] = (),
-) -> Picture:
+def draw(window: Window, css: str, target: int, *, context: Sequence[Context] = ()) -> Picture:
     """Lay out one witness for a drawing at least `target` pixels wide (wider if its words need it).
 
-    letters: index of an invoke (as text) -> the letter by which the words speak of that operation.  before: what the
-    object held at first, in words.  context: of `context`.
-    """
-    labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {shorten(say(op), _LABEL_MOST)}".strip() for op in ops}
+    context: of `context`."""
+    ops, order, bad, before = window.operations, window.order, window.bad, window.before
+    labels = {op.invoke: f"{window.name_of(i)} {shorten(say(op), _LABEL_MOST)}".strip() for i, op in enumerate(ops)}
     gutter = 12.0 if target < _NARROW else 132.0
     lane_of, lanes = _lanes(ops, target < _NARROW)
     room = _room_before(before, target)
@@ -110,19 +100,14 @@ def draw(
         bars=bars,
         path=_path(order, dots, bars, bad),
         gaps=gaps,
-        ticks=_ticks(ops, x_of, right),
+        ticks=_ticks(window, x_of, right),
         held=held,
         held_y=held_y,
-        bracket=_bracket(ops, order, bad, x_of, lane_of, width),
+        bracket=_bracket(window, x_of, lane_of, width),
         last_step=(len(order.steps) + (bad is not None)) if order else 0,
         strips=strips,
         strip_rows=strip_rows,
     )
-
-
-def has_times(ops: Sequence[WindowOp]) -> bool:
-    """Whether the history kept times at all; some of others have none."""
-    return any(op.start_ns or op.end_ns for op in ops)
 
 
 def digits_of(ops: Sequence[WindowOp]) -> int:
@@ -273,8 +258,9 @@ def _path(
     return [(k + 2, *a, *b) for k, (a, b) in enumerate(itertools.pairwise(points))]
 
 
-def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> list[Tick]:
-    digits, timed = digits_of(ops), has_times(ops)
+def _ticks(window: Window, x_of: dict[int, float], right: float) -> list[Tick]:
+    ops = window.operations
+    digits, timed = digits_of(ops), window.has_times
     times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
     out: list[Tick] = []
     free = 0.0
@@ -286,18 +272,11 @@ def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> lis
     return out
 
 
-def _bracket(
-    ops: Sequence[WindowOp],
-    order: Order | None,
-    bad: int | None,
-    x_of: dict[int, float],
-    lane_of: dict[int, float],
-    width: float,
-) -> Bracket | None:
+def _bracket(window: Window, x_of: dict[int, float], lane_of: dict[int, float], width: float) -> Bracket | None:
     """The last change that was over before the bad operation began, and how long before."""
-    if order is None or bad is None:
+    ops, order, late = window.operations, window.order, window.culprit
+    if order is None or late is None:
         return None
-    late = ops[bad]
     over = [ops[i] for i in order.steps if ops[i].complete < late.invoke and ops[i].f != "read"]
     if isinstance(late.got, list | tuple):  # of a set or a log an answer shows many changes
         over = [op for op in over if op.given not in late.got]
@@ -309,7 +288,7 @@ def _bracket(
         return None
     x1, x2 = x_of[seen.complete], x_of[late.invoke]
     gap = _lasting(max(0, late.start_ns - seen.end_ns))
-    ago = f"{gap} " if has_times(ops) else ""
+    ago = f"{gap} " if window.has_times else ""
     words = f"{value(after)} acknowledged {ago}{'earlier' if width < 500 else 'before the read began'}"
     middle, half = (x1 + x2) / 2, len(words) * 3.9
     text_x = min(max(middle, half + 4), width - half - 4)

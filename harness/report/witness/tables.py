@@ -27,7 +27,7 @@ class RowTable:
 def message_tables(story: Story) -> list[RowTable]:
     """What sends and polls show of each log of messages."""
     columns = ["offset", "value", "sent by", "polled by"]
-    logs = message_logs(story.operations, story.letters)
+    logs = message_logs(story.window)
     return [RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in logs.items()]
 
 

@@ -23,8 +23,8 @@ from harness.report.witness.circumstances import background, circumstances
 from harness.report.witness.divergence import Ballots, LogReach, LogTable
 from harness.report.witness.message_diagram import Diagram
 from harness.report.witness.paste import paste
+from harness.report.witness.sentences import Sentence, in_sentences, steps, window_words
 from harness.report.witness.shapes import Picture
-from harness.report.witness.story import StoryLine, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, message_tables, other_tables
 from harness.report.witness.transaction_cycle import Cycle, cycle_of
 from harness.story.story import Story, story_of
@@ -63,7 +63,7 @@ class FindingView:
     moment_ns: int
     pictures: list[Picture]
     steps: list[str]
-    story: list[StoryLine]
+    story: list[Sentence]
     window_words: str
     log_table: LogTable | None
     ballots: list[Ballots]
@@ -118,11 +118,8 @@ class GroupView:
 
 def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[GroupView]:
     """Every violation of a run, in the order of causes; numbered as they stand on the page."""
-    numbers = iter(range(1, 1 << 30))
-    return [
-        _group(data, group, place < MOST_OPEN, numbers, faults, roles)
-        for place, group in enumerate(groups(data.results))
-    ]
+    numbers, of = iter(range(1, 1 << 30)), Surroundings(data, faults, roles)
+    return [_group(of, group, place < MOST_OPEN, numbers) for place, group in enumerate(groups(data.results))]
 
 
 def in_order(found: Sequence[GroupView]) -> list[FindingView]:
@@ -130,29 +127,35 @@ def in_order(found: Sequence[GroupView]) -> list[FindingView]:
     return [view for group in found for kind in group.kinds for view in kind.findings]
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run shows besides its violations: the data of its page, its faults, and who led."""
+
+    data: ReportData
+    faults: Sequence[FaultView] = ()
+    roles: Sequence[RoleSegment] = ()
+
+
 def view(
-    data: ReportData,
+    of: Surroundings,
     finding: ReportedViolation,
     number: int,
     folded: bool,
-    faults: Sequence[FaultView] = (),
-    roles: Sequence[RoleSegment] = (),
     also: Sequence[ReportedViolation] = (),
     brief: bool = False,
 ) -> FindingView:
     """One violation.  number: its place on the page, from 1.  also: what other checkers show of the same operation.
     brief: in words alone, one of many of its kind."""
+    data, faults, roles = of.data, of.faults, of.roles
     told = story_of(finding.witness)
     others = [story_of(other.witness) for other in also]
-    bars = told.bars[:MOST_DRAWN]
-    whole = len(bars) == len(told.operations)
-    order, bad = told.order if whole else None, told.bad if told.bad is not None and told.bad < len(bars) else None
+    window = told.bars.first(MOST_DRAWN)
     log_rows, trace_rows = told.rows_of("log"), told.rows_of("trace")
     copies = [as_trace_row(row) for row in told.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
-    context = picture.context(bars, faults, roles)
-    held_before = f"Before this {told.key or 'the object'} held {told.before}." if told.before else ""
-    beyond = len(told.bars) - len(bars)
+    context = picture.context(window, faults, roles)
+    held_before = f"Before this {told.key or 'the object'} held {told.window.before}." if told.window.before else ""
+    beyond = len(told.bars.operations) - len(window.operations)
     return FindingView(
         number=number,
         anchor=f"finding-{number}",
@@ -163,12 +166,12 @@ def view(
         summary=sentence(finding.summary),
         moment_ns=finding.moment_ns,
         pictures=[
-            picture.draw(bars, order, bad, told.letters, told.before, *size, context=context)
-            for size in (() if not bars or brief else picture.WIDTHS if not folded else picture.ONE_WIDTH)
+            picture.draw(window, *size, context=context)
+            for size in (() if not window or brief else picture.WIDTHS if not folded else picture.ONE_WIDTH)
         ],
-        steps=steps(bars, order, bad, told.before),
-        story=story(bars, order, bad, told.letters, held_before, faults, roles),
-        window_words=window_words(data, told.bars, told.key or None, order),
+        steps=steps(window),
+        story=in_sentences(window, held_before, faults, roles),
+        window_words=window_words(data, told.bars, told.key or None, window.order is not None),
         log_table=divergence.log_table(data, log_rows),
         ballots=divergence.ballots(data, trace_rows),
         reach=divergence.reach(data, finding.witness.facts, trace_rows) if not log_rows else None,
@@ -176,13 +179,13 @@ def view(
         other_rows=message_tables(told)
         + other_tables([row for row in told.rows if row.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle_of(told),
-        plain=paste(data, finding, around),
+        plain=paste(data, finding, told, around),
         background=" ".join(background(node, at_ns, faults, roles) for node, at_ns in told.wrong),
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,
         brief=brief,
-        diagram=message_diagram.draw(data, bars, bad, told.letters, faults, roles) if number == 1 else None,
+        diagram=message_diagram.draw(data, window, faults, roles) if number == 1 else None,
         also=[
             OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in told.reasons))
             for v, other in zip(also, others, strict=True)
@@ -190,14 +193,7 @@ def view(
     )
 
 
-def _group(
-    data: ReportData,
-    group: Group,
-    opened: bool,
-    numbers: Iterator[int],
-    faults: Sequence[FaultView],
-    roles: Sequence[RoleSegment],
-) -> GroupView:
+def _group(of: Surroundings, group: Group, opened: bool, numbers: Iterator[int]) -> GroupView:
     kinds: list[KindView] = []
     for count in group.kinds:
         mine = [f for f in group.findings if f.lead.kind == count.kind]
@@ -205,16 +201,7 @@ def _group(
         if not mine and shown:
             continue  # each of them stands with a finding of another kind
         views = [
-            view(
-                data,
-                f.lead,
-                next(numbers),
-                not (opened and not kinds and place == 0),
-                faults,
-                roles,
-                f.also,
-                place >= BRIEF_FROM,
-            )
+            view(of, f.lead, next(numbers), not (opened and not kinds and place == 0), f.also, place >= BRIEF_FROM)
             for place, f in enumerate(mine)
         ]
         about = "" if count.exact else "about "
@@ -223,8 +210,8 @@ def _group(
             counted = f"showing {shown} of {about}{count.found:,}"
         kinds.append(KindView(count.name, kind_of(count.kind).means, counted, views))
     shown = sum(len(f.witnesses) for f in group.findings)
-    of = f"showing {shown} of {group.found:,}" if group.found > shown else plural(len(group.findings), "finding")
-    return GroupView(group.mechanism, of, kinds)
+    counted = f"showing {shown} of {group.found:,}" if group.found > shown else plural(len(group.findings), "finding")
+    return GroupView(group.mechanism, counted, kinds)
 
 
 def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:

@@ -16,6 +16,7 @@ from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import fault_views as faults
 from harness.report.witness import message_diagram
 from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
+from harness.story.operations import Window
 from harness.story.story import Story, story_of
 from tests.support.results_of_runs import witness_in
 
@@ -27,14 +28,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
 
 def drawn(data: ReportData) -> tuple[Story, Diagram]:
     told = story_of(witness_in(findings(data.results)[0].lead.witness))
-    found = message_diagram.draw(data, told.bars, told.bad, told.letters, faults.views(data), roles.segments(data))
+    found = message_diagram.draw(data, told.bars, faults.views(data), roles.segments(data))
     assert found is not None
     return told, found
 
 
 def test_every_request_goes_to_the_server_that_answered_it(data: ReportData) -> None:
     told, diagram = drawn(data)
-    answered = [op for op in told.bars if op.type is Type.OK]
+    answered = [op for op in told.bars.operations if op.type is Type.OK]
     names = {label.words: label.y - 4 for label in diagram.labels if label.css == "name"}
     requests = [line for line in diagram.lines if line.css in ("asked", "bad")]
     assert len(requests) == len(answered)
@@ -56,8 +57,8 @@ def test_time_runs_to_the_right_and_stays_on_the_paper(data: ReportData) -> None
 
 def test_what_each_node_knew_is_of_the_moment_of_the_answer(data: ReportData) -> None:
     told, diagram = drawn(data)
-    assert told.bad is not None
-    wrong = told.bars[told.bad]
+    wrong = told.bars.culprit
+    assert wrong is not None
     assert diagram.at_ns == wrong.end_ns
     knew = {k.node: k for k in diagram.knew}
     assert set(knew) == set(data.servers)
@@ -71,9 +72,9 @@ def test_what_each_node_knew_is_of_the_moment_of_the_answer(data: ReportData) ->
 
 def test_a_witness_without_servers_or_times_has_no_diagram(data: ReportData) -> None:
     told, _ = drawn(data)
-    assert message_diagram.draw(data, [], None, {}, [], []) is None
-    nowhere = [op for op in told.bars if op.type is not Type.OK]
-    assert message_diagram.draw(data, nowhere, None, {}, [], []) is None
+    assert message_diagram.draw(data, Window(), [], []) is None
+    nowhere = [op for op in told.bars.operations if op.type is not Type.OK]
+    assert message_diagram.draw(data, Window(tuple(nowhere)), [], []) is None
 
 
 def test_what_a_deposed_leader_appends_itself_is_no_copy_of_its_successors_write(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_what_a_deposed_leader_appends_itself_is_no_copy_of_its_successors_write
         archive.extractall(tmp_path, filter="data")
     judge(tmp_path, None, lambda _: None, report=False)
     told, diagram = drawn(load(tmp_path))
-    assert told.bad is not None and told.bars[told.bad].node == "n1"
+    assert told.bars.culprit is not None and told.bars.culprit.node == "n1"
     y = {label.words: label.y - 4 for label in diagram.labels if label.css == "name"}
     copies = [(line.y1, line.y2) for line in diagram.lines if line.css == "copy"]
     assert copies == [(y["n3"], y["n2"])], "the new leader's write reached n2, and not n1"

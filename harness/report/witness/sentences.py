@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from checkers.base.history import Type
@@ -11,12 +11,12 @@ from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
 from harness.report.witness import picture
-from harness.story.operations import FOREVER, TRANSACTIONS, Order, WindowOp, micro_operations, say, value
+from harness.story.operations import FOREVER, TRANSACTIONS, Window, WindowOp, micro_operations, say, value
 
 
 @dataclass(frozen=True, slots=True)
-class StoryLine:
-    """One sentence of the story.  look: "op", "context" or "bad".  rows: history rows it stands on."""
+class Sentence:
+    """One sentence of a story.  look: "op", "context" or "bad".  rows: history rows it stands on."""
 
     words: str
     look: str
@@ -24,23 +24,18 @@ class StoryLine:
     step: int | None = None
 
 
-def story(
-    ops: Sequence[WindowOp],
-    order: Order | None,
-    bad: int | None,
-    letters: Mapping[str, str],
-    held_before: str,
-    faults: Sequence[FaultView],
-    roles: Sequence[RoleSegment],
-) -> list[StoryLine]:
+def in_sentences(
+    window: Window, held_before: str, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
+) -> list[Sentence]:
     """What clients invoked and which answers they got, in the order of the history, with the faults and elections of
     that time.  held_before: a sentence about the state before, or ""."""
+    ops = window.operations
     if not ops:
         return []
-    steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
-    digits, timed = picture.digits_of(ops), picture.has_times(ops)
+    steps = {i: k + 1 for k, i in enumerate(window.order.steps)} if window.order else {}
+    digits, timed = picture.digits_of(ops), window.has_times
     lines = [
-        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i), digits, timed))
+        (op.start_ns, 1, _of_operation(op, i == window.bad, window.name_of(i), steps.get(i), digits, timed))
         for i, op in enumerate(ops)
     ]
     first, last = ops[0].start_ns - 2_000_000_000, max(op.end_ns for op in ops)
@@ -48,11 +43,11 @@ def story(
     meanwhile += [(f.end_ns, f"fault {f.number} was healed") for f in faults if f.happened]
     meanwhile += [(s.start_ns, f"{s.node} became leader of epoch {s.epoch}") for s in leaders(roles)]
     lines += [
-        (at, 0, StoryLine(sentence(f"At {seconds(at)} {what}"), "context"))
+        (at, 0, Sentence(sentence(f"At {seconds(at)} {what}"), "context"))
         for at, what in meanwhile
         if first <= at <= last
     ]
-    begin = [StoryLine(held_before, "context")] if held_before else []
+    begin = [Sentence(held_before, "context")] if held_before else []
     return begin + [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
 
 
@@ -66,7 +61,7 @@ def _answered(op: WindowOp) -> str:
     return micro_operations(op.got) if op.f in TRANSACTIONS and isinstance(op.got, tuple) else value(op.got)
 
 
-def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> StoryLine:
+def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> Sentence:
     where = f" at {op.node}" if op.node else ""
     words = {
         "read": "read",
@@ -89,12 +84,13 @@ def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, t
     else:
         words = f"{who}{start}: outcome unknown ({op.error or 'no answer'})."
     if bad:
-        return StoryLine(f"{words} No legal order contains this answer.", "bad", rows, step)
-    return StoryLine(words, "op", rows, step)
+        return Sentence(f"{words} No legal order contains this answer.", "bad", rows, step)
+    return Sentence(words, "op", rows, step)
 
 
-def steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None, before: str) -> list[str]:
+def steps(window: Window) -> list[str]:
     """What the stepper says at each step, from 1; the last says why the order ends."""
+    ops, order, last = window.operations, window.order, window.culprit
     if not order:
         return []
     out = []
@@ -103,16 +99,18 @@ def steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None, before:
         holds = value(order.states[k + 1])
         legal = f"it holds {holds}, so this is legal" if op.f == "read" else f"from now on it holds {holds}"
         out.append(f"Process {op.process}: {say(op)}; {legal}.")
-    if bad is not None:
-        op, holds = ops[bad], value(order.states[-1]) if order.steps else before
+    if last is not None:
+        holds = value(order.states[-1]) if order.steps else window.before
         end = "No legal place is left."
         if not order.steps and len(ops) > 1:
             end = "Nor does it fit after any of the others: no legal place is left."
-        out.append(f"Process {op.process}: {say(op)}, but it holds {holds}. {end}")
+        out.append(f"Process {last.process}: {say(last)}, but it holds {holds}. {end}")
     return out
 
 
-def window_words(data: ReportData, ops: Sequence[WindowOp], key: str | None, order: Order | None) -> str:
+def window_words(data: ReportData, window: Window, key: str | None, numbered: bool) -> str:
+    """numbered: whether the drawing numbers the steps of the legal order."""
+    ops = window.operations
     if not ops:
         return ""
     all_ops = data.operations
@@ -124,6 +122,6 @@ def window_words(data: ReportData, ops: Sequence[WindowOp], key: str | None, ord
     )
     are = "is" if len(ops) == 1 else "are"
     words = f"{of} {are} enough to show it. Each bar is one operation, from call to answer."
-    if order and order.steps:
+    if numbered and window.order and window.order.steps:
         words += " The numbered dots are the longest legal order; nothing legal can follow it."
     return words
