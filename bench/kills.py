@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -61,7 +61,7 @@ class KilledRun:
     gone_s: float
     swept: bool
     left: Sequence[str]
-    harmed: Sequence[str]
+    harmed: Sequence[str] = ()
 
 
 @click.command()
@@ -89,7 +89,8 @@ def main(backend: str, times: int, seed: int, within_s: float, time_limit: float
             of_hosts = lambda: [f"{h}: {line}" for h in hosts.address_of for line in hosts.left_on(h)]  # noqa: E731
         for number in range(seed, seed + times):
             at_s = Random(number).uniform(0.0, within_s)
-            killed = _trial(backend, number, at_s, [*options, "--seed", str(number)], folder, of_hosts, checks)
+            killed = _trial(backend, number, at_s, [*options, "--seed", str(number)], folder, of_hosts)
+            killed = replace(killed, harmed=missing(checks))
             trials.append(killed)
             print(json.dumps(asdict(killed)), flush=True)
     _print_summary(trials)
@@ -109,7 +110,6 @@ def _trial(
     options: Sequence[str],
     folder: Path,
     of_hosts: Callable[[], list[str]] | None,
-    checks: dict[str, list[str]],
 ) -> KilledRun:
     mark, temporary, results = f"{os.getpid()}-{seed}", folder / f"tmp-{seed}", folder / f"results-{seed}"
     temporary.mkdir()
@@ -143,7 +143,7 @@ def _trial(
     for entry in left:
         if entry.startswith("process "):
             os.kill(int(entry.split()[1]), signal.SIGKILL)
-    return KilledRun(backend, seed, round(at_s, 1), phase, gone_s, swept, left, missing(checks))
+    return KilledRun(backend, seed, round(at_s, 1), phase, gone_s, swept, left)
 
 
 def _clean_up(temporary: Path) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -26,16 +26,15 @@ from typing import Any
 from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord, Proof
 from nemesis.catalog import kind_named
-from nemesis.cluster import CannotInject, CannotReach, Cluster
+from nemesis.cluster import CannotInject, CannotReach
 from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all, tried
 from nemesis.kind import Kind
 from nemesis.measure import AS_ORDERED, HOLD_EVERY_S, INDETERMINATE, WINDOW_S, Meter, proof_of, words_of
 from nemesis.overlapping_faults import Field
 from nemesis.playing.play_dealt_cards import play_dealt
 from nemesis.playing.records import FaultRecords, Hooks
-from nemesis.playing.resolve import PlayOptions, Resolver
+from nemesis.playing.resolve import MainPhase, PlayOptions, Resolver
 from nemesis.playing.waiting import all_ended, to_the_end
-from system_under_test.subject import NodeStatus
 
 LAST_LOOK_LIMIT_S = 1.0
 """How long a run that is broken off measures its faults once more before it heals them."""
@@ -55,27 +54,22 @@ MEASURED_BEFORE_HEAL_S = 0.05
 
 async def play(
     schedule: Sequence[Card],
-    cluster: Cluster,
-    statuses: Callable[[], Awaitable[Sequence[NodeStatus]]],
-    clock: Callable[[], int],
-    main_began_ns: int,
+    main: MainPhase,
     rng: Random,
     hooks: Hooks,
     options: PlayOptions | None = None,
-    ended: asyncio.Event | None = None,
     deal_next: Callable[[], Sequence[Card]] | None = None,
 ) -> list[FaultRecord]:
     """Play every card; the records in the order of the cards' numbers.
 
-    clock: ns since the test began; main_began_ns: what it showed when the main phase began (cards count from there).
     rng: each card gets a generator of its own out of it, so that what a card draws does not depend on the cards before.
     deal_next: more cards, which are dealt as the run goes on (`nemesis.playing.play_dealt_cards`).
-    ended: once set, the faults in force are healed now, copied and measured as ever, and no further card is played.
+    Once the main phase is over, the faults in force are healed, copied and measured as ever, and no further card is
+    played.
     Raises what a hook raises, and CancelledError, after everything has been healed.  A cancelled play does not measure
     its heals: the user waits, and the nodes are removed next.
     """
-    options, ended = options or PlayOptions(), ended or asyncio.Event()
-    player = _Player(cluster, statuses, clock, main_began_ns, hooks, options, ended)
+    player = _Player(main, hooks, options or PlayOptions())
 
     def play_card(card: Card) -> Coroutine[Any, Any, None]:
         return player.play_card(card, Random(rng.getrandbits(64)))
@@ -94,24 +88,15 @@ async def play(
 class _Player:
     """One schedule being played.  records: by card number.  active: the faults in force."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        statuses: Callable[[], Awaitable[Sequence[NodeStatus]]],
-        clock: Callable[[], int],
-        main_began_ns: int,
-        hooks: Hooks,
-        options: PlayOptions,
-        ended: asyncio.Event,
-    ) -> None:
-        self.field = Field(cluster)
-        self.clock = clock
-        self.main_began_ns = main_began_ns
+    def __init__(self, main: MainPhase, hooks: Hooks, options: PlayOptions) -> None:
+        self.field = Field(main.cluster)
+        self.clock = main.clock
+        self.now_s = main.now_s
         self.hooks = hooks
-        self.ended = ended
+        self.ended = main.ended
         self.records = FaultRecords(hooks)
         self.active: dict[int, tuple[Kind, Fault]] = {}
-        self.resolver = Resolver(cluster, statuses, self._main_s, self.records, self.active, options, ended)
+        self.resolver = Resolver(main, self.records, self.active, options)
         self.copy_s = COPY_FIRST_S
 
     async def play_card(self, card: Card, rng: Random) -> None:
@@ -192,8 +177,8 @@ class _Player:
         measuring = asyncio.ensure_future(self._measure(kind, card, fault, stop))
         copying: asyncio.Future[None] | None = None
         least_s = max(LATE_HOLD_S, self.records.by_number[card.number].apply_ms / 1e3)
-        due_s = max(card.heal_s, self._main_s() + min(card.heal_s - card.at_s, least_s))
-        hold_s = due_s - self._main_s()
+        due_s = max(card.heal_s, self.now_s() + min(card.heal_s - card.at_s, least_s))
+        hold_s = due_s - self.now_s()
         try:
             if hold_s >= COPY_HOLD_S_MIN:
                 await self.sleep_until(due_s - min(self.copy_s, hold_s / 2))
@@ -218,7 +203,7 @@ class _Player:
     async def _measure(self, kind: Kind, card: Card, fault: Fault, stop: asyncio.Event) -> None:
         meter = self._meter(kind, fault)
         for attempt in range(1 + MEASURE_AGAIN):
-            began_s = self._main_s()
+            began_s = self.now_s()
             self.records.measured(card.number, await meter.take("inject", WINDOW_S, stop))
             proof = proof_of(self.records.by_number[card.number], "inject")
             self.records.change(card.number, inject_proof=proof)
@@ -228,15 +213,15 @@ class _Player:
         window_s, waited_s = HOLD_EVERY_S, WINDOW_S
         while not stop.is_set():
             if not fault.cut:  # here the window is a pause before the measurement: a slow one needs a shorter pause
-                window_s = max(0.0, HOLD_EVERY_S - (self._main_s() - began_s - waited_s))
-            began_s, waited_s = self._main_s(), window_s
+                window_s = max(0.0, HOLD_EVERY_S - (self.now_s() - began_s - waited_s))
+            began_s, waited_s = self.now_s(), window_s
             self.records.measured(card.number, await meter.take("hold", window_s, stop))
         self.records.measured(card.number, await meter.take("before heal", 0.0))
 
     async def _copy(self, number: int) -> None:
-        began_s = self._main_s()
+        began_s = self.now_s()
         await self.hooks.before_heal(self.records.by_number[number])
-        self.copy_s = self._main_s() - began_s
+        self.copy_s = self.now_s() - began_s
 
     async def _heal(self, kind: Kind, card: Card, fault: Fault, refusal: tuple[Achieved, str] | None) -> None:
         """Undo the fault and measure.  After a refusal too: half of an order may have been carried out."""
@@ -276,13 +261,10 @@ class _Player:
     def _meter(self, kind: Kind, fault: Fault) -> Meter:
         return Meter(self.field, kind, fault, kind.orders(fault), self.clock)
 
-    def _main_s(self) -> float:
-        return (self.clock() - self.main_began_ns) / 1e9
-
     async def sleep_until(self, at_s: float) -> None:
         """Until that second of the main phase, or until the test has ended."""
         try:
-            async with asyncio.timeout(max(0.0, at_s - self._main_s())):
+            async with asyncio.timeout(max(0.0, at_s - self.now_s())):
                 await self.ended.wait()
         except TimeoutError:
             return

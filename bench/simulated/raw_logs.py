@@ -131,7 +131,7 @@ class RawLogs:
             if (seq, later_ns) not in texts:
                 rows = zip(times_ns.tolist(), ends, hashes.tolist(), states, strict=True)
                 lines = [
-                    _traced(seq + rows_each * number, time_ns, later_ns, end, prefix, state, committed)
+                    _traced(seq + rows_each * number, time_ns, later_ns if committed else None, end, prefix, state)
                     for number, (time_ns, end, prefix, state) in enumerate(rows)
                 ]
                 texts[seq, later_ns] = "".join(lines)
@@ -152,15 +152,17 @@ def _config_up_to_value(key: str) -> bytes:
     return encode(ConfigRecord(TOPIC_RESOURCE, key, CONFIG_NAME, "0"))[:-3]
 
 
-def _traced(seq: int, time_ns: int, later_ns: int, end: int, prefix: int, state: int, committed: bool) -> str:
-    """The rows that a node traces of one batch.  later_ns: how long after the leader it hears of the commit."""
+def _traced(seq: int, time_ns: int, later_ns: int | None, end: int, prefix: int, state: int) -> str:
+    """The rows that a node traces of one batch.
+
+    later_ns: how long after the leader it hears of the commit; None: it does not."""
 
     def row(place: int, event: str, more: str = "") -> str:
         head = f'{{"seq":{seq + place},"inc":0,"t":{time_ns},"event":"{event}","epoch":{_EPOCH},"offset":{end}'
         return f"{head}{more}}}\n"
 
     held = row(0, "append") + row(1, "flush")
-    if not committed:
+    if later_ns is None:
         return held
     time_ns += later_ns
     return held + row(2, "high-watermark", f',"hash":{prefix}') + row(3, "applied", f',"hash":{state}')

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.base.history import CREATE, Type
+from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, OTHER, READ, Events, pair_events
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_prefix import FORGET, UNSEEN, judge_and_forget
@@ -133,7 +134,9 @@ class OnlineKeys:
         process = numpy_of(events, "process")
         (value, wrong), (value2, wrong2) = (values_of(events, name) for name in ("value", "value2"))
         dense = self._processes.dense(process)
-        unfit = self._clients.unfit_for_registers(events, process, dense, kind, value, value2, self._processes.count)
+        unfit = self._clients.unfit_for_registers(
+            events, process, dense, kind, Values(value, value2), self._processes.count
+        )
         kind[unfit] = OTHER
         mine = np.flatnonzero((codes >= 0) & (process >= 0) & ~set_up[functions])
         order = mine[np.argsort(codes[mine], kind="stable")]

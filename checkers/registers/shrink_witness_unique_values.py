@@ -86,7 +86,9 @@ def smallest_window(key: Key, positions: int) -> Window:
     if code == register.FROM_NOWHERE:
         answers = _right_answers(key, limit, culprit, None)
         kept = _back_to_nowhere(key, limit, culprit)
-        return _searched(key, code, limit, culprit, kept, weakened, None, answers or (None,), answers)
+        operations = tuple(int(op) for op in kept)
+        held = answers or (None,)
+        return _rejudged(key, Window(code, limit, culprit, operations, weakened, None, held, answers, rejudged=False))
     register.assign_blocks(key, limit, scratch)
     answers = _right_answers(key, limit, culprit, scratch.block[: len(key.kind)])
     if code == register.TAKEN_TWICE:
@@ -97,8 +99,9 @@ def smallest_window(key: Key, positions: int) -> Window:
     else:
         kept, weakened = _tighten(key, limit, culprit, code, scratch)
     rival = _rival_of(key, limit, culprit, kept, scratch)
-    window = _cut_prefix(key, code, limit, culprit, kept, weakened, answers, rival)
-    return replace(window, rival=rival)
+    operations = tuple(int(op) for op in kept)
+    window = Window(code, limit, culprit, operations, weakened, None, (None,), answers, rejudged=False, rival=rival)
+    return _rejudged(key, _with_past_cut(key, window))
 
 
 def _rival_of(key: Key, limit: int, culprit: int, kept: Ops, scratch: register.Scratch) -> int | None:
@@ -268,24 +271,16 @@ def _drop_reads(key: Key, limit: int, kept: Ops, weakened: frozenset[int], culpr
     return kept
 
 
-def _cut_prefix(
-    key: Key,
-    code: int,
-    limit: int,
-    culprit: int,
-    kept: Ops,
-    weakened: frozenset[int],
-    answers: tuple[int | None, ...],
-    rival: int | None,
-) -> Window:
+def _with_past_cut(key: Key, window: Window) -> Window:
     """Replace the past of the window by the states it leads to, at a moment when nothing was under way.
 
     The operation that overwrote the value stays.  Without it a reader would not see why the answer was wrong.  A read
     that contradicts the culprit stays as well, with the operations that it is compared with.
     """
+    kept, limit, weakened, rival = np.array(window.operations), window.limit, window.weakened, window.rival
     if len(kept) > SEARCHED_MAX:
-        return _searched(key, code, limit, culprit, kept, weakened, None, _held_before(key, kept), answers)
-    makers = [op for op in kept if key.kind[op] != READ and op != culprit]
+        return replace(window, states_before=_held_before(key, kept))
+    makers = [op for op in kept if key.kind[op] != READ and op != window.culprit]
     for cut in sorted((int(key.call[op]) for op in makers[1:]), reverse=True):
         before, after = kept[key.call[kept] < cut], kept[key.call[kept] >= cut]
         if (key.ret[before] > cut).any() or (rival is not None and rival in before):
@@ -295,9 +290,10 @@ def _cut_prefix(
             in_order = tuple(sorted(value for value in states if isinstance(value, int)))
             nil = (None,) if None in states else ()
             last = int(before[np.argmax(key.ret[before])])
-            return _searched(key, code, limit, culprit, after, weakened, last, nil + in_order, answers)
-    held, kept = _begins(key, limit, culprit, kept, weakened)
-    return _searched(key, code, limit, culprit, kept, weakened, None, held, answers)
+            rest = tuple(int(op) for op in after)
+            return replace(window, operations=rest, last_before=last, states_before=nil + in_order)
+    held, kept = _begins(key, limit, window.culprit, kept, weakened)
+    return replace(window, operations=tuple(int(op) for op in kept), states_before=held)
 
 
 def _begins(
@@ -344,29 +340,18 @@ def _held_before(key: Key, kept: Ops) -> tuple[int | None, ...]:
     return ((None,) if None in values else ()) + tuple(sorted(v for v in values if v is not None))
 
 
-def _searched(
-    key: Key,
-    code: int,
-    limit: int,
-    culprit: int,
-    kept: Ops,
-    weakened: frozenset[int],
-    last_before: int | None,
-    states: tuple[int | None, ...],
-    answers: tuple[int | None, ...],
-) -> Window:
-    """The window, after the independent search has judged it."""
+def _rejudged(key: Key, window: Window) -> Window:
+    """The window, after the independent search has judged it.  Raises search.Disagreement if that finds an order."""
     rejudged = False
-    if len(kept) <= SEARCHED_MAX:
+    if len(window.operations) <= SEARCHED_MAX:
+        operations = _as_searched(key, window.limit, np.array(window.operations), window.weakened)
         try:
-            if search.linearizable(_as_searched(key, limit, kept, weakened), states):
+            if search.linearizable(operations, window.states_before):
                 raise search.Disagreement("the register kernel and the independent search disagree about a window")
             rejudged = True
         except search.SearchExhausted:
             rejudged = False
-    numbers = tuple(int(op) for op in kept)
-    stays = weakened & frozenset(numbers)
-    return Window(code, limit, culprit, numbers, stays, last_before, states, answers, rejudged)
+    return replace(window, weakened=window.weakened & frozenset(window.operations), rejudged=rejudged)
 
 
 def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.RegisterOperation]:

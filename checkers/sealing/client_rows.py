@@ -25,10 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.base import ledger
-from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int8, Int32
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, NEMESIS, Type
 from checkers.kernels.history import agreement
+from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, OTHER, WRITE
 from checkers.sealing.history_rows import chunks_of_groups
 
@@ -99,11 +100,11 @@ class ClientRows:
         return (since + int(late[0]), words) if len(late) else None
 
     def unfit_for_registers(
-        self, chunk: pa.Table, process: Int32, dense: Int32, kind: Int8, value: Int64, value2: Int64, processes: int
+        self, chunk: pa.Table, process: Int32, dense: Int32, kind: Int8, values: Values, processes: int
     ) -> Bools:
         """Whether each row contradicts a register.
 
-        kind, value, value2: as in `operations.Events`.  dense: the process of each row as a number below `processes`.
+        kind, values: as in `operations.Events`.  dense: the process of each row as a number below `processes`.
         """
         if processes > len(self._invoked.value):
             self._invoked = agreement.with_more(self._invoked, max(processes, 2 * len(self._invoked.value)))
@@ -114,8 +115,8 @@ class ClientRows:
         if chunk.column("payload").null_count < len(chunk):
             shows_values = (type_ == Type.INVOKE) | (type_ == Type.OK)
             wrong |= clients & (kind != OTHER) & shows_values & ~_is_null(chunk, "payload")
-        mine = clients & ((kind == WRITE) | (kind == CAS))
-        agreement.mark_contradictions(mine, dense, type_, value, value2, has_value, self._invoked, wrong)
+        mine = clients & ((kind == WRITE) | (kind == CAS)) & (has_value | (type_ != Type.OK))
+        agreement.mark_contradictions(mine, dense, type_, values, self._invoked, wrong)
         return np.asarray(wrong, bool)
 
 

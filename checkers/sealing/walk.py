@@ -20,6 +20,7 @@ from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.kernels.history import grammar
+from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER
 from checkers.sealing.client_rows import ClientRows
 from checkers.sealing.codes import Processes, Words, dictionary_codes
@@ -122,7 +123,7 @@ class Walk:
         value, wrong = values_of(chunk, "value")
         value2, wrong2 = values_of(chunk, "value2")
         processes = len(self._open.row)
-        kind[self._clients.unfit_for_registers(chunk, process, dense, kind, value, value2, processes)] = OTHER
+        kind[self._clients.unfit_for_registers(chunk, process, dense, kind, Values(value, value2), processes)] = OTHER
         events = np.empty(len(mine), EVENT)
         events["row"] = first + mine
         events["type"] = numpy_of(chunk, "type")[mine]

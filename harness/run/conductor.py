@@ -26,8 +26,7 @@ from checkers.warm_up import load_online_kernels
 from harness.backends.entrance import Entrance
 from harness.live import RunStatus, Watcher
 from harness.run.background_duties import beside
-from harness.run.clock import Clock
-from harness.run.context import RunContext, prepare
+from harness.run.context import RunContext
 from harness.run.last_entries import close_the_ledger, write_outcome
 from harness.run.phases.collection import collect, copy_logs
 from harness.run.phases.final_reads import final_reads
@@ -35,9 +34,6 @@ from harness.run.phases.operations_and_faults import operations_and_faults
 from harness.run.phases.recovery import recover
 from harness.run.phases.set_up import SetUpFailed, clients_of, set_up
 from harness.run.programs import build_programs
-from harness.run.run_folder import RunFolder
-from harness.spec import Spec
-from harness.terminal.progress import Progress
 from system_under_test.subject import Node
 
 
@@ -57,19 +53,11 @@ COLLECTION = PhaseWork("collection", collect)
 class Conductor:
     """One run.  `run()` once; afterwards its outcome and the run folder hold everything."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        backend_name: str,
-        folder: RunFolder,
-        progress: Progress,
-        clock: Clock,
-        watchers: Sequence[Watcher] = (),
-        *,
-        leaves_nodes: bool = False,
-    ) -> None:
-        """leaves_nodes: `run` leaves the nodes up if it ends by itself; then the caller calls `destroy`."""
-        self._run = prepare(spec, backend_name, folder, progress, clock, watchers)
+    def __init__(self, run: RunContext, watchers: Sequence[Watcher] = (), *, leaves_nodes: bool = False) -> None:
+        """run: as `prepare` made it, with the same watchers.
+
+        leaves_nodes: `run` leaves the nodes up if it ends by itself; then the caller calls `destroy`."""
+        self._run = run
         self._watchers = watchers
         self._leaves_nodes = leaves_nodes
         if self._run.online is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ from harness.judge.judge_run import judge, spec_of
 from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.live import LiveFile, RunStatus, Watcher
 from harness.registry import BACKENDS, load_backend, load_subject
-from harness.run.clock import MACHINE, clock_of
+from harness.run.clock import MACHINE, Clock, clock_of
 from harness.run.conductor import Conductor
+from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.keeping import Keeper
@@ -183,7 +185,8 @@ def run_and_judge(
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
         watchers = watched.enter_context(_watchers(spec, results.resolve(), run, aside, progress.say))
         try:
-            _conduct(spec, backend, run, progress, spark_end.start, watchers, keeper)
+            prepared = partial(prepare, spec, backend, run, progress, watchers=watchers)
+            _conduct(prepared, BACKENDS[backend].virtual_time, spark_end.start, watchers, keeper)
             progress.phase("judging")
             for watcher in watchers:
                 watcher.show(RunStatus(what, str(run.root), "judging", pid=os.getpid()))
@@ -232,28 +235,29 @@ def _watchers(
 
 
 def _conduct(
-    spec: Spec,
-    backend: str,
-    run: RunFolder,
-    progress: Progress,
+    prepared: Callable[[Clock], RunContext],
+    virtual_time: bool,
     interrupted: Callable[[], None],
     watchers: Sequence[Watcher],
     keeper: Keeper | None = None,
 ) -> None:
-    """Run the test to its end, on the time of its backend.  Raises as `interruptible`."""
+    """Run the test to its end.  prepared: the run on a clock.  virtual_time: of its backend.
+
+    Raises as `interruptible`."""
     if keeper is not None:
-        conductor = Conductor(spec, backend, run, progress, MACHINE, watchers, leaves_nodes=True)
+        conductor = Conductor(prepared(MACHINE), watchers, leaves_nodes=True)
         keeper.conduct(conductor, interruptible(conductor, interrupted))
         return
-    if not BACKENDS[backend].virtual_time:
-        asyncio.run(interruptible(Conductor(spec, backend, run, progress, MACHINE, watchers), interrupted))
+    if not virtual_time:
+        asyncio.run(interruptible(Conductor(prepared(MACHINE), watchers), interrupted))
         return
     from simulation.loop import SimulatedLoop
 
     loop = SimulatedLoop()
     clock = clock_of(loop, datetime.now(UTC))
-    with progress.by(clock.monotonic_s):
-        loop.run(interruptible(Conductor(spec, backend, run, progress, clock, watchers), interrupted))
+    run = prepared(clock)
+    with run.progress.by(clock.monotonic_s):
+        loop.run(interruptible(Conductor(run, watchers), interrupted))
 
 
 def judge_again(

@@ -46,27 +46,39 @@ class PlayOptions:
     as_executed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MainPhase:
+    """What a schedule is played on.
+
+    statuses: fetches what the nodes report.  clock: ns since the test began.  began_ns: what it showed when the main
+    phase began; cards count from there.  ended: once set, the phase is over: no card waits any longer, and the faults
+    in force are healed.
+    """
+
+    cluster: Cluster
+    statuses: Callable[[], Awaitable[Sequence[NodeStatus]]]
+    clock: Callable[[], int]
+    began_ns: int
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def now_s(self) -> float:
+        """Seconds since the main phase began."""
+        return (self.clock() - self.began_ns) / 1e9
+
+
 class Resolver:
-    """main_s: seconds since the main phase began.  active: the faults in force, by the card's number.
-    ended: once set, no card waits any longer."""
+    """active: the faults in force, by the card's number."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        statuses: Callable[[], Awaitable[Sequence[NodeStatus]]],
-        main_s: Callable[[], float],
-        records: FaultRecords,
-        active: Mapping[int, tuple[Kind, Fault]],
-        options: PlayOptions,
-        ended: asyncio.Event,
+        self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions
     ) -> None:
-        self._cluster = cluster
-        self._read_statuses = statuses
-        self._main_s = main_s
+        self._cluster = main.cluster
+        self._read_statuses = main.statuses
+        self._main_s = main.now_s
         self._records = records
         self._active = active
         self._options = options
-        self._ended = ended
+        self._ended = main.ended
 
     async def resolve(self, kind: Kind, card: Card, rng: Random) -> tuple[Fault | None, LeaderNow | None, str]:
         """The fault and the leader it takes aim at, or None and why not.  Waits for a leader if the card names one."""

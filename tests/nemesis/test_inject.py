@@ -16,6 +16,7 @@ from checkers.record.writing import as_json
 from nemesis.cards.deck import deal
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
+from nemesis.playing.resolve import MainPhase
 from system_under_test.subject import NodeStatus
 
 LEADER_LINKS = {link for s in ("n2", "n3", "n4", "n5") for link in (("n1", s), (s, "n1"))}
@@ -366,6 +367,6 @@ def test_no_measurement_and_no_copy_stretches_a_hold(kind, hold_s):
 def test_an_empty_schedule_is_over_at_once():
     async def run():
         cluster = FakeCluster()
-        return await play([], cluster, cluster.statuses, now_ns, 0, Random(0), None)
+        return await play([], MainPhase(cluster, cluster.statuses, now_ns, 0), Random(0), None)
 
     assert in_no_time(run()) == []

@@ -12,6 +12,7 @@ from checkers.base.verdict import Validity
 from harness.judge.judge_run import judge
 from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
+from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
@@ -52,7 +53,7 @@ def _recorded(results: Path, spec: Spec) -> Path:
     run = RunFolder.create(results, spec)
     progress = Progress(Console(file=io.StringIO()))
     try:
-        asyncio.run(Conductor(spec, "in-process", run, progress, MACHINE).run())
+        asyncio.run(Conductor(prepare(spec, "in-process", run, progress, MACHINE)).run())
     finally:
         progress.stop()
     return run.root.resolve()

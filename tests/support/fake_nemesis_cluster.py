@@ -15,6 +15,7 @@ from checkers.record.faults import Card, FaultRecord
 from nemesis.cluster import Beacons, CannotInject, Cluster, Link
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
+from nemesis.playing.resolve import MainPhase
 from system_under_test.subject import NodeGone, NodeStatus
 
 
@@ -199,13 +200,17 @@ def card(
 
 
 async def played(
-    cluster: FakeCluster, *cards: Card, seed: int = 7, hooks: Hooks | None = None, **more: Any
+    cluster: FakeCluster,
+    *cards: Card,
+    seed: int = 7,
+    hooks: Hooks | None = None,
+    ended: asyncio.Event | None = None,
+    **more: Any,
 ) -> tuple[list[FaultRecord], Witness]:
     witness = Witness(cluster)
     injected = cast(Cluster, cluster)  # it lacks the verbs of capabilities; a test that needs one adds it
-    records = await play(
-        cards, injected, cluster.statuses, now_ns, now_ns(), Random(seed), hooks or witness.hooks, **more
-    )
+    main = MainPhase(injected, cluster.statuses, now_ns, now_ns(), ended or asyncio.Event())
+    records = await play(cards, main, Random(seed), hooks or witness.hooks, **more)
     return records, witness
 
 

@@ -15,6 +15,7 @@ from harness.judge.judge_run import judge
 from harness.registry import WORKLOADS
 from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
+from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
@@ -53,7 +54,7 @@ def run_once(folder: Path, workload: str, bug: str | None, slower: int, times: i
     )
     stored = RunFolder.create(folder, spec)
     progress = Progress(Console(file=io.StringIO()))
-    asyncio.run(Conductor(spec, "in-process", stored, progress, MACHINE).run())
+    asyncio.run(Conductor(prepare(spec, "in-process", stored, progress, MACHINE)).run())
     return dict(as_object(judge(stored.root, None, lambda _: None, report=False)))
 
 

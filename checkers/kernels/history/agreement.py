@@ -13,19 +13,19 @@ from checkers.kernels.jit import kernel
 _INVOKE, _OK = int(Type.INVOKE), int(Type.OK)
 
 
-class Invoked(NamedTuple):
-    """The values that each process invoked last, by its dense number: int64 each."""
+class Values(NamedTuple):
+    """The two values of each row, or of what each process invoked last, by its dense number: int64 each."""
 
     value: Int64
     value2: Int64
 
 
-def nothing_invoked(count: int) -> Invoked:
+def nothing_invoked(count: int) -> Values:
     """Return the state before the first row, with room for `count` processes."""
-    return Invoked(np.zeros(count, np.int64), np.zeros(count, np.int64))
+    return Values(np.zeros(count, np.int64), np.zeros(count, np.int64))
 
 
-def with_more(invoked: Invoked, count: int) -> Invoked:
+def with_more(invoked: Values, count: int) -> Values:
     """Return the same state with room for `count` processes."""
     known, more = len(invoked.value), nothing_invoked(count)
     more.value[:known], more.value2[:known] = invoked
@@ -34,20 +34,13 @@ def with_more(invoked: Invoked, count: int) -> Invoked:
 
 @kernel
 def mark_contradictions(
-    mine: Bools,
-    process: Int32,
-    type_: Int8,
-    value: Int64,
-    value2: Int64,
-    has_value: Bools,
-    invoked: Invoked,
-    wrong: Bools,
+    mine: Bools, process: Int32, type_: Int8, values: Values, invoked: Values, wrong: Bools
 ) -> None:
     """Set `wrong` at every ok whose values differ from those of its invoke.  O(rows).
 
     The columns hold consecutive rows of a history that follows the grammar.
-    mine: rows of functions whose answer repeats the invoke.  process: dense.
-    has_value: whether a row has any value; an answer without a value contradicts nothing.
+    mine: rows of functions whose answer repeats the invoke, without answers that have no value: these contradict
+    nothing.  process: dense.
     invoked: the function updates it, so a caller may pass a history piece by piece.
     """
     for i in range(mine.shape[0]):
@@ -55,6 +48,6 @@ def mark_contradictions(
             continue
         p = process[i]
         if type_[i] == _INVOKE:
-            invoked.value[p], invoked.value2[p] = value[i], value2[i]
-        elif type_[i] == _OK and has_value[i] and (value[i] != invoked.value[p] or value2[i] != invoked.value2[p]):
+            invoked.value[p], invoked.value2[p] = values.value[i], values.value2[i]
+        elif type_[i] == _OK and (values.value[i] != invoked.value[p] or values.value2[i] != invoked.value2[p]):
             wrong[i] = True

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -180,7 +181,7 @@ def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes
         f"Only {x!r} and {y!r} matter here; all other keys are left out",
     ]
     right = "an answer that shows all that the other read showed, or nothing more than it"
-    return _disordered(LONG_FORK_KIND, words, (x, y), [first, later], writes, right, why)
+    return _disordered(Violation(LONG_FORK_KIND, words, [first, later], later, right, why), (x, y), writes)
 
 
 def _circle(groups: Mapping[frozenset[Hashable], Sequence[_Read]], writes: _Writes) -> Decided | None:
@@ -226,7 +227,8 @@ def _in_keys(
 def _half(read: Operation, x: Hashable, y: Hashable, writes: _Writes) -> Decided:
     words = f"a read showed {x!r} without {y!r}, and one transaction wrote both"
     why = [f"The write of {x!r} and {y!r} happens at one moment, so no read can come between its two halves"]
-    return _disordered(HALF_KIND, words, (x, y), [read], writes, "an answer that shows both or none", why)
+    violation = Violation(HALF_KIND, words, [read], read, "an answer that shows both or none", why)
+    return _disordered(violation, (x, y), writes)
 
 
 def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writes) -> Decided:
@@ -239,22 +241,13 @@ def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writ
     ]
     reads = sorted((read for read, _, _ in steps), key=_answered)
     right = "an answer that fits into one order of the writes together with the other reads"
-    return _disordered(CIRCLE_KIND, words, keys, reads, writes, right, why)
+    return _disordered(Violation(CIRCLE_KIND, words, reads, reads[-1], right, why), keys, writes)
 
 
-def _disordered(
-    kind: str,
-    words: str,
-    keys: Sequence[Hashable],
-    reads: Sequence[Operation],
-    writes: _Writes,
-    right: str,
-    why: Sequence[str],
-) -> Decided:
-    """reads: in order of answer, so the last of them is the culprit."""
-    involved = [*(write for key in keys for _, write in writes[key]), *reads]
-    violation = Violation(kind, words, list(dict.fromkeys(involved)), reads[-1], right, why)
-    return Decided(violation, _seen_through(frozenset(keys)))
+def _disordered(violation: Violation, keys: Sequence[Hashable], writes: _Writes) -> Decided:
+    """violation: with its reads alone, in order of answer, the last of them the culprit."""
+    involved = [*(write for key in keys for _, write in writes[key]), *violation.operations]
+    return Decided(replace(violation, operations=list(dict.fromkeys(involved))), _seen_through(frozenset(keys)))
 
 
 def _answered(operation: Operation) -> int:

@@ -36,14 +36,16 @@ def reset_for(frame: bytes) -> bytes | None:
         payload_bytes = struct.unpack_from("!H", packet, 2)[0] - header_bytes - (offset >> 4) * 4
         end = sequence + payload_bytes + bool(flags & _SYN) + bool(flags & _FIN)
         numbers = 0, end & 0xFFFFFFFF, _RST | _ACK
-    reset = _tcp(destination, source, from_port, to_port, *numbers)
+    number, next_number, flags = numbers
+    header = struct.pack("!HHIIBBHHH", from_port, to_port, number, next_number, 5 << 4, flags, 0, 0, 0)
+    reset = _with_checksum(header, destination + source)
     ip = _ipv4(destination, source, len(reset))
     return bytes(_VIRTIO_BYTES) + ethernet[6:12] + ethernet[0:6] + _IPV4 + ip + reset
 
 
-def _tcp(source: bytes, to: bytes, from_port: int, to_port: int, sequence: int, acknowledged: int, flags: int) -> bytes:
-    segment = struct.pack("!HHIIBBHHH", from_port, to_port, sequence, acknowledged, 5 << 4, flags, 0, 0, 0)
-    pseudo = source + to + struct.pack("!BBH", 0, _PROTOCOL_TCP, len(segment))
+def _with_checksum(segment: bytes, addresses: bytes) -> bytes:
+    """A TCP segment with its checksum, which covers the addresses of sender and receiver, too (RFC 9293, 3.1)."""
+    pseudo = addresses + struct.pack("!BBH", 0, _PROTOCOL_TCP, len(segment))
     return segment[:16] + struct.pack("!H", _checksum(pseudo + segment)) + segment[18:]
 
 

@@ -13,7 +13,7 @@ from harness.run.phases.collection import copy_logs
 from nemesis.cards.schedule_files import as_executed
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import PlayOptions
+from nemesis.playing.resolve import MainPhase, PlayOptions
 
 
 async def operations_and_faults(run: RunContext) -> None:
@@ -52,14 +52,14 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
         _fault_changed(run, record)
 
     hooks = Hooks(note=run.recorder.note, record=changed, before_heal=before_heal)
-    clock, rng = run.recorder.now_ns, run.spec.rng("nemesis")
+    main = MainPhase(run.backend, run.watch.ask, run.recorder.now_ns, began_ns, run.ended)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
     cards, options = (
         dealing.schedule.cards,
         PlayOptions(dealing.schedule.faults, run.spec.over_budget, holds, run.spec.as_executed),
     )
     try:
-        await play(cards, run.backend, run.watch.ask, clock, began_ns, rng, hooks, options, run.ended, dealing.next)
+        await play(cards, main, run.spec.rng("nemesis"), hooks, options, dealing.next)
     finally:
         run.watch.seen = lambda statuses: None
         run.outcome = replace(run.outcome, coverage=dealing.coverage.so_far())

@@ -32,6 +32,7 @@ from harness.cli.run import run as run_command
 from harness.judge.judge_run import judge
 from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
+from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
@@ -350,7 +351,7 @@ def run_here(words: Sequence[str], results: Path, output: Path) -> ChildRun:
         online=False,
     )
     run = RunFolder.create(results, spec)
-    asyncio.run(Conductor(spec, "in-process", run, Progress(Console(file=io.StringIO())), MACHINE).run())
+    asyncio.run(Conductor(prepare(spec, "in-process", run, Progress(Console(file=io.StringIO())), MACHINE)).run())
     code = as_object(judge(run.root, None, lambda _: None))["exit_code"]
     return ChildRun(code, run.root.resolve(), time.monotonic() - began_s)
 

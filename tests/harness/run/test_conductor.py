@@ -14,6 +14,7 @@ from harness.cli import main as command_line
 from harness.run.background_duties import beside
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
+from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
@@ -89,7 +90,7 @@ def test_a_run_reads_no_clock_but_the_one_it_is_given(tmp_path: Path) -> None:
     clock = clock_of(loop, began)
     progress = Progress(Console(file=io.StringIO()), clock.monotonic_s)
     try:
-        loop.run_until_complete(Conductor(spec, "in-process", folder, progress, clock).run())
+        loop.run_until_complete(Conductor(prepare(spec, "in-process", folder, progress, clock)).run())
     finally:
         progress.stop()
         loop.close()

@@ -29,6 +29,7 @@ from nemesis.cards.coverage import (
 )
 from nemesis.cards.deck import Dealer
 from nemesis.inject import play
+from nemesis.playing.resolve import MainPhase
 from system_under_test.subject import NodeStatus
 
 SERVERS = ("n1", "n2", "n3")
@@ -169,9 +170,8 @@ def test_a_run_deals_as_it_goes_and_plays_every_card():
         hooks = witness.hooks
         hooks = type(hooks)(hooks.note, lambda r: records.__setitem__(r.card.number, r), hooks.before_heal)
         electing = asyncio.ensure_future(elect())
-        played = await play(
-            (), cluster, statuses, now_ns, now_ns(), Random(1), hooks, deal_next=lambda: dealer.next(coverage.met)
-        )
+        main = MainPhase(cluster, statuses, now_ns, now_ns())
+        played = await play((), main, Random(1), hooks, deal_next=lambda: dealer.next(coverage.met))
         electing.cancel()
         return cluster, dealer, coverage, played
 
@@ -194,7 +194,8 @@ def test_a_card_that_fails_ends_the_dealing_at_once():
         hooks = type(witness.hooks)(witness.hooks.note, broken, witness.before_heal)
         dealer = Dealer("kill", cluster.servers, 60.0, Random(2))
         with pytest.raises(RuntimeError, match="disk of the harness"):
-            await play((), cluster, cluster.statuses, now_ns, now_ns(), Random(1), hooks, deal_next=dealer.next)
+            main = MainPhase(cluster, cluster.statuses, now_ns, now_ns())
+            await play((), main, Random(1), hooks, deal_next=dealer.next)
         return cluster, asyncio.get_running_loop().time()
 
     cluster, ended_s = in_no_time(run())

@@ -23,7 +23,7 @@ from nemesis.catalog import KINDS
 from nemesis.cluster import CLIENT_PROCESSES, CLOCK, DAMAGES, DISK, PACKETS
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import PlayOptions
+from nemesis.playing.resolve import MainPhase, PlayOptions
 from system_under_test.subject import NodeStatus
 
 SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1",)
@@ -115,7 +115,7 @@ async def _inject(cluster: Sabotaged, card: Card, seed: int) -> FaultRecord:
     ending = asyncio.ensure_future(end_sabotage())
     options = PlayOptions(over_budget=True)
     clock = lambda: time.monotonic_ns() - began_ns  # noqa: E731
-    (record,) = await play([card], cluster, statuses, clock, 0, Random(seed), hooks, options)
+    (record,) = await play([card], MainPhase(cluster, statuses, clock, 0), Random(seed), hooks, options)
     await ending
     return record
 

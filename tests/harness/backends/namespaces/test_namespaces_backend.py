@@ -31,6 +31,7 @@ from nemesis.heal import heal_all
 from nemesis.inject import play
 from nemesis.measure import proof_of
 from nemesis.playing.records import Hooks
+from nemesis.playing.resolve import MainPhase
 from system_under_test.subject import NodeGone
 
 pytestmark = [*needs_namespaces, pytest.mark.asyncio(loop_scope="module")]
@@ -182,7 +183,7 @@ async def test_a_schedule_is_played_and_proven(cluster):
         return []
 
     hooks = Hooks(note=lambda *row: None, record=lambda record: None, before_heal=before_heal)
-    records = await play(cards, cluster, statuses, lambda: time.monotonic_ns() - began, 0, Random(1), hooks)
+    records = await play(cards, MainPhase(cluster, statuses, lambda: time.monotonic_ns() - began, 0), Random(1), hooks)
     assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 3
     assert (await heal_all(cluster)).verdict == "as ordered"
     for name in SERVERS:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
+from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
@@ -24,7 +25,7 @@ def conducted(results: Path, spec: Spec) -> RunFolder:
     folder = RunFolder.create(results, spec)
     progress = Progress(Console(file=io.StringIO()), clock.monotonic_s)
     try:
-        loop.run(Conductor(spec, "simulator", folder, progress, clock).run())
+        loop.run(Conductor(prepare(spec, "simulator", folder, progress, clock)).run())
     finally:
         progress.stop()
     return folder
