@@ -23,10 +23,8 @@ BELOW = "the harness', the simulator's or a bench's own form of what stands belo
 TWICE: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "Address", "Answer", "Call", "Candidate", "Clock", "Codec", "Content", "Decision", "End",
-            "Found", "Held", "Lane", "Lanes", "Listed", "Names", "NoAnswer", "Plan", "Problem",
-            "Question", "Refused", "Replayed", "Rest", "Rules", "Seen", "Server", "State", "Steps",
-            "Table", "Watch", "Write", "Marks",
+            "Address", "Call", "Candidate", "Clock", "Codec", "Decision", "End", "Found", "NoAnswer", "Problem",
+            "Question", "Refused", "Rules", "Server", "State", "Steps", "Table",
         ),
         APART,
     ),

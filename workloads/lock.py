@@ -40,7 +40,7 @@ lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldTimes:
     """For how long locks are held, in seconds: the means of most holds and of the long ones, and the share of these."""
 
     mean_s: float = HELD_S
@@ -58,7 +58,7 @@ class Holding(Generator):
     waited: since it acquired that lock.  writes: still to be made while it holds that lock.  fenced: with tokens."""
 
     names: tuple[str, ...]
-    held: Held
+    held: HoldTimes
     fenced: bool = False
     key: str = ""
     token: int | None = None
@@ -106,8 +106,8 @@ class Lock(Workload):
         "long_share": LONG_SHARE,
     }
 
-    def held(self) -> Held:
-        return Held(self.settings["held_s"], self.settings["held_long_s"], self.settings["long_share"])
+    def held(self) -> HoldTimes:
+        return HoldTimes(self.settings["held_s"], self.settings["held_long_s"], self.settings["long_share"])
 
     def generator(self, placement: Placement) -> Generator:
         return Holding(self.names, self.held())

@@ -95,7 +95,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Replayed:
+class ReplayedMetadata:
     """found: in offset order, each kind at most once per broker or partition.  unreadable: why it ended early."""
 
     found: list[Found] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Replayed:
 
 class _Replay:
     def __init__(self, whole: bool) -> None:
-        self.result = Replayed()
+        self.result = ReplayedMetadata()
         self._whole = whole
         self._brokers: dict[int, Broker] = {}
         self._epochs: dict[int, int] = {}  # the last epoch that each broker ever had
@@ -326,7 +326,7 @@ def _number(about: str) -> int:
     return int(about.rpartition(" ")[2])
 
 
-def replay(records: Iterable[Record], *, whole: bool) -> Replayed:
+def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
     """The findings of one log.  records: in offset order.  whole: the log begins at offset 0."""
     run, batch, last = _Replay(whole), -1, -1
     for offset, base, kind, about, fields in records:

@@ -36,7 +36,7 @@ _END_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenByClients:
     """What clients saw, in order of call: without operations that certainly did not happen, and without set-up.
 
     operations: all.  final: of these, the ones of the final phase, after recovery."""
@@ -51,7 +51,7 @@ class Seen:
 
 
 Found = str | tuple[str, Sequence[Operation]]
-Find = Callable[[Seen], Iterable[Found]]
+Find = Callable[[SeenByClients], Iterable[Found]]
 
 
 class WrongChecker(ValueError):
@@ -144,9 +144,9 @@ def _events(part: Part, budget: Budget) -> list[Event] | str:
     return [Event(**{**row, "type": Type(row["type"])}) for row in rows]
 
 
-def _seen(events: Sequence[Event], final_ns: int) -> Seen:
+def _seen(events: Sequence[Event], final_ns: int) -> SeenByClients:
     operations = tuple(operations_of(events))
-    return Seen(operations, tuple(o for o in operations if o.time_ns[0] >= final_ns))
+    return SeenByClients(operations, tuple(o for o in operations if o.time_ns[0] >= final_ns))
 
 
 def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:

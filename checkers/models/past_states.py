@@ -30,7 +30,7 @@ STATES_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestOfHistory:
     """A history whose past was replaced by states.
 
     states: the possible first states.  operations: those that are left, in order of call.
@@ -45,15 +45,15 @@ class Rest:
 
 
 def shortest_rest(
-    model: Model, operations: Sequence[Operation], last_call: int, impossible: Callable[[Rest], bool | None]
-) -> Rest:
+    model: Model, operations: Sequence[Operation], last_call: int, impossible: Callable[[RestOfHistory], bool | None]
+) -> RestOfHistory:
     """The rest from the latest moment from which there is no order; the whole history if no such moment is known.
 
     last_call: no later moment is tried.  impossible: whether a rest has no order; None if this takes too long.
     Moments are tried from the end backwards in steps that double, and then by halving.
     """
     moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]
-    whole = Rest((model.init(),), tuple(operations))
+    whole = RestOfHistory((model.init(),), tuple(operations))
     best, best_at, failed_at = whole, 0, len(moments)
     back = 1
     while back < len(moments):
@@ -128,7 +128,7 @@ def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple
     return found
 
 
-def _from(model: Model, operations: Sequence[Operation], moment: int, states: frozenset[State]) -> Rest:
+def _from(model: Model, operations: Sequence[Operation], moment: int, states: frozenset[State]) -> RestOfHistory:
     kept: list[Operation] = []
     under_way: set[int] = set()
     exact = True
@@ -140,4 +140,4 @@ def _from(model: Model, operations: Sequence[Operation], moment: int, states: fr
             if o.f not in model.observers:
                 kept.append(replace(o, output=None, ret=None))
                 under_way.add(o.call)
-    return Rest(tuple(sorted(states, key=model.show)), tuple(kept), frozenset(under_way), exact)
+    return RestOfHistory(tuple(sorted(states, key=model.show)), tuple(kept), frozenset(under_way), exact)

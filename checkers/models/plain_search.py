@@ -34,7 +34,7 @@ _HOLDING = (tuple, frozenset, dict, str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchAnswer:
     """What a search found.
 
     linearizable: None if the budget that `reason` names ran out.
@@ -50,7 +50,7 @@ class Answer:
     reason: str = ""
 
 
-def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
+def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) -> SearchAnswer:
     """Search without a table.  If there is no order, all operations that returned before `index` have one."""
     one_of = model.canonical(operations) if model.canonical is not None else itself
     events = [(o.call, n, False) for n, o in enumerate(operations)]
@@ -65,11 +65,11 @@ def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) 
         bit = bit_of.pop(n)
         now = search.linearize(bit, now)
         if search.reason:
-            return Answer(None, -1, search.steps * STEPS_PER_PYTHON_STEP, False, search.reason)
+            return SearchAnswer(None, -1, search.steps * STEPS_PER_PYTHON_STEP, False, search.reason)
         search.end(bit)
         if not now:
-            return Answer(False, index, search.steps * STEPS_PER_PYTHON_STEP)
-    return Answer(True, -1, search.steps * STEPS_PER_PYTHON_STEP)
+            return SearchAnswer(False, index, search.steps * STEPS_PER_PYTHON_STEP)
+    return SearchAnswer(True, -1, search.steps * STEPS_PER_PYTHON_STEP)
 
 
 def size_bytes(state: State) -> int:

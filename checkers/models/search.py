@@ -21,7 +21,7 @@ from checkers.kernels.operations import OPEN
 from checkers.kernels.search import table_search
 from checkers.kernels.search.table_search import EventSchedule, Table
 from checkers.models.model import REFUSED, Model, Operation
-from checkers.models.plain_search import STEPS_PER_PYTHON_STEP, Answer, itself, plain_search, size_bytes
+from checkers.models.plain_search import STEPS_PER_PYTHON_STEP, SearchAnswer, itself, plain_search, size_bytes
 
 ENTRIES_FIRST_PER_OPERATION = 50
 ENTRIES_MAX = 2_000_000
@@ -37,7 +37,7 @@ STEPS_PER_ENTRY = 20
 """Steps of a budget that one entry of a table costs.  A table that would cost more than the budget is not made."""
 
 
-def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
+def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) -> SearchAnswer:
     """Search an order.  operations: of one object, in order of call.  Raises what the model's functions raise."""
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     classes = _classes(model, kept)
@@ -59,19 +59,21 @@ def steps_first(operations: int) -> int:
     return STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * operations)
 
 
-def _compiled_search(table: Table, operations: Sequence[Operation], classes: Sequence[int], budget: Budget) -> Answer:
+def _compiled_search(
+    table: Table, operations: Sequence[Operation], classes: Sequence[int], budget: Budget
+) -> SearchAnswer:
     schedule, indices = _schedule(operations, classes, table)
     code, place, steps = table_search.judge(table, schedule, budget.steps, budget.size_bytes, True)
     match code:
         case table_search.LINEARIZABLE:
-            return Answer(True, -1, steps, True)
+            return SearchAnswer(True, -1, steps, True)
         case table_search.NO_ORDER:
             left = min(budget.steps - steps, STEPS_FOR_INDEX)
             again, later, taken = table_search.judge(table, schedule, left, budget.size_bytes, False)
-            return Answer(False, indices[later if again == table_search.NO_ORDER else place], steps + taken, True)
+            return SearchAnswer(False, indices[later if again == table_search.NO_ORDER else place], steps + taken, True)
         case table_search.OUT_OF_STEPS:
-            return Answer(None, -1, steps, True, f"the budget of {budget.steps} steps ran out")
-    return Answer(None, -1, steps, True, f"the budget of {budget.size_bytes} bytes ran out")
+            return SearchAnswer(None, -1, steps, True, f"the budget of {budget.steps} steps ran out")
+    return SearchAnswer(None, -1, steps, True, f"the budget of {budget.size_bytes} bytes ran out")
 
 
 def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:

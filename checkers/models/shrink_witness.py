@@ -20,7 +20,7 @@ from checkers.models.failures import ModelFailed, reporting
 from checkers.models.failures import in_words as failures_in_words
 from checkers.models.legal_orders import SEARCHED_MAX, impossible, in_words, longest_order, reachable
 from checkers.models.model import Model, Operation, Rows, State, plain
-from checkers.models.past_states import Rest, shortest_rest
+from checkers.models.past_states import RestOfHistory, shortest_rest
 from checkers.models.patience import OutOfPatience, Patience
 from checkers.models.plain_search import STEPS_PER_PYTHON_STEP, plain_search
 from checkers.models.search import cut_at, judge_object, steps_first
@@ -100,7 +100,7 @@ class _Reduced:
 
     culprit: Operation
     cut: Sequence[Operation]
-    rest: Rest
+    rest: RestOfHistory
     window: Sequence[Operation]
 
 
@@ -146,7 +146,7 @@ def _unminimised(
     shown = cut[-UNMINIMISED_MAX:]
     if culprit not in shown:
         shown = [culprit, *shown]
-    facts = _facts(model, _Reduced(culprit, cut, Rest((model.init(),), tuple(cut)), shown), answered)
+    facts = _facts(model, _Reduced(culprit, cut, RestOfHistory((model.init(),), tuple(cut)), shown), answered)
     if len(shown) < len(cut):
         facts["states_before"], facts["why"] = [], facts["why"][1:]
         facts["why"].insert(0, f"The last {len(shown)} of {len(cut)} operations are shown")

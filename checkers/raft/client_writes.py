@@ -70,7 +70,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class WantedNames:
     """The wanted names.  keys: strings, the words of the codes.  table: the table of the names."""
 
     keys: pa.Array
@@ -80,13 +80,13 @@ class Names:
         return len(self.table.code)
 
     @staticmethod
-    def of(contents: Sequence[Entries], keys: Words) -> tuple[Names, list[Int32]]:
+    def of(contents: Sequence[Entries], keys: Words) -> tuple[WantedNames, list[Int32]]:
         """Return (the names of all entries, per log the name of each entry, -1 if it has no value)."""
         code = np.concatenate([np.where(e.has_value, e.key, np.int32(-1)) for e in contents] or [np.empty(0, np.int32)])
         value = np.concatenate([e.value for e in contents] or [np.empty(0, np.int64)])
         number, table = number_names(code.astype(np.int32), value)
         ends = np.cumsum([len(e) for e in contents])
-        return Names(pa.array(keys.words, pa.string()), table), np.split(number, ends)[: len(contents)]
+        return WantedNames(pa.array(keys.words, pa.string()), table), np.split(number, ends)[: len(contents)]
 
     def number(self, rows: pa.Table, wanted: Bools) -> Int32:
         """Return the name of each wanted row of a history, -1 for other rows and for unknown names."""
@@ -129,7 +129,7 @@ class RowsSeen:
         return self._gapless and self._ended
 
 
-def read_writes(history: str, names: Names) -> WritesInHistory:
+def read_writes(history: str, names: WantedNames) -> WritesInHistory:
     """Look for the writes (f of WRITES) of some names in a sealed history.  Linear in its rows."""
     total = pq.read_metadata(history).num_rows
     count, bits = len(names), -(-total // 8)

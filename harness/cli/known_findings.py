@@ -63,7 +63,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
 
 
 def _say(judged: JudgedRun, console: Console) -> int:
-    """Print the story of the run (`real_systems/story.py`), and return the exit code of `find`."""
+    """Print the story of the run (`real_systems/finding_story.py`), and return the exit code of `find`."""
     if (story := judged.results.finding) is None:  # the run could not be judged
         console.print(judged.summary, highlight=False)
         return judged.exit_code

@@ -30,10 +30,10 @@ from checkers.sealing.manifest import broken_files, is_listed, signer
 from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
-from harness.judge.copies import tabulate
 from harness.judge.demands_of_run import demands_of
 from harness.judge.planted_bug_found import demand
-from harness.real_systems.story import story_of
+from harness.judge.readable_copies import tabulate
+from harness.real_systems.finding_story import story_of
 from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
 from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept

@@ -17,10 +17,10 @@ from checkers.base.verdict import Validity, combine
 from checkers.record.outcome import Outcome
 from harness import plain_words as words
 from harness.explanations.violations_by_cause import violations_by_cause
-from harness.report.evidence import operation_columns
-from harness.report.evidence.report_data import ReportData
 from harness.report.judged_file import JudgedFile
 from harness.report.render import STYLES, environment, json_block, script_hash, template_text
+from harness.report.run_data import operation_columns
+from harness.report.run_data.report_data import ReportData
 from harness.report.witness import violation_views as witness
 
 _SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")

@@ -32,11 +32,11 @@ from harness.explanations.violations_by_cause import title_of
 from harness.report import exercise, junit
 from harness.report.elements import plot as element_plot
 from harness.report.elements.fates import NAMES, ElementFates, fates_of, lost_in_words
-from harness.report.evidence import roles
-from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
 from harness.report.logs.around import around
+from harness.report.run_data import roles
+from harness.report.run_data.report_data import ReportData, load
 from harness.report.timeline import plots
 from harness.report.timeline import view as timeline
 from harness.report.timeline.figures import prewarm as prewarm_figures

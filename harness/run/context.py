@@ -21,13 +21,13 @@ from harness.judge.judge_run import checkers_for
 from harness.live import Watcher
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.clock import Clock
-from harness.run.copies import Copies
+from harness.run.copying import Copies
 from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, header_of
 from harness.run.schedule_to_play import capabilities_of
 from harness.run.watching.checks_while_running import Online
-from harness.run.watching.leaders_and_stalls import Watch
+from harness.run.watching.leaders_and_stalls import RunWatch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
 from system_under_test.subject import Node, Subject
@@ -53,7 +53,7 @@ class RunContext:
     nodes: list[Node]
     hosts: Mapping[str, ClientHost]
     interpreter: Interpreter
-    watch: Watch
+    watch: RunWatch
     copies: Copies
     online: Online | None = None
     records: dict[int, FaultRecord] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def prepare(
     recorder = Recorder(folder.root / "history.arrows", clock, hand_over)
     nodes: list[Node] = []
     hosts = {name: backend.client_host(name) for name in CLIENT_NODES}
-    watch = Watch(subject, nodes, recorder, clock)
+    watch = RunWatch(subject, nodes, recorder, clock)
     run = RunContext(
         spec,
         clock,

@@ -62,7 +62,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedRun:
     """A row of the list.  spark: verdicts of the runs of the same test, the oldest first, up to this one.
 
     release: the command that ends its cluster, if that was kept and is up; else ""."""
@@ -73,7 +73,7 @@ class Listed:
     release: str
 
 
-def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[Listed]:
+def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[ListedRun]:
     """The newest runs of all sources that pass the filter."""
     found = []
     kept = {one.folder: one for one in kept_clusters() if one.alive}
@@ -88,7 +88,7 @@ def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[Listed]
             spark_of[run["run"]] = tuple(verdicts[-SPARK_RUNS:])
         for run in runs(source.lake, wanted, most):
             release = release_command(source, run, kept)
-            found.append(Listed(source.name, run, spark_of[run["run"]], release))
+            found.append(ListedRun(source.name, run, spark_of[run["run"]], release))
     found.sort(key=lambda one: str(one.run["started"]), reverse=True)
     return found[:most]
 

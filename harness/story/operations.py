@@ -86,7 +86,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DrawnWindow:
     """Operations that are shown together.
 
     operations: in order of invocation.  letters: index of an invoke, as text -> the name of that operation.
@@ -117,7 +117,7 @@ class Window:
         """The letter of an operation."""
         return self.letters.get(str(self.operations[place].invoke), "")
 
-    def first(self, most: int) -> Window:
+    def first(self, most: int) -> DrawnWindow:
         """At most so many operations.  The order is left out unless all of them are there."""
         if len(self.operations) <= most:
             return self
@@ -125,13 +125,13 @@ class Window:
         return replace(self, operations=self.operations[:most], order=None, bad=bad)
 
 
-def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Window:
+def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> DrawnWindow:
     """The operations of a witness.  events: rows of the history.  facts: those of the witness."""
     operations = operations_of(events)
     letters = letters_of(operations, facts)
     order = order_of(operations, facts)
     before = either([value(state) for state in sequence(facts.get("states_before"))])
-    return Window(tuple(operations), letters, order, culprit_of(operations, order, letters, facts), before)
+    return DrawnWindow(tuple(operations), letters, order, culprit_of(operations, order, letters, facts), before)
 
 
 def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
@@ -269,7 +269,7 @@ def _micro(part: Any) -> str:
             return value(frozen(part))
 
 
-def message_logs(window: Window) -> dict[str, list[list[str]]]:
+def message_logs(window: DrawnWindow) -> dict[str, list[list[str]]]:
     """Per key of Kafka, [offset, value, sent by, polled by] of every message these operations speak of, by offset."""
     logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
     for op in window.operations:

@@ -18,7 +18,7 @@ from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.operations import (
-    Window,
+    DrawnWindow,
     WindowOp,
     micro_operations,
     sentences_of_bars,
@@ -73,7 +73,7 @@ class Story:
     kind: str
     summary: str
     key: str
-    window: Window
+    window: DrawnWindow
     model: str
     reasons: tuple[str, ...]
     expected: tuple[str, ...]
@@ -87,9 +87,9 @@ class Story:
     repeated_by_bars: tuple[str, ...] = ()
 
     @property
-    def bars(self) -> Window:
+    def bars(self) -> DrawnWindow:
         """The operations, if they are drawn as bars: not those of transactions, which do many things at once."""
-        return Window() if self.transactions or self.edges else self.window
+        return DrawnWindow() if self.transactions or self.edges else self.window
 
     @property
     def why(self) -> tuple[str, ...]:

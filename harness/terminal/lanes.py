@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from checkers.base.history import Type
-from harness.story.operations import FOREVER, Window, WindowOp, say
+from harness.story.operations import FOREVER, DrawnWindow, WindowOp, say
 
 _STRETCH_MOST = 2.0
 _INDENT = "  "
@@ -25,14 +25,14 @@ _LABEL_SHORT = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class DrawnLanes:
     """lines: the drawing.  labelled: whether the bars carry more than letters."""
 
     lines: list[Text]
     labelled: bool
 
 
-def draw_lanes(window: Window, width: int) -> Lanes | None:
+def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
     """None where so many operations do not fit, not even with letters alone."""
     ops = window.operations
     processes = list(dict.fromkeys(op.process for op in ops))
@@ -55,10 +55,10 @@ def draw_lanes(window: Window, width: int) -> Lanes | None:
                 span = gutter + columns[i, True], gutter + columns.get((i, False), room - 1)
                 _bar(line, op, labels[i], span, i == window.bad)
         lines.append(line)
-    return Lanes(lines, labels is not short)
+    return DrawnLanes(lines, labels is not short)
 
 
-def legend(window: Window) -> str:
+def legend(window: DrawnWindow) -> str:
     """What the shapes mean, of those that were drawn."""
     ops, bad = window.operations, window.bad
     shapes = []

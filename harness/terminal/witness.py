@@ -34,7 +34,7 @@ from checkers.base.history import Type
 from checkers.base.json_file import number
 from checkers.base.verdict import Witness
 from harness.plain_words import checksum_words, label, natural, shorten
-from harness.story.operations import FOREVER, Order, Window, WindowOp, message_logs, say, value
+from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, message_logs, say, value
 from harness.story.story import Edge, Story, Transaction, story_of
 from harness.terminal.lanes import draw_lanes, legend
 
@@ -101,7 +101,7 @@ def _head(story: Story) -> Text:
     return head
 
 
-def _window(window: Window, width: int) -> list[RenderableType]:
+def _window(window: DrawnWindow, width: int) -> list[RenderableType]:
     """Lanes, what they begin with, how far a legal order gets."""
     shown = window.first(MOST_OPERATIONS)
     lanes = draw_lanes(shown, width)
@@ -128,7 +128,7 @@ def _in_a_line(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
     return Text(line if len(line) <= width else line[: width - 1] + "…", style="bold red" if bad else "")
 
 
-def _in_order(window: Window, order: Order) -> str:
+def _in_order(window: DrawnWindow, order: Order) -> str:
     """`The longest legal order: 0, A 2, B 4; C finds no place after it.`"""
     chain = f"it holds {value(order.states[0])}"
     for i, after in zip(order.steps, order.states[1:], strict=True):
@@ -183,7 +183,7 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
     return line
 
 
-def _message_logs(window: Window, plain: bool) -> list[RenderableType]:
+def _message_logs(window: DrawnWindow, plain: bool) -> list[RenderableType]:
     """What sends and polls of Kafka say of each log."""
     parts: list[RenderableType] = []
     for key, rows in message_logs(window).items():

@@ -49,7 +49,7 @@ from checkers.raft.client_writes import (
     SIZE_BYTES_PER_NAME,
     WRITES,
     Entries,
-    Names,
+    WantedNames,
     function_is,
     offset_ranges,
 )
@@ -152,7 +152,7 @@ def _is_answer(rows: pa.Table, node: str) -> Bools:
     return np.asarray(mine & present(rows, "key") & present(rows, "value") & function_is(rows, "read", *WRITES))
 
 
-def _once(log: str, part: Part) -> tuple[Names, Int64]:
+def _once(log: str, part: Part) -> tuple[WantedNames, Int64]:
     """Return (the values that entries of the part's keys set, the offset of each or -1 if it has several)."""
     keys = Words()
     pieces = []
@@ -161,7 +161,7 @@ def _once(log: str, part: Part) -> tuple[Names, Int64]:
         entries = Entries.of(rows, keys)
         mine = np.array([zlib.crc32(key.encode()) % part.params["count"] for key in keys.words], np.int64)
         pieces.append(entries.taken(np.flatnonzero((mine[entries.key] == part.params["number"]) & entries.has_value)))
-    names, name_of = Names.of(pieces, keys)
+    names, name_of = WantedNames.of(pieces, keys)
     offset, times = np.full(len(names), -1, np.int64), np.zeros(len(names), np.int64)
     for entries, name in zip(pieces, name_of, strict=True):
         offset[name] = entries.offset

@@ -82,7 +82,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class LargestMarks:
     """The largest mark that any node had reported by a time.  time_ns ascends."""
 
     time_ns: Int64
@@ -153,7 +153,7 @@ class Held:
     known_ns: int
 
 
-def _held(answers: Answers, at: int, marks: Marks, log: Entries, end: int, tables: dict[str, pa.Table]) -> Held:
+def _held(answers: Answers, at: int, marks: LargestMarks, log: Entries, end: int, tables: dict[str, pa.Table]) -> Held:
     key, mark = int(answers.key[at]), min(int(marks.by(answers.invoked[[at]])[0]), end)
     below = np.flatnonzero((log.key == key) & (log.offset < mark))
     if not len(below):
@@ -185,7 +185,7 @@ def _writers(history: str, keys: Words, wanted: set[tuple[int, int | None]]) -> 
     return out
 
 
-def stale_answers(answers: Answers, marks: Marks, log: Entries, end: int) -> tuple[Bools, Bools]:
+def stale_answers(answers: Answers, marks: LargestMarks, log: Entries, end: int) -> tuple[Bools, Bools]:
     """Return (which answers can be judged, which of them are stale).  log: the committed entries below `end`."""
     size = end + 1
     since = np.minimum(marks.by(answers.invoked), end)
@@ -238,11 +238,11 @@ def _marks_of(path: str) -> pa.Table:
     return read_trace(path, ("high-watermark",), ("offset", "time_ns"))
 
 
-def _joined(tables: Sequence[pa.Table]) -> Marks:
+def _joined(tables: Sequence[pa.Table]) -> LargestMarks:
     time_ns = np.concatenate([numbers(table, "time_ns") for table in tables])
     offset = np.concatenate([numbers(table, "offset") for table in tables])
     order = np.argsort(time_ns, kind="stable")
-    return Marks(time_ns[order], np.maximum.accumulate(offset[order]))
+    return LargestMarks(time_ns[order], np.maximum.accumulate(offset[order]))
 
 
 def _reference(copies: Sequence[dict[str, Any]], marks: dict[str, pa.Table]) -> tuple[dict[str, Any], int] | None:

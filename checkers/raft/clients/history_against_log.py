@@ -46,8 +46,8 @@ from checkers.raft.clients.log_ranges import (
     ORPHAN,
     TWICE,
     Bits,
-    Content,
     Found,
+    RangeContent,
     RangeFinding,
     judge_range,
 )
@@ -169,7 +169,7 @@ class _Joined:
     def __init__(self, ranges: Sequence[RangeFinding], expected: int) -> None:
         self._ranges = [f for f in ranges if not f.unknown]
         self._size = -(-max((f.rows for f in ranges), default=0) // 8)
-        self._of_log: dict[tuple[str, int], list[tuple[int, Content]]] = {}
+        self._of_log: dict[tuple[str, int], list[tuple[int, RangeContent]]] = {}
         for at, finding in enumerate(self._ranges):
             for content in finding.contents:
                 for log in content.logs:
@@ -194,7 +194,7 @@ class _Joined:
             for kind, count, writes, offsets in found:
                 yield node, copy, kind, count, writes, offsets
 
-    def _across(self, contents: Sequence[Content]) -> tuple[UInt8, list[Found]]:
+    def _across(self, contents: Sequence[RangeContent]) -> tuple[UInt8, list[Found]]:
         """Return (the writes in any of these ranges of one log, the clashes inside them and across them)."""
         there = np.zeros(self._size, np.uint8)
         totals: dict[str, Found] = {}

@@ -21,7 +21,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import BeyondBudget, read_entries
 from checkers.kernels.raft.compared_rows import out_of_order
 from checkers.kernels.raft.writes_in_logs import OPEN
-from checkers.raft.client_writes import SIZE_BYTES_PER_NAME, Entries, Names, WritesInHistory, read_writes
+from checkers.raft.client_writes import SIZE_BYTES_PER_NAME, Entries, WantedNames, WritesInHistory, read_writes
 from checkers.sealing.codes import Words
 
 SIZE_BYTES_PER_ENTRY = 30 + SIZE_BYTES_PER_NAME
@@ -81,7 +81,7 @@ class Border:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class RangeContent:
     """What some logs hold in the range, all the same.  writes: rows of their invokes."""
 
     logs: tuple[Log, ...]
@@ -98,7 +98,7 @@ class RangeFinding:
     whole: no operation is missing from the history."""
 
     first: int
-    contents: tuple[Content, ...] = ()
+    contents: tuple[RangeContent, ...] = ()
     rows: int = 0
     acknowledged: int = 0
     answered: Bits | None = None
@@ -116,7 +116,7 @@ def judge_range(part: Part, budget: Budget) -> RangeFinding:
     history, params = part.paths[0], part.params
     keys = Words()
     contents, owners = _distinct(params["logs"], params["first"], params["end"], keys, budget)
-    names, name_of = Names.of(contents, keys)
+    names, name_of = WantedNames.of(contents, keys)
     written = read_writes(history, names)
     fates = written.fates
     judged = [
@@ -156,7 +156,7 @@ def _distinct(
     return contents, owners
 
 
-def _content(logs: tuple[Log, ...], entries: Entries, name: Int32, written: WritesInHistory) -> Content:
+def _content(logs: tuple[Log, ...], entries: Entries, name: Int32, written: WritesInHistory) -> RangeContent:
     fates = written.fates
     there = np.where(name >= 0, fates.times[name], 0) if len(fates.times) else np.zeros(len(name), np.int32)
     once = there == 1
@@ -166,7 +166,7 @@ def _content(logs: tuple[Log, ...], entries: Entries, name: Int32, written: Writ
     alone = entries.offset[there == 0]
     if len(alone):
         found.append((ORPHAN, len(alone), (), (int(alone[0]),)))
-    return Content(logs, tuple(found), len(alone), Bits.of(row), _border(row, completed, offset))
+    return RangeContent(logs, tuple(found), len(alone), Bits.of(row), _border(row, completed, offset))
 
 
 def _clashes(row: Int64, completed: Int64, outcome: Int8, offset: Int64) -> list[Found]:

@@ -54,7 +54,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.compared_rows import NOWHERE, disagreements
 from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
-from checkers.raft.client_writes import Entries, Names, read_writes
+from checkers.raft.client_writes import Entries, WantedNames, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.commits.high_watermarks import ReportedMarks, newest_snapshots, read_log, reported_marks
 from checkers.raft.commits.kept_by_own_trace import OwnTrace, own_trace
@@ -260,7 +260,7 @@ def _acknowledged(history: str, node: str, tails: list[tuple[CopiedLog, pa.Table
         return []
     keys = Words()
     tails = [(log, tail.filter(pc.is_valid(tail["key"]))) for log, tail in tails]
-    names, name_of = Names.of([Entries.of(tail, keys) for _, tail in tails], keys)
+    names, name_of = WantedNames.of([Entries.of(tail, keys) for _, tail in tails], keys)
     fates = read_writes(history, names).fates
     found = []
     for (log, tail), name in zip(tails, name_of, strict=True):

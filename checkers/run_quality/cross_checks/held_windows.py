@@ -15,7 +15,7 @@ from checkers.record.faults import FaultRecord, Measurement
 SILENT = ("dead", "stopped")
 
 
-class Held(NamedTuple):
+class HeldWindow(NamedTuple):
     """what: a state in SILENT, or "cut".  subject: a node, or (source, destination) of a link.  from_ns, to_ns: since
     the test began."""
 
@@ -25,7 +25,7 @@ class Held(NamedTuple):
     to_ns: int
 
 
-def silent_processes(record: FaultRecord) -> Iterator[Held]:
+def silent_processes(record: FaultRecord) -> Iterator[HeldWindow]:
     """Yields the stretch of each node whose process was measured dead or stopped, as ordered."""
     states = record.ordered.held.states if record.ordered is not None and record.measured is not None else {}
     for node, state in states.items():
@@ -38,7 +38,7 @@ def silent_processes(record: FaultRecord) -> Iterator[Held]:
             yield from _stretch(state, node, [measurement for measurement, _ in shown])
 
 
-def cut_links(record: FaultRecord) -> Iterator[Held]:
+def cut_links(record: FaultRecord) -> Iterator[HeldWindow]:
     """Yields the stretch of each directed link that the fault cuts and over which no beacon came."""
     for source, destination in record.cut:
         name = f"{source}>{destination}"
@@ -49,9 +49,9 @@ def cut_links(record: FaultRecord) -> Iterator[Held]:
             yield from _stretch("cut", (source, destination), shown)
 
 
-def _stretch(what: str, subject: Any, shown: Sequence[Measurement]) -> Iterator[Held]:
+def _stretch(what: str, subject: Any, shown: Sequence[Measurement]) -> Iterator[HeldWindow]:
     if len(shown) > 1:
-        yield Held(what, subject, shown[0].to_ns, shown[-1].from_ns)
+        yield HeldWindow(what, subject, shown[0].to_ns, shown[-1].from_ns)
 
 
 def _until_heal(record: FaultRecord) -> Sequence[Measurement]:

@@ -36,7 +36,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal, get_args
 
-from harness.agent.disk.sectors import Piece, Write, some_of, torn_at
+from harness.agent.disk.sectors import FileWrite, Piece, some_of, torn_at
 
 Kept = Literal["lose", "tear", "reorder", "recent"]
 KEPT: tuple[str, ...] = get_args(Kept)
@@ -283,10 +283,10 @@ def _take_back(descriptor: int, data: Data) -> None:
     os.ftruncate(descriptor, data.size_before)
 
 
-def _extent(file: Pending, data: Data) -> Write:
+def _extent(file: Pending, data: Data) -> FileWrite:
     if data.image is None:
-        return Write(file.number, data.size_after, data.size_after, truncates=True)
-    return Write(file.number, data.offset, data.offset + len(data.image))
+        return FileWrite(file.number, data.size_after, data.size_after, truncates=True)
+    return FileWrite(file.number, data.offset, data.offset + len(data.image))
 
 
 def _do_again(descriptor: int, data: Data, piece: Piece | None = None) -> None:

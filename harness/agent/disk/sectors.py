@@ -17,7 +17,7 @@ SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class FileWrite:
     """A write of a file: from an offset to an end.  truncates: everything from `end` on is cut off instead."""
 
     file: int
@@ -30,14 +30,14 @@ Piece = tuple[int, int]
 """The first byte of a part of a write, and the byte behind it; counted from the beginning of the write."""
 
 
-def torn_at(write: Write, rng: Random) -> int:
+def torn_at(write: FileWrite, rng: Random) -> int:
     """The bytes that are kept of a torn write: up to the end of a sector in it, none if it lies in one sector."""
     first = write.offset // SECTOR_BYTES + 1
     ends = range(first * SECTOR_BYTES, write.end, SECTOR_BYTES)
     return rng.choice(ends) - write.offset if ends else 0
 
 
-def some_of(writes: Sequence[Write], chosen: Sequence[bool]) -> list[list[Piece]]:
+def some_of(writes: Sequence[FileWrite], chosen: Sequence[bool]) -> list[list[Piece]]:
     """The pieces that the disk holds of each write, in order, if it keeps those that are chosen and not the others.
 
     A write that is not chosen leaves the bytes that share a sector with a later one that is.  A truncation with a later

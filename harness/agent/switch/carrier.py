@@ -39,7 +39,7 @@ from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, socket
 from typing import Any
 
 from harness.agent.switch.arp import reply_for
-from harness.agent.switch.impairment import Impairment, Lane
+from harness.agent.switch.impairment import ImpairedLink, Impairment
 from harness.agent.switch.rejection import reset_for
 
 _SOL_PACKET = 263
@@ -75,7 +75,7 @@ class Port:
     address: bytes = b""
     listen: Callable[[bool], None] = lambda on: None
     paths: dict[bytes, socket] = field(default_factory=dict)
-    lanes: dict[bytes, Lane] = field(default_factory=dict)
+    lanes: dict[bytes, ImpairedLink] = field(default_factory=dict)
     rejected: frozenset[bytes] = frozenset()
 
 
@@ -114,9 +114,9 @@ class Switch:
     def impair(self, links: Iterable[tuple[str, str, Impairment]], seed: int) -> None:
         """Exactly these links are impaired from now on.  Frames under way arrive as decided before."""
         macs = {port.node: port.mac for port in self._ports.values()}
-        fresh: dict[str, dict[bytes, Lane]] = {node: {} for node in macs}
+        fresh: dict[str, dict[bytes, ImpairedLink]] = {node: {} for node in macs}
         for a, b, impairment in links:
-            fresh[a][macs[b]] = Lane(impairment, f"{seed}/{a}>{b}")
+            fresh[a][macs[b]] = ImpairedLink(impairment, f"{seed}/{a}>{b}")
         for port in self._ports.values():
             port.lanes = fresh[port.node]
 
@@ -168,7 +168,7 @@ class Switch:
         except OSError:  # EAGAIN, ENOBUFS: a full queue loses frames, as any switch does
             self.overflowed += 1
 
-    def _delay(self, lane: Lane, out: socket, frame: bytes) -> None:
+    def _delay(self, lane: ImpairedLink, out: socket, frame: bytes) -> None:
         for departure in lane.admit(frame, time.monotonic()):
             if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
                 self.overflowed += 1

@@ -70,7 +70,7 @@ class Departure:
     frame: bytes
 
 
-class Lane:
+class ImpairedLink:
     """One directed link with an impairment.  Equal seeds and equal calls give equal departures."""
 
     def __init__(self, impairment: Impairment, seed: str) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 from checkers.base.clocks import NodesClock
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.namespaces.needs import provide
-from harness.backends.namespaces.plan import Plan, PlannedNode, addresses, mac_of
+from harness.backends.namespaces.plan import PlannedNode, WardenPlan, addresses, mac_of
 from harness.backends.namespaces.probe import unshare_argv, why_unavailable
 from harness.backends.remains.owner import current_owner
 from harness.backends.remains.sweep import Swept, sweep
@@ -186,7 +186,7 @@ class NamespacesBackend(AgentCluster):
                 )
             self._control = ends.control[0].dup()
             self._control.setblocking(False)
-            plan = Plan(tuple(self._planned()))
+            plan = WardenPlan(tuple(self._planned()))
             socket.send_fds(self._control, [plan.to_json().encode()], ends.theirs())
             ends.close_theirs()
             answer = await asyncio.wait_for(loop.sock_recv(self._control, 1 << 16), _READY_S)

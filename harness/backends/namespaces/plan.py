@@ -26,7 +26,7 @@ class PlannedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WardenPlan:
     """Travels together with descriptors: the switch's control socket, then each node's stdin and stdout, in order."""
 
     nodes: tuple[PlannedNode, ...]
@@ -39,8 +39,8 @@ class Plan:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(text: str | bytes) -> Plan:
-        return Plan(tuple(PlannedNode(**node) for node in json.loads(text)["nodes"]))
+    def from_json(text: str | bytes) -> WardenPlan:
+        return WardenPlan(tuple(PlannedNode(**node) for node in json.loads(text)["nodes"]))
 
 
 def addresses(servers: Sequence[str], clients: Sequence[str]) -> dict[str, str]:
@@ -56,7 +56,7 @@ def mac_of(place: int) -> str:
     return f"02:00:c6:12:00:{place + 1:02x}"
 
 
-def switch_side(plan: Plan, pids: Sequence[int]) -> str:
+def switch_side(plan: WardenPlan, pids: Sequence[int]) -> str:
     """`ip -batch` for the warden's own namespace: a veth pair per node, its far end in that node's namespace.
 
     No IPv6 addresses: their neighbour discovery is noise on every link."""
@@ -70,7 +70,7 @@ def switch_side(plan: Plan, pids: Sequence[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def node_side(plan: Plan, me: PlannedNode) -> str:
+def node_side(plan: WardenPlan, me: PlannedNode) -> str:
     """`ip -batch` for a node's namespace: its address, and every other node as a permanent neighbour."""
     lines = ["link set lo up", "link set eth0 addrgenmode none"]
     lines += [f"address add {me.address}/{_PREFIX_BITS} dev eth0", "link set eth0 up"]

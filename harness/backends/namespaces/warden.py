@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.disk.mount import mounts_below, unmount
-from harness.backends.namespaces.plan import Plan, PlannedNode, node_side, switch_side
+from harness.backends.namespaces.plan import PlannedNode, WardenPlan, node_side, switch_side
 
 _CLONE_NEWNET = 0x40000000
 _SECONDS = 10.0
@@ -57,7 +57,7 @@ def main() -> None:
 
 def _build(order: bytes, descriptors: Sequence[int]) -> str | None:
     """None once everything runs; else what went wrong, in the words of the tool that refused."""
-    plan = Plan.from_json(order)
+    plan = WardenPlan.from_json(order)
     if len(descriptors) != plan.descriptor_count:
         return f"{len(descriptors)} descriptors came with a plan that needs {plan.descriptor_count}"
     try:
@@ -67,7 +67,7 @@ def _build(order: bytes, descriptors: Sequence[int]) -> str | None:
     return None
 
 
-def _make(plan: Plan, switch: int, *streams: int) -> None:
+def _make(plan: WardenPlan, switch: int, *streams: int) -> None:
     pairs = zip(streams[0::2], streams[1::2], strict=True)
     agents = [_start_agent(node, *pair) for node, pair in zip(plan.nodes, pairs, strict=True)]
     for number in streams:

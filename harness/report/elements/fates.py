@@ -30,9 +30,9 @@ from checkers.base.results import Results
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.history_rows import Row, read_rows
 from harness.plain_words import listed, natural
-from harness.report.evidence.operation_columns import OperationColumns
-from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults.fault_views import FaultView, views
+from harness.report.run_data.operation_columns import OperationColumns
+from harness.report.run_data.report_data import ReportData, load
 
 PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue"}
 """Checker -> the function that puts an element in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.plain_words import shorten
-from harness.report.evidence.report_data import ReportData
+from harness.report.run_data.report_data import ReportData
 from nemesis.cards.coverage import PHASES, ROLES
 
 

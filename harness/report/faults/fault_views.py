@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Proof
 from harness.plain_words import amount, label, listed, natural, plural, shorten
-from harness.report.evidence.report_data import ReportData
 from harness.report.faults.majority import sides
+from harness.report.run_data.report_data import ReportData
 
 OK_MARK = {
     Achieved.INSTALLED: "valid",

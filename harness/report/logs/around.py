@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from checkers.base.history import Type
 from harness.plain_words import seconds, shorten
-from harness.report.evidence.report_data import ReportData
 from harness.report.faults.fault_views import FaultView
 from harness.report.logs.times import time_of
+from harness.report.run_data.report_data import ReportData
 
 NEAR_NS = 500_000_000
 """What is shown first: so much before and after the violation."""

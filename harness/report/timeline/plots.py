@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from checkers.base.history import Type
-from harness.report.evidence.operation_columns import OperationColumns
-from harness.report.evidence.report_data import ReportData
 from harness.report.faults.fault_views import FaultView
+from harness.report.run_data.operation_columns import OperationColumns
+from harness.report.run_data.report_data import ReportData
 from harness.report.timeline.figures import COLOUR, DOT, Size, draw, dress
 
 if TYPE_CHECKING:

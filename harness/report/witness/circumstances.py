@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.plain_words import listed, natural
-from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
+from harness.report.run_data.roles import RoleSegment, leaders
 
 
 def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:

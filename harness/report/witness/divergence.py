@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from checkers.base.json_file import mapping, number
 from harness.plain_words import checksum_words, natural, shorten
-from harness.report.evidence.report_data import ReportData
+from harness.report.run_data.report_data import ReportData
 
 AROUND = 3
 """Equal offsets shown before and after a difference."""

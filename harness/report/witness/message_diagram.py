@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.plain_words import natural, plural, seconds, shorten
-from harness.report.evidence.report_data import ReportData
-from harness.report.evidence.roles import DEAD, UNKNOWN, RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
+from harness.report.run_data.report_data import ReportData
+from harness.report.run_data.roles import DEAD, UNKNOWN, RoleSegment, leaders
 from harness.spec import CLIENT_NODES
-from harness.story.operations import FOREVER, Window, WindowOp, say, value
+from harness.story.operations import FOREVER, DrawnWindow, WindowOp, say, value
 
 WIDTH = 1118
 GUTTER = 118.0
@@ -133,7 +133,9 @@ class DrawnWrite:
     committed: Mapping[str, int]
 
 
-def draw(data: ReportData, window: Window, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> Diagram | None:
+def draw(
+    data: ReportData, window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
+) -> Diagram | None:
     """None for a witness without operations of known times and servers."""
     chosen = _chosen(window)
     if not chosen or not data.servers or not any(op.node in data.servers for op in chosen):
@@ -169,7 +171,7 @@ def draw(data: ReportData, window: Window, faults: Sequence[FaultView], roles: S
     return diagram
 
 
-def _chosen(window: Window) -> list[WindowOp]:
+def _chosen(window: DrawnWindow) -> list[WindowOp]:
     """The operations that are drawn: the one that was wrong, and those before it."""
     timed, culprit = [op for op in window.operations if op.start_ns or op.end_ns], window.culprit
     if culprit is None:

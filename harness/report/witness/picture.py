@@ -15,10 +15,10 @@ from statistics import median
 import numpy as np
 
 from harness.plain_words import natural, seconds, shorten
-from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
+from harness.report.run_data.roles import RoleSegment, leaders
 from harness.report.witness.shapes import Bar, Bracket, Context, Gap, HeldState, Picture, ProcessLane, Strip, Tick
-from harness.story.operations import FOREVER, Order, Window, WindowOp, say, value
+from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""
@@ -36,7 +36,7 @@ _STRIP = 20
 _BEFORE_MOST = 40
 
 
-def context(window: Window, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[Context]:
+def context(window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[Context]:
     """The faults in force and the leaders while these operations ran; [] if nothing has a time."""
     if not window.has_times:
         return []
@@ -59,7 +59,7 @@ def context(window: Window, faults: Sequence[FaultView], roles: Sequence[RoleSeg
     return [c for c in out if c.start_ns <= last and c.end_ns >= first]
 
 
-def draw(window: Window, css: str, target: int, *, context: Sequence[Context] = ()) -> Picture:
+def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Context] = ()) -> Picture:
     """Lay out one witness for a drawing at least `target` pixels wide (wider if its words need it).
 
     context: of `context`."""
@@ -258,7 +258,7 @@ def _path(
     return [(k + 2, *a, *b) for k, (a, b) in enumerate(itertools.pairwise(points))]
 
 
-def _ticks(window: Window, x_of: dict[int, float], right: float) -> list[Tick]:
+def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Tick]:
     ops = window.operations
     digits, timed = digits_of(ops), window.has_times
     times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
@@ -272,7 +272,7 @@ def _ticks(window: Window, x_of: dict[int, float], right: float) -> list[Tick]:
     return out
 
 
-def _bracket(window: Window, x_of: dict[int, float], lane_of: dict[int, float], width: float) -> Bracket | None:
+def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, float], width: float) -> Bracket | None:
     """The last change that was over before the bad operation began, and how long before."""
     ops, order, late = window.operations, window.order, window.culprit
     if order is None or late is None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from checkers.base.history import Type
 from harness.plain_words import plural, seconds, sentence, shorten
-from harness.report.evidence.report_data import ReportData
-from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
+from harness.report.run_data.report_data import ReportData
+from harness.report.run_data.roles import RoleSegment, leaders
 from harness.report.witness import picture
-from harness.story.operations import FOREVER, TRANSACTIONS, Window, WindowOp, micro_operations, say, value
+from harness.story.operations import FOREVER, TRANSACTIONS, DrawnWindow, WindowOp, micro_operations, say, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Sentence:
 
 
 def in_sentences(
-    window: Window, held_before: str, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
+    window: DrawnWindow, held_before: str, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
 ) -> list[Sentence]:
     """What clients invoked and which answers they got, in the order of the history, with the faults and elections of
     that time.  held_before: a sentence about the state before, or ""."""
@@ -88,7 +88,7 @@ def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits
     return Sentence(words, "op", rows, step)
 
 
-def steps(window: Window) -> list[str]:
+def steps(window: DrawnWindow) -> list[str]:
     """What the stepper says at each step, from 1; the last says why the order ends."""
     ops, order, last = window.operations, window.order, window.culprit
     if not order:
@@ -108,7 +108,7 @@ def steps(window: Window) -> list[str]:
     return out
 
 
-def window_words(data: ReportData, window: Window, key: str | None, numbered: bool) -> str:
+def window_words(data: ReportData, window: DrawnWindow, key: str | None, numbered: bool) -> str:
     """numbered: whether the drawing numbers the steps of the legal order."""
     ops = window.operations
     if not ops:

@@ -15,9 +15,9 @@ from typing import Any
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
 from harness.plain_words import plural, sentence
-from harness.report.evidence.report_data import ReportData
-from harness.report.evidence.roles import RoleSegment
 from harness.report.faults.fault_views import FaultView
+from harness.report.run_data.report_data import ReportData
+from harness.report.run_data.roles import RoleSegment
 from harness.report.witness import divergence, message_diagram, picture
 from harness.report.witness.circumstances import background, circumstances
 from harness.report.witness.divergence import Ballots, LogReach, LogTable

@@ -10,7 +10,7 @@ from typing import Any
 from checkers.base import clocks
 from harness.run.clock import Clock
 from harness.run.context import RunContext
-from harness.run.watching.leaders_and_stalls import Watch
+from harness.run.watching.leaders_and_stalls import RunWatch
 from system_under_test.client import Placement
 from system_under_test.subject import Node, Subject
 
@@ -66,7 +66,7 @@ async def until_ready(subject: Subject, nodes: Sequence[Node], clock: Clock, det
         await clock.sleep(0.1)
 
 
-async def until_led(watch: Watch, node_count: int, clock: Clock) -> None:
+async def until_led(watch: RunWatch, node_count: int, clock: Clock) -> None:
     """Returns when every node has answered and one leads.  Raises SetUpFailed."""
     until_s = clock.monotonic_s() + READY_LIMIT_S
     while clock.monotonic_s() < until_s:

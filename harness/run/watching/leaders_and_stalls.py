@@ -23,7 +23,7 @@ subject's."""
 
 
 @dataclass
-class Watch:
+class RunWatch:
     """statuses: the latest status that each node reported.  leaders: every leader seen, in order.
     processor: node -> what it measured of its processors.  reports: each change of what a node reported.
     late_ms: how late this event loop woke up, ten times a second.  seen: called with every answer of all nodes."""

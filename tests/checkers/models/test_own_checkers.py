@@ -20,7 +20,7 @@ from checkers.catalog import CATALOG, named_but_lacking, select, wrong_names
 from checkers.judging.pipeline import judge_run
 from checkers.judging.tasks import Judged, Task
 from checkers.models.model import REFUSED, Model, Operation, State
-from checkers.models.own_checkers import Seen, checker_of
+from checkers.models.own_checkers import SeenByClients, checker_of
 from checkers.record.reading import OUTCOME
 
 FINAL_NS = 1_000
@@ -34,7 +34,7 @@ def highest(state: State, operation: Operation) -> object:
 MODEL = Model("highest-value", init=lambda: 0, step=highest, observers=frozenset({"highest"}))
 
 
-def reads_are_even(seen: Seen) -> Iterator[tuple[str, Sequence[Operation]]]:
+def reads_are_even(seen: SeenByClients) -> Iterator[tuple[str, Sequence[Operation]]]:
     """Is every value that was read even?
 
     Only the first line is the question."""
@@ -43,12 +43,12 @@ def reads_are_even(seen: Seen) -> Iterator[tuple[str, Sequence[Operation]]]:
             yield f"a read of {operation.key} was odd", [operation]
 
 
-def final_is(seen: Seen) -> Iterator[str]:
+def final_is(seen: SeenByClients) -> Iterator[str]:
     if [operation.f for operation in seen.final] != ["highest"] or len(seen.main) + 1 != len(seen.operations):
         yield "there is one read at the end"
 
 
-def fails(seen: Seen) -> list[str]:
+def fails(seen: SeenByClients) -> list[str]:
     return [seen.nothing]  # type: ignore[attr-defined]
 
 

@@ -18,7 +18,7 @@ from checkers.models.model import REFUSED, Model, Operation, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
-from checkers.models.past_states import Rest, shortest_rest, states_at_calls
+from checkers.models.past_states import RestOfHistory, shortest_rest, states_at_calls
 
 
 def queue_do(state: tuple, f: str, value: Any) -> tuple[tuple, Any]:
@@ -62,7 +62,7 @@ OBJECTS: dict[str, tuple[Model, Simulated]] = {
 }
 
 
-def has_order(model: Model, rest: Rest) -> bool:
+def has_order(model: Model, rest: RestOfHistory) -> bool:
     return search.linearizable(
         cast(Sequence[search.RegisterOperation], rest.operations), rest.states, cast(search.Model, model.step)
     )
@@ -79,11 +79,11 @@ def test_no_violation_is_made_and_none_is_lost(name: str) -> None:
             simulated, rng, rng.randint(3, 14), rng.randint(1, 4), rng.choice([0, 0.2]), rng.choice([0, 1])
         )
         operations = [o for o in operations_of(events) if o.returned or o.f not in model.observers]
-        whole = Rest((model.init(),), tuple(operations))
+        whole = RestOfHistory((model.init(),), tuple(operations))
         right = has_order(model, whole)
-        tried: list[Rest] = []
+        tried: list[RestOfHistory] = []
 
-        def impossible(rest: Rest, tried: list[Rest] = tried) -> bool:
+        def impossible(rest: RestOfHistory, tried: list[RestOfHistory] = tried) -> bool:
             tried.append(rest)
             return not has_order(model, rest)
 

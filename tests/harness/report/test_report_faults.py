@@ -11,11 +11,11 @@ import pytest
 from report_runs import build
 
 from checkers.record.outcome import Coverage, Death
-from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
 from harness.report.faults.majority import sides
 from harness.report.render import _ended_by
+from harness.report.run_data.report_data import ReportData, load
 from tests.support.fault_records import fault_of
 
 S = 1_000_000_000

@@ -11,12 +11,12 @@ from report_runs import build
 from checkers.base.history import Type
 from harness.explanations.violations_by_cause import findings
 from harness.judge.judge_run import judge
-from harness.report.evidence import roles
-from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import fault_views as faults
+from harness.report.run_data import roles
+from harness.report.run_data.report_data import ReportData, load
 from harness.report.witness import message_diagram
 from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
-from harness.story.operations import Window
+from harness.story.operations import DrawnWindow
 from harness.story.story import Story, story_of
 from tests.support.results_of_runs import witness_in
 
@@ -72,9 +72,9 @@ def test_what_each_node_knew_is_of_the_moment_of_the_answer(data: ReportData) ->
 
 def test_a_witness_without_servers_or_times_has_no_diagram(data: ReportData) -> None:
     told, _ = drawn(data)
-    assert message_diagram.draw(data, Window(), [], []) is None
+    assert message_diagram.draw(data, DrawnWindow(), [], []) is None
     nowhere = [op for op in told.bars.operations if op.type is not Type.OK]
-    assert message_diagram.draw(data, Window(tuple(nowhere)), [], []) is None
+    assert message_diagram.draw(data, DrawnWindow(tuple(nowhere)), [], []) is None
 
 
 def test_what_a_deposed_leader_appends_itself_is_no_copy_of_its_successors_write(tmp_path: Path) -> None:

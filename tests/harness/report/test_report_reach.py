@@ -10,8 +10,8 @@ import pyarrow as pa
 from checkers.base.columns import TRACE
 from checkers.base.results import NO_RESULTS
 from checkers.record.outcome import Outcome
-from harness.report.evidence import operation_columns
-from harness.report.evidence.report_data import ReportData
+from harness.report.run_data import operation_columns
+from harness.report.run_data.report_data import ReportData
 from harness.report.witness.divergence import reach
 
 

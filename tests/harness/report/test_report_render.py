@@ -22,10 +22,10 @@ import pytest
 from report_runs import build
 
 from checkers.catalog import CATALOG
-from harness.report.evidence import report_data as load_module
-from harness.report.evidence.report_data import load
 from harness.report.exercise import figures
 from harness.report.render import json_block, prewarm, render, title_in_a_list
+from harness.report.run_data import report_data as load_module
+from harness.report.run_data.report_data import load
 from harness.report.timeline import view as timeline
 from harness.report.timeline.figures import COLOURS, for_page
 from tests.support.results_of_runs import results_in

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from report_runs import build
 
-from harness.report.evidence import roles
-from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import fault_views as faults
+from harness.report.run_data import roles
+from harness.report.run_data.report_data import ReportData, load
 from harness.report.witness.circumstances import background
 
 NS = 1_000_000_000

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.judge.copies import copies_of
+from harness.judge.readable_copies import copies_of
 from harness.run.clock import MACHINE
-from harness.run.copies import Copies
+from harness.run.copying import Copies
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 

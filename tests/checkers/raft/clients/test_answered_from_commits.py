@@ -12,7 +12,7 @@ from toy_quorum import Evidence, random_run
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft.client_writes import Entries
-from checkers.raft.clients.answered_from_commits import Answers, Marks, stale_answers
+from checkers.raft.clients.answered_from_commits import Answers, LargestMarks, stale_answers
 
 NAME = "answers-from-commits"
 END = 6
@@ -103,13 +103,13 @@ def entries(*rows: tuple[int, int | None]) -> Entries:
 def test_values_that_repeat(value: int, invoked: int, answered: int, judged: bool, stale: bool) -> None:
     """A register holds 1 from offset 1, 2 from offset 3, 1 again from offset 5."""
     log = entries((1, 1), (3, 2), (5, 1))
-    marks = Marks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]))
+    marks = LargestMarks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]))
     one = [np.array([x], np.int64) for x in (0, value, invoked, answered, 1, 0)]
     assert [bool(found[0]) for found in stale_answers(Answers(*one), marks, log, END)] == [judged, stale]
 
 
 def test_a_value_that_was_removed() -> None:
-    marks = Marks(np.array([30]), np.array([4]))
+    marks = LargestMarks(np.array([30]), np.array([4]))
     one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
     assert bool(stale_answers(Answers(*one), marks, entries((1, 1), (3, None)), END)[1][0])
     assert not stale_answers(Answers(*one), marks, entries((1, 1)), END)[1][0]
@@ -117,5 +117,5 @@ def test_a_value_that_was_removed() -> None:
 
 def test_a_log_without_entries() -> None:
     one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
-    marks = Marks(np.array([30]), np.array([4]))
+    marks = LargestMarks(np.array([30]), np.array([4]))
     assert bool(stale_answers(Answers(*one), marks, entries(), END)[1][0])

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.agent.switch.impairment import QUEUE_S_MAX, Impairment, Lane, corrupted
+from harness.agent.switch.impairment import QUEUE_S_MAX, ImpairedLink, Impairment, corrupted
 
 FRAME = bytes(10) + bytes(range(60))
 
 
 def arrivals(impairment: Impairment, frames: int, gap_s: float = 0.001) -> list[tuple[float, int]]:
     """(due, number) of every departure of numbered frames, in the order in which they leave."""
-    lane = Lane(impairment, "seed")
+    lane = ImpairedLink(impairment, "seed")
     sent = [(lane.admit(FRAME + struct.pack("!I", n), n * gap_s), n) for n in range(frames)]
     return sorted((departure.due_s, n) for departures, n in sent for departure in departures)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.run.watching import leaders_and_stalls
-from harness.run.watching.leaders_and_stalls import Watch
+from harness.run.watching.leaders_and_stalls import RunWatch
 from system_under_test.subject import NodeStatus
 
 
@@ -22,7 +22,7 @@ async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() 
     nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
     subject: Any = SimpleNamespace(status=status)
     recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
-    watch = Watch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
     for at_ns in (1, 2, 3):
         now["ns"] = at_ns
         await watch.ask()
@@ -52,7 +52,7 @@ async def test_a_report_does_not_stand_through_a_silence() -> None:
 
     recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
     subject: Any = SimpleNamespace(status=status)
-    watch = Watch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
+    watch = RunWatch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
     for at_ns, silent in ((1, False), (2, False), (3, True), (9, False)):
         now["ns"] = at_ns
         says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
@@ -69,7 +69,7 @@ async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
     nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
     subject: Any = SimpleNamespace(status=status)
     recorder: Any = SimpleNamespace(now_ns=lambda: 1)
-    watch = Watch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
     await watch.ask()
     says["n1"] = NodeStatus("n1", 3, "follower", "n2", disk="b")
     await watch.ask()
@@ -86,7 +86,7 @@ async def test_a_report_that_no_place_was_left_for_ends_the_one_before_it(monkey
 
     recorder: Any = SimpleNamespace(now_ns=lambda: next(now))
     subject: Any = SimpleNamespace(status=status)
-    watch = Watch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
+    watch = RunWatch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
     for _ in range(3):
         await watch.ask()
     assert [(r.epoch, r.until_ns, r.looks) for r in watch.reports] == [(1, 10, 1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkers.record.outcome import ProcessorSums
 from harness.backends.backend import HostHealth
-from harness.run.watching.leaders_and_stalls import Watch
+from harness.run.watching.leaders_and_stalls import RunWatch
 
 
 async def test_each_sample_is_kept_with_its_time() -> None:
@@ -25,7 +25,7 @@ async def test_each_sample_is_kept_with_its_time() -> None:
         await asyncio.sleep(0)
 
     recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
-    watch = Watch(SimpleNamespace(), [], recorder, SimpleNamespace(sleep=sleep))  # type: ignore[arg-type]
+    watch = RunWatch(SimpleNamespace(), [], recorder, SimpleNamespace(sleep=sleep))  # type: ignore[arg-type]
     duty = asyncio.create_task(watch.mind_the_machine(health))
     await enough.wait()
     duty.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkers.base.results import FindingStory
-from harness.real_systems.story import story_of
+from harness.real_systems.finding_story import story_of
 from harness.spec import Spec, WrongSpec
 from tests.support.results_of_runs import results_in
 

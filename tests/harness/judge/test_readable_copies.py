@@ -13,7 +13,7 @@ from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.reading import COPIES_INDEX, FAULTS
 from checkers.run_quality.cross_checks.copies_taken import differences
-from harness.judge.copies import tabulate
+from harness.judge.readable_copies import tabulate
 from system_under_test.subject import Collected
 
 TAKEN = [(0, "before heal 1", "n1"), (0, "before heal 1", "n2"), (1, "final", "n1"), (1, "final", "n2")]

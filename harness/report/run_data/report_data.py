@@ -25,8 +25,8 @@ from checkers.record.header import Header
 from checkers.record.outcome import Outcome
 from checkers.record.reading import FAULTS, OUTCOME, TEST, Record
 from harness.plain_words import natural
-from harness.report.evidence import operation_columns
-from harness.report.evidence.operation_columns import OperationColumns
+from harness.report.run_data import operation_columns
+from harness.report.run_data.operation_columns import OperationColumns
 
 NS = 1_000_000_000
 _T = TypeVar("_T")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from checkers.base.history import Type
 from checkers.record.outcome import Leader, Report
 from harness.plain_words import plural, seconds
-from harness.report.evidence.report_data import ReportData
+from harness.report.run_data.report_data import ReportData
 
 DEAD = "dead"
 UNKNOWN = "unknown"
