@@ -46,6 +46,7 @@ RESERVED: Mapping[str, tuple[str, ...]] = {
     "mark": ("checkers/", "system_under_test/kraft/raft/", "harness/exploring/", "harness/campaign/swarm/",
              *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),
              *(BADGES := ("harness/report/", "harness/campaign/page.py")), "system_under_test/own/lives_in_logs.py"),
+    "place": ("checkers/", "harness/campaign/swarm/", "system_under_test/kraft/controller/topics.py"),
 }  # fmt: skip
 """Word of the glossary -> where files, classes and functions may bear it.  BEACONS mark when a count begins; BADGES are
 the marks of a verdict on a page.  A new second meaning needs another word."""

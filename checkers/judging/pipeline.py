@@ -7,15 +7,17 @@ other parts, and never counts as valid.
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, Validity, Verdict, Witness, combine
-from checkers.judging.sound_verdict import sound
+from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
 
 Progress = Callable[[str], None]
@@ -142,7 +144,7 @@ def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split
     if failures and len(failures) == len(judged):
         return Verdict(Validity.UNKNOWN, reason=_words_of_failures(failures, len(judged)))
     try:
-        verdict = sound(checker, checker.combine(files, [j.finding for j in judged if not j.failure]))
+        verdict = _sound(checker, checker.combine(files, [j.finding for j in judged if not j.failure]))
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - as above
         return Verdict(Validity.UNKNOWN, reason=in_words(problem))
     if not failures:
@@ -181,3 +183,52 @@ def worst(witnesses: Sequence[Witness], order: Sequence[str]) -> tuple[Witness, 
     """At most MAX_WITNESSES witnesses, sorted by the place of their kind in `order`; kinds that it lacks come last."""
     rank = {kind: place for place, kind in enumerate(order)}
     return tuple(sorted(witnesses, key=lambda w: rank.get(w.kind, len(rank)))[:MAX_WITNESSES])
+
+
+# Anybody may write a checker, and a slip in it must cost neither the other verdicts nor the truth of the whole.  What
+# is no verdict, or cannot be written to results.json, is unknown, and so is a valid verdict that rests on nothing.
+
+
+def _sound(checker: Checker, returned: Any) -> Verdict:
+    """What the checker returned if it is a sound verdict, else an unknown verdict that names the checker."""
+    if not isinstance(returned, Verdict):
+        return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned!r:.60}, which is no Verdict")
+    if wrong := _wrong_looked_at(returned.looked_at) or _wrong_counts(returned) or _not_json(returned):
+        return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned.validity}, but {wrong}")
+    if returned.validity is Validity.VALID and not checker.about_the_run and not _looked_at_anything(returned):
+        reason = f"{checker.name} returned valid, but it looked at nothing: no figure in its looked_at is positive"
+        return Verdict(Validity.UNKNOWN, returned.looked_at, reason, details=returned.details)
+    return returned
+
+
+def _wrong_looked_at(looked_at: Any) -> str:
+    """Why this is no JSON object of numbers and words; "" if it is one."""
+    if not isinstance(looked_at, Mapping):
+        return f"its looked_at is {looked_at!r:.60}, and a dict of numbers and words is expected"
+    for name, value in looked_at.items():
+        if not isinstance(name, str):
+            return f"its looked_at has the key {name!r:.60}, which is no text"
+        if not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
+            return f"{name!r} in its looked_at is {value!r:.60}, which is neither a number nor words"
+    return ""
+
+
+def _wrong_counts(verdict: Verdict) -> str:
+    """Why its count of violations is no JSON object of numbers; "" if it is one, or if there is none."""
+    counted = verdict.details.get(VIOLATIONS_BY_KIND, {}) if isinstance(verdict.details, Mapping) else {}
+    if isinstance(counted, Mapping) and all(type(kind) is str and type(n) is int for kind, n in counted.items()):
+        return ""
+    return f"its {VIOLATIONS_BY_KIND} is {counted!r:.60}, and a dict of kinds and numbers is expected"
+
+
+def _not_json(verdict: Verdict) -> str:
+    """Why the verdict cannot be written to results.json; "" if it can."""
+    try:
+        json.dumps(verdict.to_json())
+    except (TypeError, ValueError, AttributeError) as problem:
+        return f"its witnesses or details cannot be written as JSON ({problem})"
+    return ""
+
+
+def _looked_at_anything(verdict: Verdict) -> bool:
+    return any(value != "" if isinstance(value, str) else value > 0 for value in verdict.looked_at.values())

@@ -7,22 +7,21 @@ past, if the states that it can have led to replace it (`past_states.py`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from checkers.base.checker import Budget
 from checkers.base.first_that_holds import first_that_holds
 from checkers.base.independent_search import Disagreement
 from checkers.base.letters import letter
 from checkers.base.verdict import Witness
-from checkers.models.failures import ModelFailed, reporting
-from checkers.models.failures import in_words as failures_in_words
 from checkers.models.legal_orders import SEARCHED_MAX, impossible, in_words, longest_order, reachable
-from checkers.models.model import Model, Operation, Rows, State, plain
+from checkers.models.model import Model, Operation, Rows, State, described, plain
 from checkers.models.past_states import RestOfHistory, shortest_rest
 from checkers.models.patience import OutOfPatience, Patience
 from checkers.models.plain_search import STEPS_PER_PYTHON_STEP, plain_search
+from checkers.models.read_own_model import BadModel
 from checkers.models.search import cut_at, judge_object, steps_first
 
 CANDIDATES_MAX = 100
@@ -79,7 +78,7 @@ def explain(
     try:
         facts["expected"], failures = _expected(counted, found, budget, patience)
         if failures:
-            facts["note"] = failures_in_words(failures)
+            facts["note"] = _failures_in_words(failures)
         if (order := longest_order(counted, found.window, found.rest.states)) is not None:
             facts["order"] = order
     except OutOfPatience:
@@ -222,7 +221,7 @@ def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience)
     """
     right: list[Hashable] = []
     failures: list[ModelFailed] = []
-    tried = reporting(model)
+    tried = _reporting(model)
     for candidate in _candidates(model, found):
         try:
             if _explained(tried, found, replace(found.culprit, output=candidate), budget, patience):
@@ -269,3 +268,49 @@ def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, 
 def _words(answer: Hashable) -> str:
     text = "nil" if answer is None else plain(answer)
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
+
+
+# To find a right answer, a witness tries answers that the object never gave.  A model need not handle such an answer,
+# and may raise any exception.  The exception proves nothing about the answer, and the witness reports it.
+
+
+_Answer = TypeVar("_Answer")
+
+
+class ModelFailed(RuntimeError):
+    """A function of the model raised an exception.  The message names the model, and for `step` also the operation."""
+
+
+def _reporting(model: Model) -> Model:
+    """The same model, but its `step` and `canonical` raise only ModelFailed and OutOfPatience."""
+
+    def step(state: State, operation: Operation) -> object:
+        where = f" on {described(operation)} (index {operation.call})"
+        return _guarded(model, lambda: model.step(state, operation), where)
+
+    def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+        assert model.canonical is not None
+        make = model.canonical
+        one_of = _guarded(model, lambda: make(operations))
+        return lambda state: _guarded(model, lambda: one_of(state))
+
+    return replace(model, step=step, canonical=None if model.canonical is None else canonical)
+
+
+def _failures_in_words(failures: Sequence[ModelFailed]) -> str:
+    """One sentence about failures on answers that were tried.  failures: at least one."""
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    return f"An answer{more} could not be tried in place of the wrong one: {failures[0]}"
+
+
+def _guarded(model: Model, work: Callable[[], _Answer], where: str = "") -> _Answer:
+    try:
+        return work()
+    except OutOfPatience:
+        raise
+    except BadModel as problem:  # names file, line and operation already
+        raise ModelFailed(str(problem)) from problem
+    except Exception as problem:
+        first = (str(problem).splitlines() or [""])[0][:200]
+        words = f"{type(problem).__name__}{f': {first}' if first else ''}"
+        raise ModelFailed(f"the model {model.name} failed{where}: {words}") from problem

@@ -138,7 +138,7 @@ store = click.option(
 )
 
 
-class RunPlace(click.ParamType[Path]):
+class RunAddress(click.ParamType[Path]):
     """A run folder, or the address of a run in a store, which is fetched: then `fetched_from` knows where it came from.
 
     Converts to the folder.

@@ -11,7 +11,7 @@ import click
 
 from harness.cli.parameters import (
     Name,
-    RunPlace,
+    RunAddress,
     as_json,
     backend_of_nodes,
     bugs,
@@ -249,7 +249,7 @@ def _with_every_kind(spec: Spec) -> Spec:
 
 
 @click.command()
-@click.argument("run_folder", type=RunPlace())
+@click.argument("run_folder", type=RunAddress())
 @spark_master
 @click.option("--in-process", is_flag=True, help="Judge without Spark (same verdict; for small runs).")
 @click.option(

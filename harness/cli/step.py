@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.parameters import RunPlace
+from harness.cli.parameters import RunAddress
 from harness.spec import WrongSpec
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _HELP = "Enter: next   N: N steps   v: to the next violation   f: to the next fa
 
 
 @click.command(short_help="Replay a stored run in the terminal, operation by operation.")
-@click.argument("run_folder", type=RunPlace())
+@click.argument("run_folder", type=RunAddress())
 @click.option("--key", default=None, help="Only operations on this object.")
 @click.option("--from", "from_s", type=float, default=0.0, help="Begin at this second of the test.")
 @click.option("--to", "to_s", type=float, default=math.inf, help="End at this second.  [default: the end]")

@@ -33,14 +33,14 @@ def link_or_copy(source: Path, target: Path) -> None:
     folder.mkdir(exist_ok=True)
     shared = folder / sha256_of(source)
     if not shared.is_file() or sha256_of(shared) != shared.name:
-        _place(source, shared)
+        _put(source, shared)
     try:
         os.link(shared, target)
     except OSError:
         shutil.copy(source, target)
 
 
-def _place(source: Path, shared: Path) -> None:
+def _put(source: Path, shared: Path) -> None:
     """In one step, because another run may place the same file."""
     with tempfile.NamedTemporaryFile(dir=shared.parent, delete=False) as unfinished:
         with source.open("rb") as file:

@@ -270,10 +270,10 @@ def _words(problem: BaseException) -> str:
         words = str(problem)
     except Exception as worse:  # noqa: BLE001 - an exception of a library may be broken itself
         words = f"it cannot be printed ({type(worse).__name__})"
-    return f"{type(problem).__name__}: {words or _place(problem)}".replace("\n", " ")[:200]
+    return f"{type(problem).__name__}: {words or _where(problem)}".replace("\n", " ")[:200]
 
 
-def _place(problem: BaseException) -> str:
+def _where(problem: BaseException) -> str:
     """Where an exception without words was raised, such as that of an `assert`; "" if Python does not know it."""
     for frame in traceback.extract_tb(problem.__traceback__)[-1:]:
         return f"raised at {Path(frame.filename).name} line {frame.lineno}: {frame.line}"

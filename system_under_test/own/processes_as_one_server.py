@@ -53,7 +53,7 @@ class _Processes:
                 continue  # a descendant that this program inherited
             if not self._held(name):
                 return name, os.waitstatus_to_exitcode(raw)
-            self._place(name, "pid").unlink(missing_ok=True)
+            self._path_of(name, "pid").unlink(missing_ok=True)
         return None
 
     def kill(self) -> None:
@@ -67,14 +67,14 @@ class _Processes:
             pid = subprocess.Popen(self._commands[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log).pid
         self._living[pid] = name
         if self._control is not None:
-            beside = self._place(name, "new")
+            beside = self._path_of(name, "new")
             beside.write_text(str(pid))
-            beside.replace(self._place(name, "pid"))
+            beside.replace(self._path_of(name, "pid"))
 
     def _held(self, name: str) -> bool:
-        return self._control is not None and self._place(name, "held").exists()
+        return self._control is not None and self._path_of(name, "held").exists()
 
-    def _place(self, name: str, suffix: str) -> Path:
+    def _path_of(self, name: str, suffix: str) -> Path:
         assert self._control is not None
         return self._control / f"{name}.{suffix}"
 

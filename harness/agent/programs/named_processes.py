@@ -130,14 +130,14 @@ class NamedProcesses:
     def _pid(self, name: str) -> int | None:
         """Of a process that was started under its name."""
         try:
-            return int(self._place(f"{name}.pid").read_text())
+            return int(self._path_of(f"{name}.pid").read_text())
         except (FileNotFoundError, ValueError):
             return None
 
     def _held(self, name: str) -> Path:
-        return self._place(f"{name}.held")
+        return self._path_of(f"{name}.held")
 
-    def _place(self, file: str) -> Path:
+    def _path_of(self, file: str) -> Path:
         if self._folder is None:
             raise FileNotFoundError(errno.ESRCH, "no server was started here")
         return self._folder / file

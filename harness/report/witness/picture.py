@@ -233,12 +233,12 @@ def _strips(
     rows = list(dict.fromkeys(c.row for c in context))
     ns, xs = [t for t, _ in times], [x for _, x in times]
 
-    def place(at: int) -> float:
+    def x_at(at: int) -> float:
         return left if at < ns[0] else right if at > ns[-1] else float(np.interp(at, ns, xs))
 
     strips = []
     for c in context:
-        x1, x2 = place(c.start_ns), place(c.end_ns)
+        x1, x2 = x_at(c.start_ns), x_at(c.end_ns)
         width = max(3.0, x2 - x1)
         fits = int((width - 8) / 6.6)
         words = c.words if len(c.words) <= fits else shorten(c.words, fits) if fits >= 6 else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
-from harness.plain_words import plural, sentence
+from harness.plain_words import label, plural, sentence, shorten
 from harness.report.faults.fault_views import FaultView
 from harness.report.run_data.report_data import ReportData
 from harness.report.run_data.roles import RoleSegment
@@ -25,8 +25,8 @@ from harness.report.witness.message_diagram import Diagram
 from harness.report.witness.paste import paste
 from harness.report.witness.sentences import Sentence, in_sentences, steps, window_words
 from harness.report.witness.shapes import Picture
-from harness.report.witness.tables import RowTable, as_trace_row, message_tables, other_tables
 from harness.report.witness.transaction_cycle import Cycle, cycle_of
+from harness.story.operations import message_logs, value
 from harness.story.story import Story, story_of
 
 MOST_OPEN = 1
@@ -151,7 +151,7 @@ def view(
     others = [story_of(other.witness) for other in also]
     window = told.bars.first(MOST_DRAWN)
     log_rows, trace_rows = told.rows_of("log"), told.rows_of("trace")
-    copies = [as_trace_row(row) for row in told.rows_of("copies")]
+    copies = [_as_trace_row(row) for row in told.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
     context = picture.context(window, faults, roles)
     held_before = f"Before this {told.key or 'the object'} held {told.window.before}." if told.window.before else ""
@@ -176,8 +176,8 @@ def view(
         ballots=divergence.ballots(data, trace_rows),
         reach=divergence.reach(data, finding.witness.facts, trace_rows) if not log_rows else None,
         trace_rows=[*trace_rows, *copies][:MOST_DRAWN],
-        other_rows=message_tables(told)
-        + other_tables([row for row in told.rows if row.get("table") not in ("log", "trace", "copies")]),
+        other_rows=_message_tables(told)
+        + _other_tables([row for row in told.rows if row.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle_of(told),
         plain=paste(data, finding, told, around),
         background=" ".join(background(node, at_ns, faults, roles) for node, at_ns in told.wrong),
@@ -223,3 +223,54 @@ def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
         seen.add(each.kind)
         out.append(dataclasses.replace(each, folded=folded))
     return out
+
+
+# The rows of a witness that no drawing shows, as tables: logs of messages, copies and unknown tables.
+
+
+MOST_ROWS = 60
+"""Rows of one table that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """Rows of a table: every column in which any of them holds something."""
+
+    name: str
+    columns: list[str]
+    rows: list[list[str]]
+    left_out: int
+
+
+def _message_tables(story: Story) -> list[RowTable]:
+    """What sends and polls show of each log of messages."""
+    columns = ["offset", "value", "sent by", "polled by"]
+    logs = message_logs(story.window)
+    return [RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in logs.items()]
+
+
+def _other_tables(rows: Sequence[Mapping[str, Any]]) -> list[RowTable]:
+    """One table for each name in the column `table`."""
+    out = []
+    for name in dict.fromkeys(str(row.get("table") or "rows") for row in rows):
+        some = [row for row in rows if str(row.get("table") or "rows") == name]
+        columns = [c for c in dict.fromkeys(c for row in some for c in row) if c != "table"]
+        columns = [c for c in columns if any(row.get(c) is not None for row in some)]
+        cells = [
+            ["" if row.get(c) is None else shorten(value(row[c]), 120) for c in columns] for row in some[:MOST_ROWS]
+        ]
+        out.append(RowTable(label(name), [label(c) for c in columns], cells, max(0, len(some) - MOST_ROWS)))
+    return out
+
+
+def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of COPIES in the columns of a trace row: what a node's files held when they were copied."""
+    return {
+        "node": copy.get("node"),
+        "seq": copy.get("trace_seq"),
+        "event": f"quorum-state, {copy.get('when')}",
+        "epoch": copy.get("quorum_epoch"),
+        "peer": copy.get("voted_for"),
+        "offset": copy.get("log_end"),
+        "detail": copy.get("error"),
+    }
