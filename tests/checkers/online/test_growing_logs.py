@@ -91,7 +91,8 @@ def test_the_tail_of_a_copy_is_held_against_what_others_commit_later() -> None:
     assert finding.witness.summary == (
         "The logs of n2 (as it ran) and n1 (copy 0) differ at offset 3, in the same entry of epoch 2."
     )
-    assert (finding.to_json()["offset"], finding.to_json()["epoch"]) == (3, 2)
+    kept = finding.found_at(7)
+    assert (kept.time_ns, kept.offset, kept.epoch) == (7, 3, 2)
 
 
 def test_an_uncommitted_tail_of_an_older_epoch_is_no_violation() -> None:

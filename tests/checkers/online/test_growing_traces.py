@@ -119,10 +119,10 @@ def test_a_finding_is_reported_once_and_names_the_checker_of_the_sealed_run() ->
     for row in traces["n3"]:
         if row["event"] == "applied":
             row["hash"] ^= 8
-    findings = [finding.to_json() for finding in findings_of(Random(0), traces, most=2)]
-    assert {finding["checker"] for finding in findings} == {"state-machine-safety"}
-    assert all("n3" in finding["nodes"] for finding in findings)
-    assert len({tuple(finding["nodes"]) for finding in findings}) == len(findings) >= 1
+    findings = [finding.found_at(0) for finding in findings_of(Random(0), traces, most=2)]
+    assert {finding.checker for finding in findings} == {"state-machine-safety"}
+    assert all(finding.nodes is not None and "n3" in finding.nodes for finding in findings)
+    assert len({finding.nodes for finding in findings}) == len(findings) >= 1
 
 
 def test_a_truncation_below_a_mark_is_found_long_after_the_mark_was_read() -> None:
