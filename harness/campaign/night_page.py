@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from markupsafe import Markup
 
-from checkers.base.verdict import HARNESS_FAILED
+from checkers.base.verdict import HARNESS_FAILED, Validity
 from harness.campaign.log import AS_EXPECTED, FOUND
-from harness.campaign.standing import PastRun, Standing, State, Test, canary_age, streaks
+from harness.campaign.standing import BACK_AFTER, PastRun, Standing, State, Test, canary_age, streaks
 from harness.plain_words import plural
 from harness.report.render import environment, template_text
 
@@ -43,19 +45,55 @@ def name_of(test: Test) -> str:
     return f"{system} {workload} under {kinds}" + (f" with {bug}" if bug else "")
 
 
-def write_dashboard(folder: Path, title: str, standing: Sequence[Standing], runs: Sequence[PastRun]) -> Path:
-    """The page of all nights: one row for each test, with its last runs and its streak."""
+@dataclass(frozen=True, slots=True)
+class DashboardRow:
+    """One test on the dashboard.  shown: its last runs, each with the link to its report.  count: of all its runs."""
+
+    name: str
+    streak: int
+    shown: Sequence[tuple[PastRun, str]]
+    count: int
+
+    @property
+    def good(self) -> int:
+        """How many of the runs shown ended as they should."""
+        return sum(run.good for run, _ in self.shown)
+
+
+def write_dashboard(
+    folder: Path, title: str, standing: Sequence[Standing], runs: Sequence[PastRun], results: Path | None = None
+) -> Path:
+    """The page of all nights: one row for each test, with its last runs and its streak.
+
+    results: the folder that the paths of runs begin in; None: `folder` itself."""
     by_test: dict[Test, list[PastRun]] = {}
     for run in runs:
         by_test.setdefault(run.test, []).append(run)
     long = streaks(runs)
+    up = os.path.relpath(results or folder, folder)
+
+    def report(run: PastRun) -> str:
+        return quote((Path(up) / run.path / "report.html").as_posix())
+
     rows = [
-        (name_of(test), long[test], of_test[-RUNS_SHOWN:], len(of_test))
+        DashboardRow(name_of(test), long[test], [(run, report(run)) for run in of_test[-RUNS_SHOWN:]], len(of_test))
         for test, of_test in sorted(by_test.items(), key=lambda pair: (long[pair[0]] > 0, pair[0]))
     ]
-    html = environment().get_template("dashboard.html.j2").render(
-        title=title, standing=standing, rows=rows, style=Markup("\n".join(map(template_text, STYLES)))
-    )  # fmt: skip
+    broken = sum(row.streak == 0 for row in rows)
+    words = f"{plural(len(rows), 'test')}, {plural(len(runs), 'run')}; the last run of {broken or 'no'} test"
+    html = (
+        environment()
+        .get_template("dashboard.html.j2")
+        .render(
+            title=title,
+            words=f"{words}{'s' if broken > 1 else ''} did not end as it should.",
+            mark=Validity.INVALID if any(one.state != State.GONE for one in standing) else Validity.VALID,
+            standing=standing,
+            back_after=BACK_AFTER,
+            rows=rows,
+            style=Markup("\n".join(map(template_text, STYLES))),
+        )
+    )
     page = folder / DASHBOARD
     page.write_text(html, encoding="utf-8", errors="replace")
     return page

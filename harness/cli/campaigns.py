@@ -107,7 +107,8 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, goes_on=True) as log:
         now = began.isoformat(timespec="seconds")
         kept_failures.keep(folder, kept_failures.after(failures, log.runs, folder, known_revision, now))
-        runs = past_runs(_lake_above(folder))
+        lake = _lake_above(folder)
+        runs = past_runs(lake)
         before, since = (
             [run for run in runs if (run.started >= began.replace(microsecond=0)) is late] for late in (False, True)
         )
@@ -115,7 +116,7 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
         lines = night_page.words_of(standing, runs, datetime.now(UTC))
         summary = folder / SUMMARY
         summary.write_text("\n".join([summary.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
-        dashboard = night_page.write_dashboard(folder, headline(plan, log), standing, runs)
+        dashboard = night_page.write_dashboard(folder, headline(plan, log), standing, runs, lake.folder.parent)
         night_page.write_badge(folder, code, standing)
     night_page.add_to_step_summary(summary.read_text(encoding="utf-8"))
     console.print("\n".join([*(one.line() for one in standing), f"dashboard: {dashboard}"]))

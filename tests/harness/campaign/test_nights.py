@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -151,6 +152,17 @@ def test_planted_bugs_and_replays_are_not_kept_and_their_number_is_limited(tmp_p
 
 
 NEW = Standing(A, "stale read <b>", State.NEW, None, 0)
+
+
+def test_the_dashboard_leads_to_the_report_of_each_run(tmp_path: Path) -> None:
+    night = tmp_path / "night"
+    night.mkdir()
+    page = write_dashboard(night, "a night", [], [past(1), past(2, A)], tmp_path).read_text()
+    assert re.findall(r'href="([^"]+)" class="(as|not)"', page) == [
+        ("../run-1/report.html", "as"),
+        ("../run-2/report.html", "not"),
+    ]
+    assert 'href="run-1/report.html"' in write_dashboard(night, "a night", [], [past(1)]).read_text()
 
 
 def test_the_dashboard_shows_each_test_and_escapes(tmp_path: Path) -> None:
