@@ -74,9 +74,10 @@ class ReadsMended(Hiqlite):
 
 
 class LogMended(Hiqlite):
-    """The write-ahead log rolls back a record that was not written before a power loss."""
+    """The write-ahead log rolls back a record that was not written before a power loss.  Reads are mended, too: the
+    power losses of a leader show that other finding."""
 
-    needs = mended(**{"hiqlite-wal": "mends/hiqlite-wal.patch"})
+    needs = mended(**{"hiqlite-wal": "mends/hiqlite-wal.patch", "openraft": "mends/openraft.patch"})
 
 
 class LocksMended(Locks):
