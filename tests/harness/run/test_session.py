@@ -185,10 +185,10 @@ def test_spark_is_ended_while_the_nodes_of_an_interrupted_run_are_still_removed(
 def test_an_interruption_before_anything_was_recorded_offers_no_judging(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def is_interrupted(*_: Any) -> None:
+    def is_interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "Conductor", is_interrupted)
+    monkeypatch.setattr(session, "prepare", is_interrupted)
     code, results, _ = run()
     assert (code, results["verdict"]) == (3, "harness failed")
     assert results["reason"] == "the run was interrupted before anything was recorded"
