@@ -30,7 +30,7 @@ import mfusepy
 
 from harness.agent.disk.behaviour import SPACE_ERRORS, Behaviour, failing
 from harness.agent.disk.changes import Changes, Kept, Loss
-from harness.agent.disk.places import PROBE
+from harness.agent.disk.folders import PROBE
 from harness.agent.disk.writers import Writers
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.disk.damage import Damage, damage
+from harness.agent.disk.folders import DATA, PROBE
 from harness.agent.disk.mount import Mounted
-from harness.agent.disk.places import DATA, PROBE
 
 _KEPT, _LOST = "fsynced", "not-fsynced"
 _BYTES = b"p" * 512

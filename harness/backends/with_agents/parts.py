@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Literal
 
-from harness.agent.disk.places import DATA
+from harness.agent.disk.folders import DATA
 from harness.backends.backend import ClusterSpec
 from harness.backends.clock_library import clock_library
 from harness.backends.with_agents.link import AgentLink, AgentNode

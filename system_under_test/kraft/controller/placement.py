@@ -39,7 +39,7 @@ def registered(image: Image) -> list[Candidate]:
     ]
 
 
-def place(count: int, factor: int, brokers: Sequence[Candidate], first: int) -> list[tuple[int, ...]]:
+def spread(count: int, factor: int, brokers: Sequence[Candidate], first: int) -> list[tuple[int, ...]]:
     """The replicas of `count` partitions.  first: the number of the first, counted over all topics.
 
     Raises Refused if there are too few brokers, or if none is alive.

@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import Candidate, place
+from system_under_test.kraft.controller.placement import Candidate, spread
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_UUID,
@@ -222,7 +222,7 @@ def _place(topic: NewTopic, brokers: Sequence[Candidate], first: int) -> list[tu
         raise Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
     if count > RECORDS_MAX:
         raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
-    return place(count, factor, brokers, first)
+    return spread(count, factor, brokers, first)
 
 
 def _check_assignments(topic: NewTopic, brokers: Sequence[Candidate]) -> list[tuple[int, ...]]:

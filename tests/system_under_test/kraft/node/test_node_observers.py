@@ -102,7 +102,7 @@ def unexplained(cluster: Cluster) -> list[str]:
                 row["inc"],
                 row["event"],
                 row["epoch"],
-                *(row.get(k) for k in ("offset", "hash", "peer", "role")),
+                *(row.get(k) for k in ("offset", "hash", "peer", "role", "detail")),
             )
             for row in cluster.traces[voter]
         )

@@ -66,7 +66,7 @@ def explained(cluster: Cluster) -> Replayed:
                     row["inc"],
                     row["event"],
                     row["epoch"],
-                    *(row.get(name) for name in ("offset", "hash", "peer", "role")),
+                    *(row.get(name) for name in ("offset", "hash", "peer", "role", "detail")),
                 )
                 for row in cluster.traces[voter]
             ]
