@@ -6,7 +6,8 @@ broker means for all partitions hold where a batch ends.
 
     brokers     The epoch of a new incarnation is the offset of its record, and so rises.  A new incarnation is fenced.
                 Every record about a broker names its present epoch.
-    partitions  The in-sync set lies within the replicas and apart from the eligible leaders.  The leader is in it,
+    partitions  A record changes only a partition that an earlier one has made, and whose topic is not removed.
+                The in-sync set lies within the replicas and apart from the eligible leaders.  The leader is in it,
                 and alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible,
                 unless the topic allows others.  A leader that is alive is not dropped from its own in-sync set.  A
                 reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced or
@@ -35,6 +36,7 @@ NOT_IN_SYNC = "leader is not in sync"
 NOT_A_REPLICA = "in sync but no replica"
 BOTH = "in sync and eligible at once"
 TWICE = "partition made twice"
+NEVER_MADE = "change of a partition that does not exist"
 DEAD_LEADER = "leader is not alive"
 DEAD_JOINS = "broker joins the in-sync set while it is not alive"
 DEAD_STAYS = "fenced broker keeps its partitions"
@@ -48,6 +50,7 @@ OF_PARTITIONS = (
     NOT_A_REPLICA,
     BOTH,
     TWICE,
+    NEVER_MADE,
     DEAD_LEADER,
     DEAD_JOINS,
     DEAD_STAYS,
@@ -243,7 +246,10 @@ class _Replay:
     def change_partition(self, offset: int, about: str, fields: dict[str, Any]) -> None:
         before = self._partitions.get(about)
         if before is None:
-            return  # the log begins behind a snapshot, or the record belongs to a topic that is gone
+            if self._whole:
+                words = f"The record at offset {offset} changes {self._name(about)}, which does not exist."
+                self._tell(NEVER_MADE, about, offset, offset, words)
+            return
         given: dict[str, Any] = {
             name: tuple(fields[name] or ())
             for name in ("replicas", "isr", "adding", "removing", "elr", "last_elr")

@@ -312,6 +312,21 @@ _BROKER_BUGS = (
         "reassignment_is_done",
         shown_by=("partition", "kill", "pause"),
     ),
+    _bug(
+        of_controller.TOPIC_ID_LOST_ON_CHANGE,
+        "partition-chain",
+        ("change of a partition that does not exist",),
+        "topic_id_after_change",
+        shown_by=("partition", "pause", "kill"),
+    ),
+    _bug(
+        of_controller.DELETES_TOPIC_KEEPS_CONFIGS,
+        "replay-equals-live",
+        ("a replay of the log leads to another state",),
+        "configs_go_with_topic",
+        in_containers=False,  # no workload deletes topics
+        shown_by=(),
+    ),
 )
 
 _OF_SNAPSHOTS = frozenset(

@@ -7,6 +7,7 @@ name the faults of Apache Kafka that a bug repeats.
 from __future__ import annotations
 
 from collections.abc import Collection
+from uuid import UUID, uuid5
 
 STALE_BROKER_EPOCH = "stale-broker-epoch"
 FENCE_WITHOUT_RECORD = "fence-without-record"
@@ -18,6 +19,8 @@ UNCLEAN_BY_DEFAULT = "unclean-by-default"
 LAST_KNOWN_LEADER_UNCHECKED = "last-known-leader-unchecked"
 ELR_KEEPS_UNCLEAN = "elr-keeps-unclean"
 REASSIGNMENT_DONE_EARLY = "reassignment-done-early"
+TOPIC_ID_LOST_ON_CHANGE = "topic-id-lost-on-change"
+DELETES_TOPIC_KEEPS_CONFIGS = "deletes-topic-keeps-configs"
 
 BUGS: dict[str, str] = {
     STALE_BROKER_EPOCH: "a broker that starts anew is registered with the epoch of its former incarnation",
@@ -30,6 +33,8 @@ BUGS: dict[str, str] = {
     LAST_KNOWN_LEADER_UNCHECKED: "the last known leader is elected whether or not it is alive (KAFKA-19522)",
     ELR_KEEPS_UNCLEAN: "a broker that did not shut down cleanly stays an eligible leader (KIP-966)",
     REASSIGNMENT_DONE_EARLY: "a reassignment ends before its new replicas are in sync (KAFKA-15665)",
+    TOPIC_ID_LOST_ON_CHANGE: "a partition that changes gets a fresh topic id, and later records name it (KAFKA-14190)",
+    DELETES_TOPIC_KEEPS_CONFIGS: "the configs of a deleted topic stay, and a new topic of its name inherits them",
 }
 """Every planted bug of the controller, with what it does."""
 
@@ -91,3 +96,13 @@ def reassignment_is_done(remaining: Collection[int], in_sync: Collection[int], b
     if REASSIGNMENT_DONE_EARLY in bugs:
         return bool(set(remaining) & set(in_sync))
     return set(remaining) <= set(in_sync)
+
+
+def topic_id_after_change(topic_id: UUID, bugs: Collection[str] = ()) -> UUID:
+    """The topic id of a partition that has changed: the one that it had (KAFKA-14190)."""
+    return uuid5(topic_id, "changed") if TOPIC_ID_LOST_ON_CHANGE in bugs else topic_id
+
+
+def configs_go_with_topic(bugs: Collection[str] = ()) -> bool:
+    """Whether a topic that is deleted takes its configs along: no record of their own removes them (KIP-631)."""
+    return DELETES_TOPIC_KEEPS_CONFIGS not in bugs

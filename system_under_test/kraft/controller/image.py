@@ -25,13 +25,14 @@ between BeginTransaction and EndTransaction (KIP-868) take effect together at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeVar
 from uuid import UUID
 
+from system_under_test.kraft.controller.decisions import configs_go_with_topic, topic_id_after_change
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
     TOPIC_RESOURCE,
@@ -120,9 +121,12 @@ class Image:
 
     `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions, and each copies
     a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
+
+    bugs: planted ones of the controller.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bugs: Collection[str] = ()) -> None:
+        self._bugs = bugs
         self._own_partitions: dict[str, dict[int, PartitionRecord]] = {}  # of topics whose map no other image shares
         self._reads_of_hash = 0
         self._topics: dict[str, Topic] = {}
@@ -198,7 +202,7 @@ class Image:
         yield from self._unknown
 
     def copy(self) -> Image:
-        twin = Image()
+        twin = Image(self._bugs)
         twin._topics = self._topics.copy()
         twin._names = self._names.copy()
         twin._configs = self._configs.copy()
@@ -306,19 +310,24 @@ class Image:
         return topic
 
     def _set_partition(self, record: PartitionRecord) -> None:
-        topic = self._topic_with(record.topic_id, record.partition)
+        self._keep_partition(self._topic_with(record.topic_id, record.partition), record)
+
+    def _keep_partition(self, topic: Topic, record: PartitionRecord) -> None:
         partitions = self._own_partitions.get(topic.name)
         if partitions is None:
             partitions = self._own_partitions[topic.name] = dict(topic.partitions)
             self._topics[topic.name] = replace(topic, partitions=partitions)
         partitions[record.partition] = record
-        self._set_entry((record.topic_id, record.partition), record)
+        self._set_entry((topic.id, record.partition), record)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         topic = self._topic_with(record.topic_id, record.partition)
         if record.partition not in topic.partitions:
             raise CorruptRecord(f"a record changes partition {record.partition} of {topic.name}, which does not exist")
-        self._set_partition(changed(topic.partitions[record.partition], record))
+        after = changed(topic.partitions[record.partition], record)
+        after = replace(after, topic_id=topic_id_after_change(after.topic_id, self._bugs))
+        self._names[after.topic_id] = topic.name
+        self._keep_partition(topic, after)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topic_of(record.topic_id)
@@ -329,8 +338,9 @@ class Image:
         self._set_entry(topic.id, None)
         for partition in topic.partitions:
             self._set_entry((topic.id, partition), None)
-        for name in self._configs.pop((TOPIC_RESOURCE, topic.name), {}):
-            self._set_entry((TOPIC_RESOURCE, topic.name, name), None)
+        if configs_go_with_topic(self._bugs):
+            for name in self._configs.pop((TOPIC_RESOURCE, topic.name), {}):
+                self._set_entry((TOPIC_RESOURCE, topic.name, name), None)
 
     def _set_config(self, record: ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)

@@ -97,7 +97,7 @@ class QuorumNode:
         self._trace = parts.trace
         state = parts.state_file.load()
         self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now(), _voters_in_log(parts))
-        self._machine = StateMachine(parts.log.start_offset, parts.identity.bugs)
+        self._machine = StateMachine(parts.log.start_offset, parts.identity.bugs | parts.controller_bugs)
         if parts.log.snapshot is not None:
             content = parts.log.snapshots.load(parts.log.snapshot)
             self._machine.load(parts.log.snapshot.end_offset, content.values)

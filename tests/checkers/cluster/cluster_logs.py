@@ -15,7 +15,7 @@ from system_under_test.kraft.controller.partitions import AlterPartition, Electi
 from system_under_test.kraft.controller.placement import registered
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.replication import alter_partitions, elect_leaders, reassign_partitions
-from system_under_test.kraft.controller.topics import NewTopic, create_topics
+from system_under_test.kraft.controller.topics import NewTopic, create_topics, delete_topics
 from system_under_test.kraft.records.metadata import Endpoint, FeatureLevelRecord, encode
 
 TOPIC = "ab" * 16
@@ -62,7 +62,7 @@ class _World:
     def __init__(self, random: Random, bugs: frozenset[str]) -> None:
         self.random = random
         self.bugs = bugs
-        self.image = Image()
+        self.image = Image(bugs)
         self.sessions = Sessions(self.image, 0.0, bugs)
         self.now_s = 1000.0
         self.end_offset = 1
@@ -116,7 +116,7 @@ class _World:
 
     def step(self) -> None:
         random, broker = self.random, self.random.choice(BROKERS)
-        move = random.randrange(9)
+        move = random.randrange(10)
         if move == 0:
             self.now_s += random.choice([1.0, 4.0, SESSION_TIMEOUT_S])
             while records := life.fence_stale(self.image, self.sessions, self.now_s):
@@ -135,6 +135,9 @@ class _World:
             self.write(elect_leaders(self.image, None, election, self.bugs)[0])
         elif move in (5, 6):
             self._alter()
+        elif move == 7:
+            name = random.choice(["t1", "t2", "t3"])
+            self.write(delete_topics(self.image, [name])[0] if random.random() < 0.3 else [])
         else:
             self.beat(broker, wants_fence=random.random() < 0.1, wants_shutdown=random.random() < 0.1)
 

@@ -61,6 +61,10 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
         pytest.param([MADE, Records.change(isr=[1, 4])], [rules.NOT_A_REPLICA, rules.DEAD_JOINS], id="no replica"),
         pytest.param([MADE, Records.change(isr=[1], elr=[1])], [rules.BOTH], id="in sync and eligible"),
         pytest.param([MADE, MADE], [rules.TWICE], id="made twice"),
+        pytest.param([Records.change(isr=[1])], [rules.NEVER_MADE], id="never made"),
+        pytest.param(
+            [MADE, ("remove topic", TOPIC, {}), Records.change(isr=[1])], [rules.NEVER_MADE], id="topic is removed"
+        ),
         pytest.param([MADE, Records.change(isr=[2, 3], leader=2)], [rules.DROPPED], id="dropped without a fence"),
         pytest.param(
             [MADE, Records.change(isr=[1, 3]), Records.fence(1, 1), Records.change(isr=[2], leader=2)],
@@ -113,7 +117,7 @@ def test_what_the_topic_allows_is_no_violation() -> None:
 
 
 def test_a_log_behind_a_snapshot_is_not_judged_on_what_it_does_not_show() -> None:
-    assert kinds([Records.unfence(1, 5), MADE], whole=False) == []
+    assert kinds([Records.unfence(1, 5), Records.change(isr=[1]), MADE], whole=False) == []
 
 
 def test_clusters_whose_brokers_do_not_register_are_judged_on_the_partitions_alone() -> None:
@@ -133,6 +137,7 @@ FOUND_IN_THE_LOG = {
     decisions.UNCLEAN_BY_DEFAULT: rules.UNCLEAN,
     decisions.LAST_KNOWN_LEADER_UNCHECKED: rules.DEAD_LEADER,
     decisions.REASSIGNMENT_DONE_EARLY: rules.EARLY_END,
+    decisions.TOPIC_ID_LOST_ON_CHANGE: rules.NEVER_MADE,
 }
 """The planted bugs that a log alone shows, and by what."""
 

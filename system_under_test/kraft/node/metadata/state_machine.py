@@ -61,7 +61,7 @@ class StateMachine:
         self.applied_offset = start_offset
         self.applied_bytes = 0  # of all batches since the process started
         self.not_served: str | None = None
-        self.committed = Image()
+        self.committed = Image(bugs)
         self._speculative: Image | None = None
         self._pending: list[Write] = []  # decided, not handed to the core yet
         self._queued: deque[Write] = deque()  # end offsets ascending
@@ -103,7 +103,7 @@ class StateMachine:
 
         onto: see `raft.decisions.keeps_state_under_snapshot`.  Raises CorruptRecord."""
         assert self._speculative is None, "a leader never loads a snapshot"
-        image = Image() if onto is None else onto
+        image = Image(self._bugs) if onto is None else onto
         for value in values:
             image.replay(value)
         self.committed, self.applied_offset = image, end_offset

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from simulation.disk import VolatileDisk
+from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
@@ -18,6 +19,7 @@ from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, Sna
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace
+from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
@@ -146,7 +148,7 @@ class Cluster:
                 self.key(voter),
                 self.dynamic or VOTERS,
                 self.timing,
-                self.bugs,
+                self.bugs & of_raft.BUGS.keys(),
                 self._first_directories,
                 observer=voter not in (self.dynamic or VOTERS),
                 dynamic=bool(self.dynamic),
@@ -160,6 +162,7 @@ class Cluster:
             names={v: f"n{v}" for v in REPLICAS},
             brokers={v: (f"n{v}", 9092) for v in VOTERS},
             duties=self.duties,
+            controller_bugs=self.bugs & of_controller.BUGS.keys(),
             snapshots=self.snapshots,
         )
         node = self.network.nodes[voter] = QuorumNode(parts)
