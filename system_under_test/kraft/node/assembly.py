@@ -19,6 +19,7 @@ from uuid import UUID
 from system_under_test.kraft.broker.lifecycle import LifeSettings
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.duties import DutySettings
+from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
@@ -43,6 +44,7 @@ from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.channel import Channel
 from system_under_test.kraft.wire.frames import RequestHeader, encode_response
 from system_under_test.kraft.wire.server import Reply, Server, TakeAtOnce
+from system_under_test.kraft.wire.versions import Finalized
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class Node:
             api.handle,
             quorum.on_disconnect,
             take_at_once=lambda *request: take_of_voter(*request) or api.take_at_once(*request),
+            finalized=lambda: _finalized(quorum),
         )
         self._broker = broker
         self._own_voter = own_voter
@@ -151,6 +154,13 @@ def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> 
         )
     except OSError as problem:
         raise CannotStart(f"the disk failed at start: {problem}") from None
+
+
+def _finalized(quorum: QuorumNode) -> Finalized:
+    levels = quorum.committed_image().features
+    if quorum.kraft_version > 0:
+        levels = {**levels, KRAFT_VERSION: quorum.kraft_version}
+    return Finalized(quorum.applied_offset - 1, levels)
 
 
 def _duties(config: Config) -> DutySettings | None:

@@ -37,7 +37,7 @@ from system_under_test.kraft.wire.frames import (
     encode_response,
 )
 from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
-from system_under_test.kraft.wire.versions import API_VERSIONS, SUPPORTED, advertise
+from system_under_test.kraft.wire.versions import API_VERSIONS, SUPPORTED, Finalized, advertise
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,9 @@ in it the header up to the client id ends.  Raises MalformedFrame."""
 
 
 class Server:
-    """A listening socket and its connections.  `port` is the real one where 0 was given."""
+    """A listening socket and its connections.  `port` is the real one where 0 was given.
+
+    finalized: the levels of features that ApiVersions shows, at each request."""
 
     def __init__(
         self,
@@ -89,8 +91,10 @@ class Server:
         on_disconnect: Callable[[int], None] = lambda number: None,
         connections_max: int | None = None,
         take_at_once: TakeAtOnce | None = None,
+        finalized: Callable[[], Finalized] = Finalized,
     ) -> None:
         self.handler = handler
+        self.finalized = finalized
         self.take_at_once = take_at_once
         self.on_disconnect = on_disconnect
         self.connections: dict[int, _Accepted] = {}
@@ -283,12 +287,12 @@ class _Accepted(asyncio.Protocol):
         """spoken: whether the version of this API is supported."""
         if not spoken:
             if header.api_key == API_VERSIONS:
-                return encode_response(header.correlation_id, advertise(0, error_code=35))
+                return encode_response(header.correlation_id, advertise(0, Finalized(), error_code=35))
             raise MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
         body = decode_request_body(header, frame, at)
         call = WireCall(self.number, header.api_key, header.version, header.client_id, body)
         if header.api_key == API_VERSIONS:
-            response = advertise(header.version)
+            response = advertise(header.version, self._server.finalized())
         else:
             response = await self._server.handler(call)
         if response is None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller import features
 from system_under_test.kraft.wire.frames import Entity, codec
 
 FETCH = 1
@@ -86,17 +90,53 @@ SUPPORTED: dict[int, tuple[int, int]] = {
 }
 """API key -> (lowest, highest) version.  The quorum's own RPCs in one version each: all voters run the same code."""
 
+FEATURES_SINCE = 3
+LEVEL_0_SINCE = 4
+"""Clients of version 3 do not accept a supported range that begins at 0, so it is left out for them (KAFKA-17011)."""
+
 NO_TIME = timedelta(0)
 
 
-def advertise(version: int, error_code: int = 0) -> Entity:
-    """The ApiVersions response, in `version`."""
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """The levels of features on which the cluster has agreed, as one node knows them (KIP-584).
+
+    epoch: the offset of the last record that this node has applied; -1 if it has applied none.  levels: of the features
+    that are in use, by name."""
+
+    epoch: int = -1
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+
+def advertise(version: int, finalized: Finalized, error_code: int = 0) -> Entity:
+    """The ApiVersions response, in `version`.  Features stand in it from version 3 on."""
     types = codec(API_VERSIONS, version).responses
     keys = tuple(
         types.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
         for key, (lowest, highest) in sorted(SUPPORTED.items())
     )
-    return make(types.ApiVersionsResponse, error_code=ErrorCode(error_code), api_keys=keys, throttle_time=NO_TIME)
+    return make(
+        types.ApiVersionsResponse,
+        error_code=ErrorCode(error_code),
+        api_keys=keys,
+        throttle_time=NO_TIME,
+        **(_features(types, finalized) if version >= FEATURES_SINCE else {}),
+    )
+
+
+def _features(types: ModuleType, finalized: Finalized) -> dict[str, Any]:
+    return {
+        "supported_features": tuple(
+            types.SupportedFeatureKey(name=name, min_version=levels[0], max_version=levels[-1])
+            for name, levels in sorted(features.SUPPORTED.items())
+            if levels[0] > 0 or types.ApiVersionsResponse.__version__ >= LEVEL_0_SINCE
+        ),
+        "finalized_features_epoch": finalized.epoch,
+        "finalized_features": tuple(
+            types.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in sorted(finalized.levels.items())
+        ),
+    }
 
 
 def make(entity_type: type[Any], **values: Any) -> Entity:

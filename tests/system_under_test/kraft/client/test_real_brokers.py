@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -13,8 +14,17 @@ from loopback_cluster import LoopbackCluster
 from waiting import PATIENCE_S
 
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.versions import API_VERSIONS
 
-BROKERS = {"heartbeat_interval_s": 0.3, "session_timeout_s": 2.0, "lag_s": 1.0, "probe_interval_s": 0.2}
+BROKERS = {
+    "heartbeat_interval_s": 0.3,
+    "session_timeout_s": 2.0,
+    "lag_s": 1.0,
+    "probe_interval_s": 0.2,
+    "features": {"metadata.version": 25},
+}
 
 
 @pytest.fixture
@@ -44,6 +54,29 @@ def leaders(found: ClusterMetadata) -> set[int]:
 
 def in_sync(found: ClusterMetadata) -> list[set[int]]:
     return [set(each.isrs) for each in found.topics["orders"].partitions.values()] if "orders" in found.topics else []
+
+
+async def test_every_node_shows_the_finalized_features(cluster: LoopbackCluster) -> None:
+    request = codec(API_VERSIONS, 3).requests.ApiVersionsRequest(client_software_name="k", client_software_version="1")
+    async with asyncio.timeout(2 * PATIENCE_S):
+        for address in cluster.addresses.values():
+            host, _, port = address.rpartition(":")
+            while not (shown := await ask(host, int(port), request)).finalized_features:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            [feature] = shown.finalized_features
+            assert (feature.name, feature.min_version_level, feature.max_version_level) == ("metadata.version", 25, 25)
+            assert shown.finalized_features_epoch > 0
+
+
+async def ask(host: str, port: int, request: Any) -> Any:
+    connection = Connection(host, port, "stock")
+    while True:
+        try:
+            return await connection.ask(request)
+        except OSError:
+            await asyncio.sleep(0.1)  # the node does not listen yet
+        finally:
+            connection.close()
 
 
 async def test_brokers_come_die_and_leave(cluster: LoopbackCluster, tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ from system_under_test.kraft.node import config, own_voter
 from system_under_test.kraft.node.assembly import Node, assemble
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.ports import Ports
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.versions import API_VERSIONS
 
 
 class Pipe(asyncio.Transport):
@@ -147,6 +150,7 @@ async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
     nodes = {n: await booted(n, network, disks[n], traces[n], said) for n in (1, 2, 3)}
     servers = [("memory", number) for number in nodes]
     await leader_of(nodes)
+    assert await finalized(network, 1) == {}, "Kafka shows no feature of level 0"
     with pytest.raises(voters_tool.NotAgreed, match="error 35: the voters cannot change"):
         await voters_tool.add(servers, 4, UUID(int=4), ("memory", 4), 1.0, network)
     await voters_tool.upgrade(servers, 10.0, network)
@@ -154,11 +158,22 @@ async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
     assert shown.voters == {1: UUID(int=1), 2: UUID(int=2)}
     await voters_tool.upgrade(servers, 1.0, network)
     leader = await leader_of(nodes)
+    assert await finalized(network, leader.quorum.node_id) == {"kraft.version": 1}
     assert [e.endpoints[0].port for e in leader.quorum.voters] == [1, 2], "each voter has reported where it is reached"
     for node in nodes.values():
         await node.stop()
         await node.close()
     assert said == []
+
+
+async def finalized(network: MemoryNetwork, number: int) -> dict[str, int]:
+    """The features that a node shows by ApiVersions."""
+    connection = Connection("memory", number, "test", network=network)
+    request = codec(API_VERSIONS, 4).requests.ApiVersionsRequest(client_software_name="k", client_software_version="1")
+    shown = await connection.ask(request)
+    connection.close()
+    assert all(each.min_version_level == each.max_version_level for each in shown.finalized_features)
+    return {each.name: each.max_version_level for each in shown.finalized_features}
 
 
 async def leader_of(nodes: dict[int, Node]) -> Node:

@@ -23,7 +23,7 @@ from system_under_test.kraft.wire.frames import (
     encode_response,
     read_frame,
 )
-from system_under_test.kraft.wire.versions import SUPPORTED, advertise
+from system_under_test.kraft.wire.versions import SUPPORTED, Finalized, advertise
 
 ALL_VERSIONS = [
     (api_key, version) for api_key, (lowest, highest) in SUPPORTED.items() for version in range(lowest, highest + 1)
@@ -90,17 +90,37 @@ def test_a_request_is_what_kafkas_protocol_says() -> None:
     assert decode_request_body(header, frame[4:], at) == request
 
 
+FINALIZED = Finalized(41, {"metadata.version": 25, "kraft.version": 1})
+
+
 def test_the_response_to_api_versions_has_no_tags_in_its_header() -> None:
-    frame = encode_response(7, advertise(3))
+    frame = encode_response(7, advertise(3, FINALIZED))
     assert frame[4:11] == bytes.fromhex("00000007 0000") + bytes([len(SUPPORTED) + 1])
     correlation_id, answer = decode_response(codec(18, 3).request_type, frame[4:])
     assert correlation_id == 7
     assert {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys} == SUPPORTED
 
 
+@pytest.mark.parametrize(("version", "with_level_0"), [(3, False), (4, True)])
+def test_the_response_to_api_versions_shows_features(version: int, with_level_0: bool) -> None:
+    """The tags behind the body of a node that has finalized one feature: written out by hand."""
+    frame = encode_response(7, advertise(version, Finalized(41, {"group.version": 1})))
+    tags = "01 08 0000000000000029  02 14 02 0e 67726f75702e76657273696f6e 0001 0001 00"
+    assert frame.endswith(bytes.fromhex(tags.replace(" ", "")))
+    answer = decode_response(codec(18, version).request_type, frame[4:])[1]
+    shown = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+    assert shown["metadata.version"] == (1, 25)
+    assert ("kraft.version" in shown, shown.get("kraft.version", (0, 1))) == (with_level_0, (0, 1))
+
+
+def test_older_versions_of_api_versions_have_no_features() -> None:
+    for version in (0, 1, 2):
+        assert not hasattr(advertise(version, FINALIZED), "finalized_features")
+
+
 def test_bytes_behind_a_body_are_ignored_as_kafka_does() -> None:
-    answer = encode_response(1, advertise(3))[4:]
-    assert decode_response(codec(18, 3).request_type, answer + b"xyz")[1] == advertise(3)
+    answer = encode_response(1, advertise(3, FINALIZED))[4:]
+    assert decode_response(codec(18, 3).request_type, answer + b"xyz")[1] == advertise(3, FINALIZED)
 
 
 async def _read(data: bytes, **limits: Any) -> bytes | None:
@@ -126,4 +146,4 @@ def test_unknown_versions_have_no_codec() -> None:
         codec(18, 99)
     with pytest.raises(KeyError):
         codec(9999, 0)
-    assert timedelta(0) == advertise(1).throttle_time
+    assert timedelta(0) == advertise(1, FINALIZED).throttle_time
