@@ -32,6 +32,7 @@ from checkers.kernels.transactions.columns import Edges, Findings, Transactions,
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
 from checkers.kernels.transactions.links import Groups
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
+from checkers.kernels.transactions.serial_in_time import is_serial_in_time
 from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Decision, Known, WrongOrder, decide, decided_by
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
@@ -273,9 +274,16 @@ class _Question:
             return search, decided_by(search.order, txns, self.known, self.consistency)
         begin, timed = self.transcript.begin, self.transcript.timed
         decision = decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
-        if search is None and decision.outcome == ORDER and self.consistency == anomalies.STRICT_SERIALIZABLE:
+        if search is None and decision.outcome == ORDER and self._is_strict_serializable():
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
+
+    def _is_strict_serializable(self) -> bool:
+        """Whether registers that fit the model certainly show no cycle of a stronger one either."""
+        if self.consistency == anomalies.STRICT_SERIALIZABLE:
+            return True
+        txns, events = self.transcript.txns, self.transcript.event_count
+        return not self.found.times.any() and is_serial_in_time(txns, self.known.base, self.known.written, events)
 
     def _names(self) -> list[str]:
         return [name for kind, name in anomalies.KIND_NAMES.items() if self.found.times[kind]]
