@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.agent.programs.children import is_stopped, wait_until
-from harness.agent.programs.process_tree import ProcessTree, send, started_at
-
-_PASSES_MAX = 1000
+from harness.agent.programs.process_tree import ProcessTree, let_vforks_end, send, started_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +106,19 @@ class NamedProcesses:
 
     def _stop_all(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
         """Stop every process of the part, also those that appear meanwhile, and return them."""
-        stopped: set[int] = set()
-        for _ in range(_PASSES_MAX):
-            members = self._part(name, names, tree, leader)
+        members: set[int] = set()
+
+        def settled() -> bool:
+            """Whether all were stopped at two looks in a row.  Sends SIGSTOP again to those that are not."""
+            nonlocal members
+            before, members = members, self._part(name, names, tree, leader)
             running = {pid for pid in members if not is_stopped(pid)}
-            if not running and members <= stopped:
-                break
-            send(running | (members - stopped), signal.SIGSTOP)
-            stopped |= members
-            self._await(lambda pids=frozenset(members): all(is_stopped(p) or not _lives(p) for p in pids), name, "stop")  # type: ignore[misc]
-        return stopped
+            send(running, signal.SIGSTOP)
+            let_vforks_end(running, members - running)
+            return not running and members == before
+
+        self._await(settled, name, "stop")
+        return members
 
     def _part(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
         parents = tree.parents()
@@ -174,7 +175,3 @@ def _topmost(members: Iterable[int], tree: ProcessTree) -> set[int]:
 
 def _identities(pids: Iterable[int]) -> set[tuple[int, int]]:
     return {(pid, started) for pid in pids if (started := started_at(pid)) is not None}
-
-
-def _lives(pid: int) -> bool:
-    return started_at(pid) is not None

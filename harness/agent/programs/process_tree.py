@@ -122,7 +122,7 @@ class ProcessTree:
         others = {pid for pid in members if is_stopped(pid) != wanted}
         send(others, number)
         if wanted:
-            _let_vforks_end(others, members - others)
+            let_vforks_end(others, members - others)
         return not others
 
     def _has_mark(self, pid: int) -> bool:
@@ -145,7 +145,7 @@ def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
         grown = bool(relatives)
 
 
-def _let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
+def let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
     """A parent inside vfork() cannot stop before its child has called execve(), and the child may have been stopped
     first.  Such a parent looks like one that waits for its disk (D).  So continue the children of both; the next look
     stops them again."""

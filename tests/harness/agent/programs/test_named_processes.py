@@ -35,11 +35,12 @@ async def _now(agent: LocalAgent, process: str) -> dict[str, Any]:
     return (await agent.link.call("process.state", {"process": process, "names": NAMES}))[0]
 
 
-async def _started(agent: LocalAgent, folder: Path) -> dict[str, int]:
-    """The pid of each process of a server: a store, and a watchdog that starts a database."""
+async def _started(agent: LocalAgent, folder: Path, store: str = "sleep 0.02") -> dict[str, int]:
+    """The pid of each process of a server: a store, which runs a program again and again, and a watchdog that starts a
+    database."""
     commands = {
         "watchdog": [sys.executable, "-c", WATCHDOG, str(folder)],
-        "store": ["sh", "-c", f"echo $$ > {folder}/store; while :; do sleep 0.02; done"],
+        "store": ["sh", "-c", f"echo $$ > {folder}/store; while :; do {store}; done"],
     }
     words = [sys.executable, "-m", "system_under_test.own.processes_as_one_server", json.dumps(commands), str(folder)]
     await agent.node.start(words, env={CONTROL: str(folder / "control")}, output=str(folder / "server.log"))
@@ -105,6 +106,15 @@ async def test_the_end_of_a_process_without_an_order_is_still_the_end_of_the_ser
     assert agent.events[0]["event"] == "exit"
     assert not agent.events[0]["ordered"]
     assert "store ended with status -9" in (tmp_path / "server.log").read_text()
+
+
+async def test_a_named_process_inside_vfork_can_be_paused(agent: LocalAgent, tmp_path: Path) -> None:
+    """The store is a shell that starts programs with vfork and does little else."""
+    before = await _started(agent, tmp_path, store="/bin/true")
+    for _ in range(60):
+        await _order(agent, "store", "STOP")
+        assert state_letter(before["store"]) == "T"
+        await _order(agent, "store", "CONT")
 
 
 async def test_signals_to_the_server_meet_every_named_process(agent: LocalAgent, tmp_path: Path) -> None:
