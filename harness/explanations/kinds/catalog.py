@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harness.explanations.kinds.brokers import BROKERS
 from harness.explanations.kinds.kind import Stage, ViolationKind
 from harness.explanations.kinds.messages import MESSAGES
 from harness.explanations.kinds.objects import OBJECTS
@@ -16,7 +17,7 @@ from harness.explanations.kinds.transactions import TRANSACTIONS
 
 _UNEXPLAINED = ViolationKind(Stage.ANSWER)
 
-KINDS: Mapping[str, ViolationKind] = {**RAFT, **STEPS, **OBJECTS, **TRANSACTIONS, **MESSAGES}
+KINDS: Mapping[str, ViolationKind] = {**RAFT, **STEPS, **OBJECTS, **TRANSACTIONS, **MESSAGES, **BROKERS}
 """Kind of a witness (`checkers.base.verdict.Witness.kind`) -> what it means."""
 
 
