@@ -62,6 +62,9 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     goes_on("n2", "vote", epoch=1000, peer="n1")  # vote up to date
     office = goes_on("n1", "role", role="leader", epoch=1000, offset=10**6)
     goes_on("n1", "high-watermark", epoch=1000, offset=office["offset"])  # commit own epoch
+    for disk in ("one disk", "another disk"):  # kept disk
+        started = of("n5", "start") | {"event": "disk", "detail": disk}
+        evidence.traces["n5"].append(started | {"seq": len(evidence.traces["n5"]), "offset": None, "hash": None})
     copy_of("n4").update(quorum_epoch=0, trace_seq=-1)  # monotonicity
     of("n4", "applied")["hash"] = 17  # state machine safety
     of("n5", "high-watermark")["hash"] = 17  # committed never lost
