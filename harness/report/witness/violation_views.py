@@ -33,7 +33,7 @@ MOST_OPEN = 1
 """Mechanisms whose first violation is shown with its evidence open; one witness takes up to two thousand pixels."""
 
 BRIEF_FROM = 2
-"""Of one kind so many violations are drawn; the others, folded away, are told in words."""
+"""Of one kind so many violations are drawn; the others are folded away, with a sentence each."""
 
 MOST_DRAWN = 60
 """Operations of one witness that are drawn; a minimised window holds a handful."""
@@ -147,21 +147,21 @@ def view(
     """One violation.  number: its place on the page, from 1.  also: what other checkers show of the same operation.
     brief: in words alone, one of many of its kind."""
     data, faults, roles = of.data, of.faults, of.roles
-    told = story_of(finding.witness)
+    story = story_of(finding.witness)
     others = [story_of(other.witness) for other in also]
-    window = told.bars.first(MOST_DRAWN)
-    log_rows, trace_rows = told.rows_of("log"), told.rows_of("trace")
-    copies = [_as_trace_row(row) for row in told.rows_of("copies")]
+    window, known = story.bars.first(MOST_DRAWN), story.reasons
+    log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
+    copies = [_as_trace_row(row) for row in story.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
     context = picture.context(window, faults, roles)
-    held_before = f"Before this {told.key or 'the object'} held {told.window.before}." if told.window.before else ""
-    beyond = len(told.bars.operations) - len(window.operations)
+    held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
+    beyond = len(story.bars.operations) - len(window.operations)
     return FindingView(
         number=number,
         anchor=f"finding-{number}",
         checker=finding.checker,
         checker_title=finding.title,
-        violation=told,
+        violation=story,
         kind=finding.name,
         summary=sentence(finding.summary),
         moment_ns=finding.moment_ns,
@@ -171,23 +171,23 @@ def view(
         ],
         steps=steps(window),
         story=in_sentences(window, held_before, faults, roles),
-        window_words=window_words(data, told.bars, told.key or None, window.order is not None),
+        window_words=window_words(data, story.bars, story.key or None, window.order is not None),
         log_table=divergence.log_table(data, log_rows),
         ballots=divergence.ballots(data, trace_rows),
         reach=divergence.reach(data, finding.witness.facts, trace_rows) if not log_rows else None,
         trace_rows=[*trace_rows, *copies][:MOST_DRAWN],
-        other_rows=_message_tables(told)
-        + _other_tables([row for row in told.rows if row.get("table") not in ("log", "trace", "copies")]),
-        cycle=cycle_of(told),
-        plain=paste(data, finding, told, around),
-        background=" ".join(background(node, at_ns, faults, roles) for node, at_ns in told.wrong),
+        other_rows=_message_tables(story)
+        + _other_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
+        cycle=cycle_of(story),
+        plain=paste(data, finding, story, around),
+        background=" ".join(background(node, at_ns, faults, roles) for node, at_ns in story.wrong),
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,
         brief=brief,
         diagram=message_diagram.draw(data, window, faults, roles) if number == 1 else None,
         also=[
-            OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in told.reasons))
+            OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in known))
             for v, other in zip(also, others, strict=True)
         ],
     )

@@ -251,7 +251,7 @@ class Log:
         if problem is None and durable is not None and durable > self._flushed:
             try:
                 self._note_flushed(durable)
-            except OSError as failed:  # nobody but `done` waits for what goes wrong beside the loop
+            except OSError as failed:  # `done` alone hears of errors beside the loop
                 problem = failed
         done(end_offset, problem)
 

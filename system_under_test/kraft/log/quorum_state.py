@@ -48,7 +48,9 @@ class QuorumStateFile:
         return state
 
     def store(self, state: QuorumState, *, voters_in_log: bool = False) -> None:
-        """Durable on return.  voters_in_log: the log names the voters, whatever the configuration says."""
+        """The state is durable on return.
+
+        voters_in_log: the log names the voters; those of the configuration do not count."""
         voters = None if voters_in_log else self._voters
         atomic.replace(self._disk, self._path, encode(state, self._cluster_id, voters))
 
