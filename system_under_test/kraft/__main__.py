@@ -57,7 +57,9 @@ def main() -> int:
 
 
 def _run(config: Config) -> int:
-    # Only here: the wire protocol takes half a second to load, which formatting need not wait for.
+    # The codec of the wire protocol imports Hypothesis wherever it is installed, for tests of its types: half a second.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # None: it counts as not installed
+    # Only here: formatting need not wait for the wire protocol.
     from system_under_test.kraft.node.assembly import CannotStart
     from system_under_test.kraft.node.process import run
 

@@ -44,8 +44,8 @@ from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties, derived_uuid, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble_quorum
 from system_under_test.kraft.node.config import Config, Peer
-from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.decisions import BUGS
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, decode

@@ -13,7 +13,7 @@ from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.log import CACHE_MAX_BYTES
 from system_under_test.kraft.log.meta_properties import parse_uuid
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES
-from system_under_test.kraft.node.metadata.snapshotting import KAFKA_LIMITS, SnapshotLimits
+from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.raft import decisions as of_raft
 
 BUGS = {**of_raft.BUGS, **of_controller.BUGS}

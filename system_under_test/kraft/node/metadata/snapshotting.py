@@ -9,13 +9,13 @@ take: the snapshot waits for its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.snapshot_file import Writer
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
+from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.ports import Clock, Timer
 from system_under_test.kraft.raft.decisions import (
     may_snapshot_uncommitted,
@@ -26,19 +26,6 @@ from system_under_test.kraft.raft.decisions import (
 from system_under_test.kraft.raft.messages import SnapshotId
 from system_under_test.kraft.raft.voters import VoterSet
 from system_under_test.kraft.records.metadata import encode
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotLimits:
-    """Kafka's configs of the same names, with its defaults; `retention_bytes` counts the log and all snapshots."""
-
-    max_record_bytes_between_snapshots: int = 20 << 20
-    max_snapshot_interval_ms: int = 60 * 60 * 1000
-    retention_bytes: int = 100 << 20
-    retention_ms: int = 7 * 24 * 60 * 60 * 1000
-
-
-KAFKA_LIMITS = SnapshotLimits()
 
 CLEAN_EVERY_S = 1.0
 """Besides after each snapshot."""

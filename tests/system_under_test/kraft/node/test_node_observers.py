@@ -12,8 +12,8 @@ from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
 from checkers.raft.model.trace_replay import replay
 from checkers.raft.model.trace_row import TraceRow
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
-from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
 from system_under_test.kraft.raft.messages import ReplicaKey
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,6 +61,17 @@ async def test_more_connections_than_files_do_not_end_a_node(tmp_path: Path) -> 
     finally:
         process.kill()
         await process.wait()
+
+
+def test_a_node_imports_no_tools_for_tests(tmp_path: Path) -> None:
+    """Hypothesis took half of the processor time of a start.  This node imports all before it finds no disk."""
+    where = {"data_dir": str(tmp_path), "trace_dir": str(tmp_path / "trace"), "listen": "127.0.0.1:1"}
+    (tmp_path / "node.json").write_text(json.dumps(CONFIG | where))
+    command = [sys.executable, "-X", "importtime", "-m", "system_under_test.kraft", "--config", tmp_path / "node.json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "cannot start" in run.stderr
+    assert "kio.static" in run.stderr
+    assert "hypothesis.internal" not in run.stderr
 
 
 class Collapsed(Exception):

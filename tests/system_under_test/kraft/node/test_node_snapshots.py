@@ -14,8 +14,8 @@ from checkers.raft.model.trace_replay import Replayed, replay
 from checkers.raft.model.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
-from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.raft import snapshots
 from system_under_test.kraft.raft.decisions import (
     APPLIES_DELTA_AFTER_SNAPSHOT,

@@ -19,8 +19,8 @@ from checkers.raft.model.trace_replay import replay
 from checkers.raft.model.trace_row import TraceRow
 from checkers.raft.witness_rows import whole
 from system_under_test.kraft.collected.trace_files import table_of, write_trace
-from system_under_test.kraft.node.metadata.snapshotting import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
 from system_under_test.kraft.raft.messages import Error, ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEntry
