@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from harness.spec import WrongSpec, unknown_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.exploring.explore import Explored
+    from harness.exploring.steps import Budgets, Steps
 
 
 @click.command(short_help="Every order of messages, timeouts, crashes and cuts of three voters, breadth first.")
@@ -55,6 +63,7 @@ def explore(
     The core is the very one that runs in containers; disks, links and timers are abstracted, and no chance is left.
     Each kind of step but the arrival of messages has a budget.  If all is exhausted within the budgets, no order of
     these steps breaks a rule: election safety, one vote, leader completeness, committed prefixes, majorities, reads.
+    Without any budget on the command line, bounds grow by themselves until the time is used up.
 
     \b
     A first violation:   krucible explore --bug lone-vote
@@ -63,34 +72,79 @@ def explore(
 
     \b
     Exit codes:
-      0  all is exhausted, and no rule broke
+      0  all is exhausted, and no rule broke; of bounds that grow, at least the first one
       1  a rule broke
       2  time or memory was used up before; or, with --bug, nothing was found
       3  the command was called wrongly
     """
     from rich.console import Console
 
-    from harness.exploring.explore import Explorer
     from harness.exploring.steps import Budgets
     from system_under_test.kraft.raft.decisions import BUGS
 
     if bug and bug not in BUGS:
         raise WrongSpec(unknown_name("planted bug", bug, BUGS))
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides)
-    console.print(f"{voters} voters, {budgets.words()}{f', with {bug}' if bug else ''}")
     crew = workers or os.cpu_count() or 1
+    cpu_s_max, planted = minutes * 60 * crew, f", with {bug}" if bug else ""
+    if not _bound_given():
+        console.print(f"{voters} voters, bounds that grow for {minutes:g} minutes{planted}")
+        raise click.exceptions.Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
+    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides)
+    console.print(f"{voters} voters, {budgets.words()}{planted}")
+    raise click.exceptions.Exit(_search(console, voters, budgets, bug, cpu_s_max, states, crew))
+
+
+def _bound_given() -> bool:
+    from harness.exploring.steps import LEFT
+
+    source = click.get_current_context().get_parameter_source
+    return any(source(name) is ParameterSource.COMMANDLINE for name in ("epochs", *LEFT))
+
+
+def _search(console: Console, voters: int, budgets: Budgets, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
+    """Explore one bound; the exit code."""
+    from harness.exploring.explore import Explorer
+
     explorer = Explorer(voters, budgets, bug)
-    found = explorer.search(minutes * 60 * crew, states, console.print, crew)
-    rate = f"{found.states / max(found.cpu_s, 1e-9):,.0f} states a CPU s"
-    counted = f"{found.states:,} states, {found.transitions:,} transitions, {found.cpu_s:.1f} CPU s ({rate})"
+    found = explorer.search(cpu_s_max, states, console.print, crew)
+    counted = _counted(found.states, found.transitions, found.cpu_s)
     if found.broken:
-        console.print(f"broken after {len(found.trace)} steps: {found.broken}; {counted}")
-        for number, step in enumerate(found.trace, 1):
-            console.print(f"  {number:>2}  {explorer.steps.words(step)}")
+        _broken(console, found, explorer.steps, counted)
     elif found.exhausted:
         console.print(f"exhausted: no order of these steps breaks a rule; {counted}")
     else:
-        console.print(f"not exhausted: nothing broke within {max(0, len(found.levels) - 1)} steps; {counted}")
-    unfound = bool(bug) or not found.exhausted
-    raise click.exceptions.Exit(1 if found.broken else 2 if unfound else 0)
+        console.print(f"not exhausted: nothing broke within {found.depth} steps; {counted}")
+    return 1 if found.broken else 2 if bug or not found.exhausted else 0
+
+
+def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
+    """Explore bounds that grow; the exit code."""
+    from harness.exploring.growing import grow
+
+    grown = grow(voters, bug, cpu_s_max, states, console.print, crew)
+    budgets, last = grown.last
+    every = [found for _, found in grown.exhausted] + [last]
+    counted = _counted(
+        sum(found.states for found in every),
+        sum(found.transitions for found in every),
+        sum(found.cpu_s for found in every),
+    )
+    if last.broken:
+        console.print(f"broken within {budgets.words()}")
+        _broken(console, last, grown.steps, counted)
+        return 1
+    console.print(f"time is up within {budgets.words()}: nothing broke within {last.depth} steps")
+    console.print(f"proved absent within {len(grown.exhausted)} bounds; {counted}")
+    return 2 if bug or not grown.exhausted else 0
+
+
+def _broken(console: Console, found: Explored, steps: Steps, counted: str) -> None:
+    console.print(f"broken after {len(found.trace)} steps: {found.broken}; {counted}")
+    for number, step in enumerate(found.trace, 1):
+        console.print(f"  {number:>2}  {steps.words(step)}")
+
+
+def _counted(states: int, transitions: int, cpu_s: float) -> str:
+    rate = f"{states / max(cpu_s, 1e-9):,.0f} states a CPU s"
+    return f"{states:,} states, {transitions:,} transitions, {cpu_s:.1f} CPU s ({rate})"

@@ -66,7 +66,8 @@ class Chunk(NamedTuple):
 @dataclass(slots=True)
 class Explored:
     """levels: (depth, states so far, transitions so far, CPU seconds).  broken: the first rule that did not hold.
-    trace: the steps to it.  violations: every rule that did not hold.  exhausted: nothing is left to explore."""
+    trace: the steps to it.  violations: every rule that did not hold.  exhausted: nothing is left to explore.
+    late: the CPU time was used up before the end."""
 
     states: int = 0
     transitions: int = 0
@@ -77,6 +78,12 @@ class Explored:
     trace: list[Step] = field(default_factory=list)
     violations: set[str] = field(default_factory=set)
     exhausted: bool = False
+    late: bool = False
+
+    @property
+    def depth(self) -> int:
+        """The steps of the last level that is complete."""
+        return max(0, len(self.levels) - 1)
 
 
 class Explorer:
@@ -121,7 +128,8 @@ class Explorer:
             following: dict[int, Entry] = {}
             known, complete = len(self.number_of), True
             left_s = cpu_s_max - (_cpu_s() - began_s)
-            if left_s <= 0 or known > states_max:
+            done.late = left_s <= 0
+            if done.late or known > states_max:
                 break
             for chunk in self._chunks(level, left_s, workers, on):
                 self.steps.parts.take_in(chunk.parts)
@@ -133,6 +141,7 @@ class Explorer:
                     done.violations.add(rule)
                     if not done.broken:
                         done.broken, done.trace = rule, [*self._path(parent), step]
+                done.late |= chunk.late
                 if (done.broken and not on) or chunk.late or len(self.number_of) > states_max:
                     complete = False
                     break

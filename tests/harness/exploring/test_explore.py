@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from harness.cli.main import cli
 from harness.exploring import explore as exploring
 from harness.exploring.explore import Explored, Explorer
+from harness.exploring.growing import bounds, covers, grow
 from harness.exploring.parts import Call, Parts, namings
 from harness.exploring.rules import Broken
 from harness.exploring.steps import MARKS, Budgets, Footprint, Step, Steps, World, independent
@@ -270,3 +271,44 @@ def test_the_command_shows_the_trace_and_refuses_an_unknown_bug() -> None:
     done = CliRunner().invoke(cli, ["explore", "--voters", "2", "--epochs", "1", "--timeouts", "1"])
     assert done.exit_code == 0
     assert "exhausted" in done.output
+
+
+# Bounds that grow
+
+
+def test_bounds_grow_until_any_sum_of_steps_is_covered() -> None:
+    wanted = [Budgets(3, 4), Budgets(2, 2, reads=2), Budgets(2, 2, crashes=1, writes=1), Budgets(1, 1, insides=2)]
+    found = list(islice(bounds(), 300))
+    assert len(set(found)) > 250
+    for each in wanted:
+        assert any(covers(budgets, each) for budgets in found), each
+    assert not covers(Budgets(2, 2, reads=1), Budgets(2, 2, writes=1))
+
+
+def test_bounds_grow_until_a_planted_bug_shows() -> None:
+    """`vote-not-persisted` needs a power loss, which the first bound does not allow."""
+    lines: list[str] = []
+    grown = grow(3, "vote-not-persisted", CPU_S, 10_000_000, lines.append)
+    budgets, last = grown.last
+    assert last.broken.startswith("vote not kept")
+    assert budgets == Budgets(epochs=1, timeouts=1, crashes=1)
+    assert next(done for done, _ in grown.exhausted) == Budgets(epochs=2, timeouts=2)
+    assert len(lines) == len(grown.exhausted)
+
+
+def test_bounds_grow_around_what_is_too_large_and_skip_what_is_proved() -> None:
+    lines: list[str] = []
+    grown = grow(2, "", 6.0, 600, lines.append)
+    assert grown.last[1].late and not grown.last[1].broken
+    proved = [budgets for budgets, _ in grown.exhausted]
+    assert len(proved) > 3
+    assert not any(covers(before, after) for at, after in enumerate(proved) for before in proved[:at])
+    assert any("too large" in line for line in lines)
+
+
+def test_the_command_grows_the_bounds_unless_one_is_given() -> None:
+    answer = CliRunner().invoke(cli, ["explore", "--voters", "2", "--minutes", "0.02", "--workers", "1"])
+    assert (answer.exit_code, "proved absent within 2 epochs, 2 timeouts" in answer.output) == (0, True), answer.output
+    assert "time is up within" in answer.output
+    fixed = CliRunner().invoke(cli, ["explore", "--voters", "2", "--reads", "1", "--epochs", "1"])
+    assert "exhausted" in fixed.output and "time is up" not in fixed.output

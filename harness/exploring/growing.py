@@ -1,0 +1,96 @@
+"""Bounds that grow by themselves: one after another is explored, until the time is used up.
+
+Each bound that is exhausted is a proof, so small ones come first.  Their order follows the planted bugs: each
+line makes room for bugs that the lines before it cannot show.
+
+    two terms, two elections           two leaders; the commit of a minority; logs that are compared by offset alone
+    one term, one step of each kind    what is not durable (crashes, insides); what arrives late (losses, splits)
+    one term, three elections          a voter that votes twice
+    two terms and a read               a deposed leader that answers from its own state
+    one term, two elections            the same kinds of steps while voters compete
+    two terms and a step of each kind  entries of a former term that are cut or counted
+    one term, two kinds of steps       an answer that left before a power loss
+    more elections, more terms, and so on without an end
+
+A bound that lies within one that was exhausted is left out, and so is one around a bound with too many states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import combinations_with_replacement, count
+
+from harness.exploring.explore import Explored, Explorer
+from harness.exploring.steps import Budgets, Steps
+
+BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns", "cuts")
+"""Kinds of steps that a bound may allow beside timeouts, in the order in which they are added."""
+
+
+def bounds() -> Iterator[Budgets]:
+    """Every bound, without an end: any sum of steps is reached at last."""
+    yield Budgets(epochs=2, timeouts=2)
+    yield from _each_besides(1, 1)
+    yield Budgets(epochs=1, timeouts=3)
+    for elections in count(2):
+        yield Budgets(epochs=elections, timeouts=elections, reads=1)
+        yield from _each_besides(elections - 1, elections)
+        yield from _each_besides(elections, elections)
+        for one, other in combinations_with_replacement(BESIDES, 2):
+            yield _with(_with(Budgets(epochs=elections - 1, timeouts=elections - 1), one), other)
+        yield Budgets(epochs=elections, timeouts=elections + 1)
+        yield Budgets(epochs=elections + 1, timeouts=elections + 1)
+        for name in BESIDES:
+            yield replace(Budgets(epochs=elections, timeouts=elections), **{name: elections})
+
+
+def _each_besides(epochs: int, timeouts: int) -> Iterator[Budgets]:
+    return (_with(Budgets(epochs=epochs, timeouts=timeouts), name) for name in BESIDES)
+
+
+def _with(budgets: Budgets, name: str) -> Budgets:
+    return replace(budgets, **{name: getattr(budgets, name) + 1})
+
+
+def covers(large: Budgets, small: Budgets) -> bool:
+    """Whether every order of steps that `small` allows is one that `large` allows."""
+    return all(getattr(large, each.name) >= getattr(small, each.name) for each in fields(Budgets))
+
+
+@dataclass(slots=True)
+class Grown:
+    """last: the bound in which a rule broke or the time was used up, and its search.  steps: of that search.
+
+    exhausted: bounds within which no rule broke, with what that took."""
+
+    last: tuple[Budgets, Explored]
+    steps: Steps
+    exhausted: list[tuple[Budgets, Explored]]
+
+
+def grow(
+    voters: int, bug: str, cpu_s_max: float, states_max: int, say: Callable[[str], None], workers: int = 1
+) -> Grown:
+    """Explore one bound after another until a rule breaks or the time is used up.
+
+    cpu_s_max: of all processes together.  states_max: of one bound."""
+    exhausted: list[tuple[Budgets, Explored]] = []
+    too_large: list[Budgets] = []
+    used_s = 0.0
+    for budgets in bounds():
+        if any(covers(done, budgets) for done, _ in exhausted) or any(covers(budgets, each) for each in too_large):
+            continue
+        explorer = Explorer(voters, budgets, bug)
+        found = explorer.search(cpu_s_max - used_s, states_max, lambda line: None, workers)
+        used_s += found.cpu_s
+        if found.broken or found.late:
+            return Grown((budgets, found), explorer.steps, exhausted)
+        counted = f"{found.states:,} states, {found.cpu_s:.1f} CPU s"
+        if found.exhausted:
+            exhausted.append((budgets, found))
+            say(f"  proved absent within {budgets.words()}: {counted}")
+        else:
+            too_large.append(budgets)
+            say(f"  too large: {budgets.words()}: {counted}; nothing broke within {found.depth} steps")
+    raise AssertionError("bounds have no end")
