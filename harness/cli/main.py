@@ -17,6 +17,7 @@ import importlib
 import locale
 import logging
 import os
+import select
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -169,6 +170,13 @@ def run_command_line() -> NoReturn:
     sys.exit(_exit_code())
 
 
+def _output_has_no_reader() -> bool:
+    """Whether stdout is a pipe whose reading end is closed.  click and rich end the program then, each in its way."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
 def _exit_code() -> int:
     from harness.cli.refusal_line import explain, refuse
 
@@ -180,7 +188,10 @@ def _exit_code() -> int:
         refuse(problem.format_message())
     except (click.Abort, KeyboardInterrupt):
         click.echo("krucible: interrupted", err=True)
-    except SystemExit as end:  # of code that is not ours: its exit code is no verdict
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError) or _output_has_no_reader():  # as in `krucible list | head`
+            return HARNESS_FAILED
+        # Else it is of code that is not ours, and its exit code is no verdict.
         refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
     except Exception as problem:  # noqa: BLE001 - exit code 1 would say that an invariant was violated
         explain(problem)

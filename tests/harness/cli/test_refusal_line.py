@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -266,3 +267,13 @@ def imported(words: list[str]) -> set[str]:
     command = [sys.executable, "-c", script, *words, *(["--results", "/dev/null/none"] if words[0] == "run" else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=True)
     return set(eval(done.stdout))
+
+
+def test_a_reader_that_has_read_enough_gets_no_message() -> None:
+    """As `krucible list | head` does.  The pipe has no reader from the first write on, so no timing decides."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-u", "-m", "harness", "list"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=1000)
+    os.close(writing)
+    assert (done.stderr, done.returncode) == ("", 3)
