@@ -143,6 +143,23 @@ FINDINGS: Mapping[str, KnownFinding] = {
         options={"nodes": 1, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8},
         clean=Clean("innodb_snapshot_isolation=ON", file="mariadb.py:SnapshotIsolation"),
     ),
+    "duckdb": KnownFinding(
+        system="DuckDB 2.0.1",
+        configuration="one server embeds it, one connection a client, a table with a PRIMARY KEY, UPDATE ... RETURNING",
+        file="duckdb_server.py",
+        workload="bank",
+        nemesis="none",
+        checker="bank",
+        kinds=("wrong total",),
+        summary="committed updates are lost",
+        words="DuckDB committed two transactions that changed one row at the same time, and one of the two changes "
+        "is lost: an UPDATE with RETURNING deletes the row and inserts it anew if the table has an index, and DuckDB "
+        "does not notice a delete and an update of one row as a conflict",
+        published="duckdb issue 17223 (2025, closed as stale), for DELETE and UPDATE; not known to be published for "
+        "two updates",
+        options={"nodes": 1, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 1},
+        clean=Clean("a table without an index", file="duckdb_server.py:NoIndex"),
+    ),
     "galera": KnownFinding(
         system="MariaDB 10.11 with Galera 26.4",
         configuration="three servers, innodb_flush_log_at_trx_commit=0",
