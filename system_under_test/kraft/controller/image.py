@@ -17,7 +17,8 @@ State hash.
 
 so it depends neither on the order of records nor on how often each is replayed, and it is that of a snapshot's records.
 A small image is hashed anew each time from what it holds, so that the hash covers everything a reader can see.  Of a
-large one the sum is kept up to date record by record, and it is computed anew now and then.
+large one the sum is kept, and brought up to date when it is read: an entry that changed a hundred times in between is
+hashed once.  Now and then it, too, is computed anew.
 
 Unknown records (`UnknownRecord`) are kept as they are, each an entry of its own, and change nothing else.  Records
 between BeginTransaction and EndTransaction (KIP-868) take effect together at the end, or never.
@@ -119,8 +120,8 @@ REMOVERS: dict[type[Record], tuple[type[Record], Callable[[Any], Hashable]]] = {
 class Image:
     """Read an image through its properties; never change what they return, and do not keep it.
 
-    `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions, and each copies
-    a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
+    `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions and of configs,
+    and each copies a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
 
     bugs: planted ones of the controller.
     """
@@ -128,6 +129,7 @@ class Image:
     def __init__(self, bugs: Collection[str] = ()) -> None:
         self._bugs = bugs
         self._own_partitions: dict[str, dict[int, PartitionRecord]] = {}  # of topics whose map no other image shares
+        self._own_configs: dict[tuple[int, str], dict[str, str]] = {}  # the same of the configs of resources
         self._reads_of_hash = 0
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
@@ -136,7 +138,8 @@ class Image:
         self._unknown: list[UnknownRecord] = []
         self._transaction: list[Record | UnknownRecord] | None = None
         self._hashes: dict[object, int] = {}
-        self._state_hash = 0
+        self._state_hash = 0  # of `_hashes`
+        self._changed: dict[object, Record | UnknownRecord | None] = {}  # entries set since; None: removed
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -166,6 +169,7 @@ class Image:
     def state_hash(self) -> int:
         """See the module's formula; an int64."""
         self._reads_of_hash += 1
+        self._hash_what_changed()
         if len(self._hashes) <= HASHED_ANEW_MAX or self._reads_of_hash % HASHED_ANEW_EVERY == 0:
             return self.hash_of_content()
         return self._state_hash
@@ -211,7 +215,8 @@ class Image:
         twin._transaction = None if self._transaction is None else self._transaction.copy()
         twin._hashes = self._hashes.copy()
         twin._state_hash = self._state_hash
-        self._own_partitions = {}
+        twin._changed = self._changed.copy()
+        self._own_partitions, self._own_configs = {}, {}
         return twin
 
     def replay(self, record_value: bytes) -> Record | UnknownRecord:
@@ -220,36 +225,39 @@ class Image:
         Raises CorruptRecord if it cannot be decoded or does not fit the image; the image is then unchanged.
         """
         record = decode(record_value)
-        match record:
-            case BeginTransactionRecord():
-                if self._transaction is not None:
-                    raise CorruptRecord("a metadata transaction begins inside another one")
-                self._transaction = []
-            case EndTransactionRecord() | AbortTransactionRecord():
-                if self._transaction is None:
-                    raise CorruptRecord("a metadata transaction ends, and none has begun")
-                buffered, self._transaction = self._transaction, None
-                for each in buffered if isinstance(record, EndTransactionRecord) else ():
-                    self._apply(each)
-            case _ if self._transaction is not None:
-                self._transaction.append(record)
-            case _:
-                self._apply(record)
+        kind = type(record)
+        if self._transaction is None or kind in _ENDS_TRANSACTION:
+            _APPLY[kind](self, record)
+        elif kind is BeginTransactionRecord:
+            raise CorruptRecord("a metadata transaction begins inside another one")
+        else:
+            self._transaction.append(record)
         return record
 
-    def _apply(self, record: Record | UnknownRecord) -> None:
+    def _begin_transaction(self, record: BeginTransactionRecord) -> None:
+        self._transaction = []
+
+    def _end_transaction(self, record: EndTransactionRecord | AbortTransactionRecord) -> None:
+        if self._transaction is None:
+            raise CorruptRecord("a metadata transaction ends, and none has begun")
+        buffered, self._transaction = self._transaction, None
+        for each in buffered if isinstance(record, EndTransactionRecord) else ():
+            _APPLY[type(each)](self, each)
+
+    def _keep_unknown(self, record: UnknownRecord) -> None:
+        self._unknown.append(record)
+        self._changed[UnknownRecord, len(self._unknown)] = record
+
+    def _enter(self, record: Record) -> None:
+        """Of a type of TABLES."""
         kind = type(record)
-        if isinstance(record, UnknownRecord):
-            self._unknown.append(record)
-            self._set_entry((UnknownRecord, len(self._unknown)), record)
-        elif kind in TABLES:
-            table = TABLES[kind]
-            self._set(kind, table.key(record), None if table.removes(record) else record)
-        elif kind in REMOVERS:
-            of, key = REMOVERS[kind]
-            self._set(of, key(record), None)
-        else:
-            _APPLY[kind](self, record)
+        table = TABLES[kind]
+        self._set(kind, table.key(record), None if table.removes(record) else record)
+
+    def _take_away(self, record: Record) -> None:
+        """Of a type of REMOVERS."""
+        of, key = REMOVERS[type(record)]
+        self._set(of, key(record), None)
 
     def _set(self, kind: type[Record], key: Hashable, record: Record | None) -> None:
         """Set one entry of a table; None removes it."""
@@ -257,7 +265,7 @@ class Image:
             self._tables[kind].pop(key, None)
         else:
             self._tables[kind][key] = record
-        self._set_entry((kind, key), record)
+        self._changed[kind, key] = record
 
     # -- Brokers
 
@@ -301,7 +309,7 @@ class Image:
         partitions: Mapping[int, PartitionRecord] = known.partitions if known else {}
         self._topics[record.name] = Topic(record.name, record.topic_id, partitions)
         self._names[record.topic_id] = record.name
-        self._set_entry(record.topic_id, record)
+        self._changed[record.topic_id] = record
 
     def _topic_with(self, topic_id: UUID, partition: int) -> Topic:
         topic = self.topic_of(topic_id)
@@ -318,7 +326,7 @@ class Image:
             partitions = self._own_partitions[topic.name] = dict(topic.partitions)
             self._topics[topic.name] = replace(topic, partitions=partitions)
         partitions[record.partition] = record
-        self._set_entry((topic.id, record.partition), record)
+        self._changed[topic.id, record.partition] = record
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         topic = self._topic_with(record.topic_id, record.partition)
@@ -335,35 +343,40 @@ class Image:
             raise CorruptRecord(f"a record removes topic {record.topic_id}, which does not exist")
         del self._topics[topic.name], self._names[topic.id]
         self._own_partitions.pop(topic.name, None)
-        self._set_entry(topic.id, None)
+        self._changed[topic.id] = None
         for partition in topic.partitions:
-            self._set_entry((topic.id, partition), None)
+            self._changed[topic.id, partition] = None
         if configs_go_with_topic(self._bugs):
+            self._own_configs.pop((TOPIC_RESOURCE, topic.name), None)
             for name in self._configs.pop((TOPIC_RESOURCE, topic.name), {}):
-                self._set_entry((TOPIC_RESOURCE, topic.name, name), None)
+                self._changed[TOPIC_RESOURCE, topic.name, name] = None
 
     def _set_config(self, record: ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
-        overrides = dict(self._configs.get(resource, {}))
-        if record.value is None:
-            overrides.pop(record.name, None)
-        else:
-            overrides[record.name] = record.value
-        if overrides:
+        overrides = self._own_configs.get(resource)
+        if overrides is None:
+            overrides = self._own_configs[resource] = dict(self._configs.get(resource, ()))
             self._configs[resource] = overrides
-        else:
-            self._configs.pop(resource, None)
-        self._set_entry((*resource, record.name), None if record.value is None else record)
+        if record.value is not None:
+            overrides[record.name] = record.value
+            self._changed[*resource, record.name] = record
+            return
+        overrides.pop(record.name, None)
+        self._changed[*resource, record.name] = None
+        if not overrides:
+            del self._configs[resource], self._own_configs[resource]
 
     def _nothing(self, record: NoOpRecord) -> None:
         """A NoOp says only that the controller lives."""
 
-    def _set_entry(self, key: object, record: Record | UnknownRecord | None) -> None:
-        self._state_hash ^= self._hashes.pop(key, 0)
-        if record is not None:
-            entry = _hash_of(record)
-            self._hashes[key] = entry
-            self._state_hash ^= entry
+    def _hash_what_changed(self) -> None:
+        for key, record in self._changed.items():
+            self._state_hash ^= self._hashes.pop(key, 0)
+            if record is not None:
+                entry = _hash_of(record)
+                self._hashes[key] = entry
+                self._state_hash ^= entry
+        self._changed.clear()
 
 
 def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
@@ -402,5 +415,13 @@ _APPLY: dict[type, Callable[[Image, Any], None]] = {
     BrokerRegistrationChangeRecord: Image._change_broker,
     UnregisterBrokerRecord: Image._unregister,
     NoOpRecord: Image._nothing,
+    BeginTransactionRecord: Image._begin_transaction,
+    EndTransactionRecord: Image._end_transaction,
+    AbortTransactionRecord: Image._end_transaction,
+    UnknownRecord: Image._keep_unknown,
+    **dict.fromkeys(TABLES, Image._enter),
+    **dict.fromkeys(REMOVERS, Image._take_away),
 }
-"""The types that change entries in a way of their own."""
+"""What a record of each type does."""
+
+_ENDS_TRANSACTION = frozenset({EndTransactionRecord, AbortTransactionRecord})

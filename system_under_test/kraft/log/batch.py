@@ -212,18 +212,46 @@ def is_control(raw: bytes) -> bool:
 
 
 def values(raw: bytes) -> list[bytes]:
-    """The record values of a whole data batch, in offset order.  Raises CorruptBatch if they do not add up."""
-    return [value for _, value in _records(raw)]
+    """The record values of a whole data batch, in offset order.  Raises CorruptBatch if they do not add up.
+
+    A start reads every record of the log here, so a number of one byte is read without a call."""
+    (count,) = struct.unpack_from(">i", raw, 57)
+    at = HEADER_SIZE_BYTES
+    found = []
+    try:
+        for _ in range(count):
+            length, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
+            end = at + (length >> 1)
+            at += 1  # behind the attributes
+            at = at + 1 if raw[at] < 0x80 else _read_uvarint(raw, at)[1]  # timestamp delta
+            at = at + 1 if raw[at] < 0x80 else _read_uvarint(raw, at)[1]  # offset delta
+            size, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
+            at += 0 if size & 1 else size >> 1  # the key; an odd number stands for a negative length: there is none
+            size, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
+            behind = at + (size >> 1)
+            if (length | size) & 1 or behind > end:
+                raise CorruptBatch("a record without a value, or one that overruns its record")
+            found.append(raw[at:behind])
+            at = end
+    except IndexError:
+        raise CorruptBatch(f"{count} records do not fit into {len(raw)} bytes") from None
+    if at != len(raw):
+        raise CorruptBatch(f"{count} records fill {at} of {len(raw)} bytes")
+    return found
 
 
 def control(raw: bytes) -> tuple[int, bytes]:
     """(type, value) of the record in a control batch.  Raises CorruptBatch unless it holds exactly one."""
-    found = _records(raw)
-    if len(found) != 1 or len(found[0][0] or b"") != _CONTROL_KEY.size:
+    found = values(raw)
+    at = HEADER_SIZE_BYTES
+    _, at = _read_uvarint(raw, at)
+    _, at = _read_uvarint(raw, at + 1)
+    _, at = _read_uvarint(raw, at)
+    size, at = _read_uvarint(raw, at)
+    if len(found) != 1 or size != _CONTROL_KEY.size << 1:
         raise CorruptBatch("a control batch holds one record, whose key is its version and its type")
-    [(key, value)] = found
-    _, type_number = _CONTROL_KEY.unpack(key or b"")
-    return type_number, value
+    _, type_number = _CONTROL_KEY.unpack_from(raw, at)
+    return type_number, found[0]
 
 
 def leader_change(raw: bytes) -> LeaderChange:
@@ -265,30 +293,6 @@ def _record(delta: int, key: bytes, value: bytes) -> bytes:
     return _zigzag(len(content)) + content
 
 
-def _records(raw: bytes) -> list[tuple[bytes | None, bytes]]:
-    (count,) = struct.unpack_from(">i", raw, 57)
-    position = HEADER_SIZE_BYTES
-    records = []
-    try:
-        for _ in range(count):
-            size, position = _read_zigzag(raw, position)
-            end = position + size
-            _, position = _read_zigzag(raw, position + 1)  # behind the attributes: the timestamp delta
-            _, position = _read_zigzag(raw, position)  # offset delta
-            size, position = _read_zigzag(raw, position)
-            key = None if size < 0 else raw[position : position + size]
-            size, position = _read_zigzag(raw, position + max(size, 0))
-            if size < 0 or position + size > end:
-                raise CorruptBatch("a record without a value, or one that overruns its record")
-            records.append((key, raw[position : position + size]))
-            position = end
-    except IndexError:
-        raise CorruptBatch(f"{count} records do not fit into {len(raw)} bytes") from None
-    if position != len(raw):
-        raise CorruptBatch(f"{count} records fill {position} of {len(raw)} bytes")
-    return records
-
-
 def _voters(ids: Sequence[int]) -> bytes:
     """A compact array of structs with one int32 and no tagged fields."""
     return _uvarint(len(ids) + 1) + b"".join([struct.pack(">ib", voter, 0) for voter in ids])
@@ -317,15 +321,15 @@ def _uvarint(number: int) -> bytes:
     return bytes(out)
 
 
-def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position behind it).  Raises IndexError at the end of the data, CorruptBatch beyond 64 bits."""
+def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
+    """(number, position behind it).  Raises IndexError at the end of the data, CorruptBatch beyond 64 bits."""
     number = shift = 0
     while True:
         byte = data[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
+            return number, position
         shift += 7
         if shift > 63:
             raise CorruptBatch("a varint of more than ten bytes")

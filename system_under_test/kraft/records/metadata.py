@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, TypeVar
 from uuid import UUID
 
@@ -33,9 +32,6 @@ from system_under_test.kraft.records.struct import (
 )
 
 FRAME_VERSION = 1
-
-RECORDS_CACHED = 4096
-"""So many values are decoded once: a controller decides on a record, and applies it again once it is committed."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -385,7 +381,6 @@ def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
     return bytes(out)
 
 
-@lru_cache(RECORDS_CACHED)
 def decode(value: bytes) -> Record | UnknownRecord:
     """The record in `value`.  Raises CorruptRecord for anything but exactly one record."""
     try:
@@ -404,5 +399,5 @@ def decode(value: bytes) -> Record | UnknownRecord:
         raise CorruptRecord(f"metadata record of {len(value)} bytes cannot be decoded: {problem}") from problem
     if end != len(value):
         raise CorruptRecord(f"{len(value) - end} bytes follow the metadata record")
-    assert isinstance(record, Record) and type(record) is cls
+    assert type(record) is cls
     return record

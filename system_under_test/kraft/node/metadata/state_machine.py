@@ -33,6 +33,9 @@ WRITE_MAX_RECORDS = 10_000
 WRITE_MAX_BYTES = 4 << 20
 """A batch is never split, and it must fit into a frame with room to spare: else no follower could ever fetch it."""
 
+_DECIDE_WHO_SERVES = frozenset({FeatureLevelRecord, EndTransactionRecord})
+"""Behind a record of these types an image may be of a level that is not served, or of one that is served again."""
+
 NOT_ACTIVE = "not the active controller"
 LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
 
@@ -91,12 +94,13 @@ class StateMachine:
         raw = batch.body
         assert isinstance(raw, bytes)
         assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
-        replayed = [] if codec.is_control(raw) else [self.committed.replay(value) for value in codec.values(raw)]
+        replayed = [] if codec.is_control(raw) else list(map(self.committed.replay, codec.values(raw)))
         self.applied_offset = batch.end_offset
         self.applied_bytes += len(raw)
-        if any(isinstance(record, FeatureLevelRecord | EndTransactionRecord) for record in replayed):
+        kinds = set(map(type, replayed))
+        if not kinds.isdisjoint(_DECIDE_WHO_SERVES):
             self.not_served = why_not_served(self.committed)
-        return [record for record in replayed if isinstance(record, UnknownRecord)]
+        return [record for record in replayed if isinstance(record, UnknownRecord)] if UnknownRecord in kinds else []
 
     def load(self, end_offset: int, values: Iterable[bytes], *, onto: Image | None = None) -> None:
         """Replace the committed state by that of a snapshot.  A leader never does.

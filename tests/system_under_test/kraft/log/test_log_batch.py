@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,27 @@ def test_kio_reads_the_same(base: int, epoch: int, values: list[bytes]) -> None:
     assert [r.value for r in theirs.records] == values
     assert [r.offset for r in theirs.records] == [base + i for i in range(len(values))]
     assert all(r.key is None and not r.headers for r in theirs.records)
+
+
+deltas = st.integers(-(2**40), 2**40)
+keys = st.none() | st.binary(max_size=90)
+headers = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=90)), max_size=2)
+
+
+@given(st.lists(st.tuples(deltas, keys, st.binary(max_size=90), headers), min_size=1, max_size=90))
+def test_the_values_are_found_behind_all_that_kafka_may_write(records: list[Any]) -> None:
+    """Timestamps, keys and headers, with numbers of one byte and of many."""
+    written = []
+    for number, (delta, key, value, pairs) in enumerate(records):
+        counted = [len(pairs), *(part for name, text in pairs for part in (name.encode(), text))]
+        parts = [delta, number, -1 if key is None else key, value, *counted]
+        content = b"\0" + b"".join(
+            codec._zigzag(part) if isinstance(part, int) else codec._zigzag(len(part)) + part for part in parts
+        )
+        written.append(codec._zigzag(len(content)) + content)
+    raw = codec._batch(5, 1, 0, len(records), b"".join(written), NOW_MS)
+    theirs, _ = read_batch(raw, 0)
+    assert codec.values(raw) == [each.value for each in theirs.records] == [value for _, _, value, _ in records]
 
 
 voters = st.lists(st.integers(0, 2**31 - 1), max_size=20).map(tuple)
@@ -113,6 +136,7 @@ def test_garbage_never_raises_anything_else(data: bytes) -> None:
 
 def test_records_that_do_not_add_up_are_corrupt() -> None:
     raw = codec.encode_values(0, 1, [b"abc"], NOW_MS)
-    for damaged in (raw[:-1], raw + b"\0", raw[:61] + b"\xff" * 12):
+    negative = raw[:61] + bytes([raw[61] + 1]) + raw[62:]
+    for damaged in (raw[:-1], raw + b"\0", raw[:61] + b"\xff" * 12, negative):
         with pytest.raises(codec.CorruptBatch):
             codec.values(damaged)
