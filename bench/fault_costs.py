@@ -22,7 +22,7 @@ from statistics import median
 import click
 
 from checkers.record.faults import FaultRecord
-from checkers.record.reading import FAULTS, Record
+from checkers.record.reading import FAULTS, RunRecord
 
 _MS = 1e6
 _FIGURES = ("apply", "seen", "heal")
@@ -34,11 +34,11 @@ def main(folders: tuple[Path, ...]) -> None:
     costs: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     runs = 0
     for place in sorted({path.parent for folder in folders for path in folder.rglob(FAULTS)}):
-        header = Record(place).header
+        header = RunRecord(place).header
         if place.is_symlink() or header is None:
             continue
         runs += 1
-        for record in Record(place).faults:
+        for record in RunRecord(place).faults:
             for name, value in _costs(record):
                 costs[record.card.kind, str(header.spec["backend"])][name].append(value)
     head = "".join(f"{f'{name} median':>14}{'p90':>9}{'worst':>10}" for name in _FIGURES)

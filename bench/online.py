@@ -39,8 +39,8 @@ from checkers.base.history import Event, Type
 from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
-from checkers.record.outcome import Outcome
-from checkers.record.reading import Record
+from checkers.record.outcome import RunOutcome
+from checkers.record.reading import RunRecord
 
 
 @click.group()
@@ -73,7 +73,7 @@ def runs(pairs: int, time_limit: int, backend: str, seed: int, rate: int, nemesi
 
 
 def _figures(folder: Path) -> dict[str, Any]:
-    outcome = Record(folder).outcome or Outcome()
+    outcome = RunRecord(folder).outcome or RunOutcome()
     main, online, late_ms = outcome.phase("main"), outcome.online, outcome.loop_late_ms
     assert main is not None, folder
     return {

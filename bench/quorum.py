@@ -34,7 +34,7 @@ from uuid import UUID
 
 from bench.instruments.figures import Sheet, load
 from bench.instruments.memory import cpu_s_of, resident_mb
-from bench.instruments.quorum_clusters import Bare, Cluster, Etcd, KRaft, etcd_version
+from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
 from system_under_test.kraft.client.questions import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: Sheet, *, with_etcd: bool) -> None:
-    kinds: list[type[Cluster]] = [KRaft, Bare, Etcd] if with_etcd else [KRaft, Bare]
+    kinds: list[type[QuorumCluster]] = [KRaft, Bare, EtcdCluster] if with_etcd else [KRaft, Bare]
     clusters = []
     try:
         for kind in kinds:
@@ -137,7 +137,7 @@ async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: She
             cluster.close()
 
 
-async def write_round(cluster: Cluster, count: int, seconds: float) -> Round:
+async def write_round(cluster: QuorumCluster, count: int, seconds: float) -> Round:
     leader = await cluster.leader()
     writers = await cluster.writers(leader, count)
     readings: list[tuple[float, float, float]] = []
@@ -175,11 +175,11 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
         sheet.add(
             f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
         )
-    for name in (KRaft.name, Bare.name) if Etcd.name in rounds else ():
-        rates = [e.rate / k.rate for e, k in zip(rounds[Etcd.name], rounds[name], strict=True)]
+    for name in (KRaft.name, Bare.name) if EtcdCluster.name in rounds else ():
+        rates = [e.rate / k.rate for e, k in zip(rounds[EtcdCluster.name], rounds[name], strict=True)]
         goal = ETCD_FASTER.get(count) if name == KRaft.name else None
         sheet.add(f"writes of etcd for one of {name}, {where}", size, "nodes", statistics.median(rates), "x", goal)
-        costs = [k.leader_ms / e.leader_ms for e, k in zip(rounds[Etcd.name], rounds[name], strict=True)]
+        costs = [k.leader_ms / e.leader_ms for e, k in zip(rounds[EtcdCluster.name], rounds[name], strict=True)]
         sheet.add(
             f"processor of {name}'s leader for 1 of etcd's, {where}", size, "nodes", statistics.median(costs), "x"
         )
@@ -197,7 +197,7 @@ def _median(rounds: list[Round], field: str) -> float:
 # Failover
 
 
-async def fail_over(cluster: Cluster) -> float:
+async def fail_over(cluster: QuorumCluster) -> float:
     """Seconds from the leader's death to the first acknowledged write.  Afterwards all servers run."""
     old = await cluster.leader()
     rest = [server for server in cluster.servers if server != old]

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.history import Type
 from checkers.base.results import NO_RESULTS, read_results
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 
 
 @dataclass
@@ -50,7 +50,7 @@ def main(folders: Sequence[str]) -> None:
 
 
 def gather(folder: Path, figures: Figures) -> None:
-    faults = Record(folder).faults
+    faults = RunRecord(folder).faults
     figures.judging_s.append((read_results(folder) or NO_RESULTS).judging_s or math.nan)
     operations = list(_operations(folder))
     in_force = [(fault.injected_ns, fault.healed_ns) for fault in faults if fault.carried_out]

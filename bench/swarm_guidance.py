@@ -16,7 +16,7 @@ from random import Random
 
 import click
 
-from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, Coverage, aimed
+from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed
 from harness.campaign.swarm.scenario import Layer, draw
 from harness.campaign.swarm.work import row_of
 from harness.campaign.swarm.world import play
@@ -46,7 +46,7 @@ def _search(
     bug: str, layer: Layer, way: str, first: int, cpu_s_max: float, seconds: float
 ) -> tuple[float, float, float]:
     """Seeds, CPU seconds, and how many points of coverage were met."""
-    began_s, seeds, coverage = time.process_time(), 0, Coverage()
+    began_s, seeds, coverage = time.process_time(), 0, StormCoverage()
     while True:
         scenario = draw(first + seeds, layer, seconds, bug=bug)
         aims = coverage.aims_at(Random(f"{first + seeds}/guide"), AIMS) if way == "guided" else ()

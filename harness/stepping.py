@@ -26,7 +26,7 @@ from checkers.models.objects.mutex import MUTEX
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past_states import states_at_calls
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from harness.explanations.violations_by_cause import NEVER_NS, violations_by_cause
 
 MODELS: Mapping[str, Model] = {
@@ -77,7 +77,7 @@ def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Ite
     model = next((MODELS[name] for name in checkers if name in MODELS), None)
     states = {one: _states(events, one, model) for one in {event.key for event in wanted}} if model else {}
     between = sorted(_between(root, key), key=lambda step: step.time_ns)
-    faults = [fault for fault in Record(root).faults if fault.carried_out]
+    faults = [fault for fault in RunRecord(root).faults if fault.carried_out]
     for event in wanted:
         while between and between[0].time_ns <= event.time_ns:
             yield between.pop(0)
@@ -127,7 +127,7 @@ def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int,
 
 def _between(root: Path, key: str | None) -> Iterator[RunStep]:
     """What stands between operations.  key: no violations of other objects."""
-    record = Record(root)
+    record = RunRecord(root)
     for fault in record.faults:
         if fault.carried_out:
             yield RunStep(fault.injected_ns, "fault", f"fault {fault.card.number} ({fault.card.kind}): {fault.words}")

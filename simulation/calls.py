@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from simulation.loop import OWNER, Gate, Post, Process
-from simulation.network import SYN_AGAIN_S, Network, Pipe
+from simulation.network import SYN_AGAIN_S, Pipe, SimulatedNetwork
 
 Answered = Callable[[Any], None]
 
@@ -65,7 +65,7 @@ class Lane:
 
     def __init__(
         self,
-        network: Network,
+        network: SimulatedNetwork,
         host: str,
         port: int,
         *,
@@ -203,7 +203,7 @@ class _Near:
 
     __slots__ = ("_far", "_lane", "_network", "_out", "over", "owner")
 
-    def __init__(self, network: Network, lane: Lane, callee: Process, answers: Callee) -> None:
+    def __init__(self, network: SimulatedNetwork, lane: Lane, callee: Process, answers: Callee) -> None:
         self.owner = lane.owner
         self.over = False
         self._lane = lane
@@ -247,7 +247,7 @@ class _Far:
 
     __slots__ = ("_answers", "_back", "_near", "_network", "number", "over", "owner")
 
-    def __init__(self, network: Network, near: _Near, owner: Process, answers: Callee) -> None:
+    def __init__(self, network: SimulatedNetwork, near: _Near, owner: Process, answers: Callee) -> None:
         self.owner = owner
         self.over = False
         self.number = network.number()

@@ -101,7 +101,7 @@ class Post:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """network: opens connections and listens for the loop (`simulation.network.Network`); None where nothing dials.
+    """network: opens connections and listens for the loop (`SimulatedNetwork`); None where nothing dials.
     after_turn: called after every turn of the loop, where invariants can be checked.  handled: callbacks so far."""
 
     def __init__(self) -> None:

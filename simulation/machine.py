@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from simulation.disk import Kind, VolatileDisk
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 
 State = Literal["running", "stopped", "dead"]
 
@@ -30,7 +30,7 @@ KILLED = -9
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ProcessEnd:
     """A server process ended.  time_s: by the loop.  status: the exit status, or minus the number of the signal."""
 
     pid: int
@@ -45,12 +45,12 @@ class Machine:
     on_term: set by the server, and started in its process by SIGTERM.  fsync_s: how much longer an fsync takes than
     on a disk that is well."""
 
-    def __init__(self, name: str, loop: SimulatedLoop, network: Network, seed: int) -> None:
+    def __init__(self, name: str, loop: SimulatedLoop, network: SimulatedNetwork, seed: int) -> None:
         self.name = name
         self._seed = seed
         self.disk = VolatileDisk()
         self.files: dict[str, bytearray] = {}
-        self.ends: list[End] = []
+        self.ends: list[ProcessEnd] = []
         self.on_term: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.process: Process | None = None
         self.pid = 0
@@ -131,7 +131,7 @@ class Machine:
             raise Killed
 
     def _bury(self, process: Process, status: int, *, ordered: bool) -> None:
-        self.ends.append(End(self.pid, self._loop.time(), status, ordered))
+        self.ends.append(ProcessEnd(self.pid, self._loop.time(), status, ordered))
         self.process = None
         self._dies_in = 0
         self._terminating = False

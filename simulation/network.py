@@ -52,7 +52,7 @@ class Opened(Protocol):
     def owner_died(self) -> None: ...
 
 
-class Network:
+class SimulatedNetwork:
     """base_delay_s, spread_s: every piece takes base + a random share of spread.  Counts nothing and knows no port
     ranges: a host and a port are a name."""
 
@@ -128,7 +128,7 @@ class Network:
         listener = self._listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(111, "the connection was refused")
-        near, far = End(self, mine, host), End(self, listener.owner, mine.host)
+        near, far = ConnectionEnd(self, mine, host), ConnectionEnd(self, listener.owner, mine.host)
         near.join(far)
         near.protocol = factory()
         near.protocol.connection_made(near)
@@ -159,7 +159,7 @@ class Network:
 class _Listener:
     """What `loop.create_server` returns."""
 
-    def __init__(self, network: Network, owner: Process, key: tuple[str, int], accept: Any) -> None:
+    def __init__(self, network: SimulatedNetwork, owner: Process, key: tuple[str, int], accept: Any) -> None:
         self.owner = owner
         self.accept = accept
         self._network = network
@@ -172,10 +172,10 @@ class _Listener:
         return None
 
 
-class End(asyncio.Transport):
+class ConnectionEnd(asyncio.Transport):
     """One end of a connection: what a protocol writes to."""
 
-    def __init__(self, network: Network, owner: Process, peer: str) -> None:
+    def __init__(self, network: SimulatedNetwork, owner: Process, peer: str) -> None:
         super().__init__({"peername": (peer, 0)})
         self.owner = owner
         self.protocol: Any = None
@@ -185,7 +185,7 @@ class End(asyncio.Transport):
         self._reading = True
         network.opened(self)
 
-    def join(self, other: End) -> None:
+    def join(self, other: ConnectionEnd) -> None:
         self.other, other.other = other, self
         self.out = Pipe(self._network, self.owner, other.owner)
         other.out = Pipe(self._network, other.owner, self.owner)
@@ -279,7 +279,7 @@ class Pipe:
 
     __slots__ = ("_last_s", "_network", "_queue", "_source", "_stalled", "link", "reset", "target")
 
-    def __init__(self, network: Network, source: Process, target: Process) -> None:
+    def __init__(self, network: SimulatedNetwork, source: Process, target: Process) -> None:
         self.link = (source.host, target.host)
         self.target = target
         self._source = source

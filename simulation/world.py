@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from simulation.disk import Kind
 from simulation.loop import Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
-from simulation.network import Impairment, Link, Network
+from simulation.network import Impairment, Link, SimulatedNetwork
 
 T = TypeVar("T")
 Main = Callable[[Machine], Coroutine[Any, Any, Any]]
@@ -40,7 +40,7 @@ class World:
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.seed = seed
         self.random = Random(f"{seed}/scenario")
-        self.network = Network(loop, Random(f"{seed}/network"))
+        self.network = SimulatedNetwork(loop, Random(f"{seed}/network"))
         self.machines: dict[str, Machine] = {}
         self.problems: list[BaseException] = []
         self._loop = loop

@@ -1,4 +1,4 @@
-"""One meaning for a name, and few parameters: lists of exceptions that may only shrink.
+"""One meaning for a name, and few parameters.  The count of exceptions may only shrink.
 
 The glossary (docs/glossary.md) fixes what a word means.  Here its words are held against the names in the code.
 """
@@ -16,26 +16,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench", "docs")
-
-APART = "two rooms that never meet: no file imports both"
-FIELD = "the field has this word for both"
-BELOW = "the harness', the simulator's or a bench's own form of what stands below it"
-TWICE: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "Address", "Call", "Candidate", "Clock", "Codec", "Decision", "End", "Found", "NoAnswer", "Problem",
-            "Question", "Refused", "Rules", "Server", "State", "Steps", "Table",
-        ),
-        APART,
-    ),
-    **dict.fromkeys(
-        ("Client", "Cluster", "Endpoint", "Event", "Header", "Leader", "Network", "Node", "Record", "Register",
-         "Voter", "World"),
-        FIELD,
-    ),
-    **dict.fromkeys(("Card", "Coverage", "Death", "Etcd", "Writer", "Impairment", "Outcome", "Recovery"), BELOW),
-}  # fmt: skip
-"""Public names that two classes share, and why.  Rename one of the two, and take the name out."""
 
 RESERVED: Mapping[str, tuple[str, ...]] = {
     "ledger": ("checkers/base/ledger.py", "checkers/run_quality/evidence.py", "harness/run/last_entries.py",
@@ -60,20 +40,14 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def trees() -> dict[str, list[Definition | ast.ImportFrom]]:
-    """Path of a file -> its classes, functions and imports of names, inner ones too."""
+def definitions() -> dict[str, list[Definition]]:
+    """Path of a file -> its classes and functions, inner ones too."""
     paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
     return {str(path.relative_to(ROOT)): _nodes(path.read_text()) for path in paths}
 
 
-@cache
-def definitions() -> dict[str, list[Definition]]:
-    """Path of a file -> its classes and functions."""
-    return {path: [node for node in nodes if isinstance(node, Definition)] for path, nodes in trees().items()}
-
-
-def _nodes(text: str) -> list[Definition | ast.ImportFrom]:
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, Definition | ast.ImportFrom)]
+def _nodes(text: str) -> list[Definition]:
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, Definition)]
 
 
 def test_no_two_classes_share_a_name() -> None:
@@ -83,20 +57,7 @@ def test_no_two_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path)
     shared = {name: where for name, where in places.items() if len(where) > 1}
-    assert {name: where for name, where in shared.items() if name not in TWICE} == {}, "give one of them another name"
-    assert sorted(TWICE.keys() - shared.keys()) == [], "these are unique now: take them out of TWICE"
-
-
-def test_no_file_imports_both_classes_of_a_name_that_is_apart() -> None:
-    apart = {name for name, why in TWICE.items() if why == APART}
-    imported: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for path, nodes in trees().items():
-        for node in nodes:
-            if isinstance(node, ast.ImportFrom):
-                for each in node.names:
-                    imported[path, each.name].add(str(node.module))
-    both = {path: name for (path, name), modules in imported.items() if name in apart and len(modules) > 1}
-    assert both == {}, "the two meet: give one of them another name"
+    assert shared == {}, "give one of them another name"
 
 
 @pytest.mark.parametrize("word", RESERVED)

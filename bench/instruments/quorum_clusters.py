@@ -17,9 +17,9 @@ from typing import Any
 
 from kio.schema.describe_quorum.v2 import request as describe
 
-from bench.instruments.writers import EtcdWriter, KRaftWriter, Writer
+from bench.instruments.writers import EtcdWriter, KRaftWriter, WriterConnection
 from system_under_test.client import Request
-from system_under_test.etcd.gateway import Gateway, NoAnswer, NotSent, Rejected
+from system_under_test.etcd.gateway import Gateway, NotSent, NoUsableAnswer, Rejected
 from system_under_test.kraft.client.outcomes import error_of
 from system_under_test.kraft.client.questions import question
 from system_under_test.kraft.node.config import load
@@ -37,7 +37,7 @@ _ANSWER_S = 0.5
 _ROOT = Path(__file__).parents[2]
 
 
-class Cluster(ABC):
+class QuorumCluster(ABC):
     """Servers 1 to `size`.  address: of a server's clients.  Ends all its processes when it is closed."""
 
     name: str
@@ -92,7 +92,7 @@ class Cluster(ABC):
                 raise TimeoutError(f"{self.name}: server {server} does not follow {leader}; see {self.folder}")
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def writers(self, server: int, count: int) -> list[Writer]:
+    async def writers(self, server: int, count: int) -> list[WriterConnection]:
         """Connected, each to an object of its own."""
         made = []
         for number in range(count):
@@ -121,7 +121,7 @@ class Cluster(ABC):
         """Make the objects that writers write, at the leader."""
 
 
-class KRaft(Cluster):
+class KRaft(QuorumCluster):
     """settings: more of the nodes' configuration."""
 
     name = "KRaft"
@@ -196,7 +196,7 @@ class KRaft(Cluster):
         return KRaftWriter(f"t{number}")
 
 
-class Etcd(Cluster):
+class EtcdCluster(QuorumCluster):
     name = "etcd"
 
     def _command(self, server: int) -> list[str]:
@@ -231,7 +231,7 @@ class Etcd(Cluster):
         try:
             async with asyncio.timeout(_ANSWER_S):
                 answer = await gateway.post("/v3/maintenance/status", {})
-        except (NotSent, NoAnswer, Rejected, TimeoutError):
+        except (NotSent, NoUsableAnswer, Rejected, TimeoutError):
             return {}
         finally:
             gateway.close()
@@ -241,7 +241,7 @@ class Etcd(Cluster):
         return EtcdWriter(f"t{number}")
 
 
-class Bare(Cluster):
+class Bare(QuorumCluster):
     """See `bare_quorum`."""
 
     name = "bare asyncio"

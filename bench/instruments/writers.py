@@ -34,7 +34,7 @@ class WriteRefused(RuntimeError):
     """A write was not acknowledged; the message shows the answer."""
 
 
-class Writer(Protocol):
+class WriterConnection(Protocol):
     """One connection.  `write` sends a write of a value; `acknowledged` is called back once for each."""
 
     acknowledged: Callable[[], None]
@@ -160,7 +160,7 @@ class EtcdWriter(_Connected):
 
 
 async def write_for(
-    writers: Sequence[Writer], settle_s: float, seconds: float, marks: Callable[[], None]
+    writers: Sequence[WriterConnection], settle_s: float, seconds: float, marks: Callable[[], None]
 ) -> list[float]:
     """Write with all writers at once, as fast as answers come.  The latencies, in seconds, of the writes that were
     acknowledged in the `seconds` behind `settle_s`; `marks` is called when these begin and when they end.
@@ -171,7 +171,7 @@ async def write_for(
     latencies_s: list[float] = []
     running = [True, False]  # writes go on; they count
 
-    def begin(writer: Writer, number: int) -> None:
+    def begin(writer: WriterConnection, number: int) -> None:
         value, sent_at = VALUE_FIRST + number, time.perf_counter()
 
         def acknowledged() -> None:

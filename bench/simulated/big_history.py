@@ -32,8 +32,8 @@ from bench.simulated.big_logs import SERVERS, SimulatedLogs
 from bench.simulated.raw_logs import ENTRIES_PER_CREATE, RawLogs
 from bench.simulated.register_clients import (
     PROCESSES_MAX,
+    ClientsState,
     HistoryPart,
-    State,
     drained,
     final_reads,
     new_state,
@@ -44,7 +44,7 @@ from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Type
 from checkers.record.faults import Proof
-from checkers.record.outcome import Leader, Outcome, Phase, Recovery
+from checkers.record.outcome import Phase, Recovery, RunOutcome, SeenLeader
 from checkers.record.writing import as_json
 from checkers.sealing.manifest import write_manifest
 from harness.judge.demands_of_run import demands_of
@@ -111,7 +111,7 @@ def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False)
 
 
 def _main(
-    stream: _Stream, logs: RawLogs | SimulatedLogs, state: State, events: int, wrong_from: int, wrong: bool
+    stream: _Stream, logs: RawLogs | SimulatedLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool
 ) -> None:
     """So many events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
@@ -249,15 +249,15 @@ def _demands(keys: list[str]) -> Demands:
     return Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60, **has)
 
 
-def _outcome(phases: Sequence[Phase], keys: Sequence[str]) -> Outcome:
-    return Outcome(
+def _outcome(phases: Sequence[Phase], keys: Sequence[str]) -> RunOutcome:
+    return RunOutcome(
         declares=dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), True),
         phases=tuple(phases),
         steal_s=dict.fromkeys(SERVERS, 0.0),
         recovery=Recovery(limit_s=60.0, proof=Proof("as ordered"), recovered=True, seconds=0.1),
         deaths=(),
         final_reads=dict.fromkeys(keys, "ok"),
-        leaders=(Leader(2, SERVERS[0], 1),),
+        leaders=(SeenLeader(2, SERVERS[0], 1),),
     )
 
 

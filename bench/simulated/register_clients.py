@@ -21,7 +21,7 @@ UNKNOWN_OF = 2_000
 _IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
 
 
-class State(NamedTuple):
+class ClientsState(NamedTuple):
     """What the system and its clients hold between two parts.
 
     doing, key, value, offset, called: of every client's open operation; number: of its process.
@@ -58,7 +58,7 @@ class HistoryPart(NamedTuple):
     rows: Int64
 
 
-def new_state(keys: int, processes: int) -> State:
+def new_state(keys: int, processes: int) -> ClientsState:
     """Nothing was invoked, and no key holds anything."""
     none = np.full(keys, -1, np.int64)
     idle = np.zeros(processes, np.int64)
@@ -66,13 +66,13 @@ def new_state(keys: int, processes: int) -> State:
     number = np.arange(processes, dtype=np.int32)
     doing, key = np.zeros(processes, np.int8), np.zeros(processes, np.int32)
     pending = np.zeros(3 * 4 * PROCESSES_MAX, np.int64).reshape(-1, 3)
-    return State(
+    return ClientsState(
         doing, key, idle, idle.copy(), idle.copy(), number, none, none.copy(), none.copy(), none + 1, pending, counts
     )
 
 
 @inner_kernel
-def _invoke(state: State, client: int, row: int) -> None:
+def _invoke(state: ClientsState, client: int, row: int) -> None:
     """The client begins a read or a write; a write that will not be refused gets its place in the log."""
     state.key[client], state.value[client], state.called[client] = np.random.randint(state.now.shape[0]), -1, row
     state.doing[client] = _READ
@@ -92,7 +92,7 @@ def _invoke(state: State, client: int, row: int) -> None:
 
 
 @inner_kernel
-def _commit(state: State, row: int) -> None:
+def _commit(state: ClientsState, row: int) -> None:
     """Everything in the log is committed."""
     for i in range(state.counts[2]):
         key = state.pending[i, 1]
@@ -102,7 +102,7 @@ def _commit(state: State, row: int) -> None:
 
 
 @inner_kernel
-def _read(state: State, client: int, row: int, wrong_from: int) -> None:
+def _read(state: ClientsState, client: int, row: int, wrong_from: int) -> None:
     """The client reads what is committed; or once, from the row `wrong_from` on, what was overwritten long before."""
     key = state.key[client]
     state.value[client] = state.now[key]
@@ -114,7 +114,7 @@ def _read(state: State, client: int, row: int, wrong_from: int) -> None:
 
 
 @kernel
-def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int, drain: bool) -> HistoryPart:
+def simulate(state: ClientsState, rows: int, first_row: int, seed: int, wrong_from: int, drain: bool) -> HistoryPart:
     """The next `rows` events, or fewer if `drain` lets open operations end and none begin.
 
     wrong_from: the row from which the violations are planted as soon as they can be; -1 for none.
@@ -174,12 +174,12 @@ def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int
     )
 
 
-def drained(state: State, first_row: int) -> HistoryPart:
+def drained(state: ClientsState, first_row: int) -> HistoryPart:
     """The ends of all open operations."""
     return simulate(state, len(state.doing), first_row, 1, -1, True)
 
 
-def final_reads(state: State) -> HistoryPart:
+def final_reads(state: ClientsState) -> HistoryPart:
     """One process reads every key."""
     keys = len(state.now)
     none = np.empty(0, np.int64)

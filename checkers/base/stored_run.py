@@ -20,8 +20,8 @@ from checkers.base.demands import Demands
 from checkers.record.copies import Copy
 from checkers.record.faults import FaultRecord
 from checkers.record.header import Header
-from checkers.record.outcome import Outcome
-from checkers.record.reading import Record
+from checkers.record.outcome import RunOutcome
+from checkers.record.reading import RunRecord
 
 FINAL_COPY = "final"
 """`when` of the copies that the harness takes at the end of the run."""
@@ -37,7 +37,7 @@ class StoredRun:
     def __init__(self, root: Path, demands: Demands | None = None) -> None:
         self.root = root
         self.demands = demands or Demands()
-        self.record = Record(root)
+        self.record = RunRecord(root)
 
     # Paths of the large files.
 
@@ -84,11 +84,11 @@ class StoredRun:
         return self.record.header
 
     @cached_property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunOutcome:
         """outcome.json: facts that only the harness knows.  It is evidence and not a demand.
 
         Without the file (`record.outcome` is None) these are the facts of a run of which nothing is known."""
-        return self.record.outcome or Outcome()
+        return self.record.outcome or RunOutcome()
 
     @property
     def faults(self) -> Sequence[FaultRecord]:

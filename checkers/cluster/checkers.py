@@ -17,7 +17,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows, not_judged
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.cluster.replay import OF_BROKERS, OF_PARTITIONS, Found, replay
+from checkers.cluster.replay import OF_BROKERS, OF_PARTITIONS, Contradiction, replay
 
 RECORD_SIZE_BYTES = 1000
 """Of a row in memory, generously."""
@@ -33,7 +33,7 @@ class ClusterFinding:
     """found: (copy, what), the last copy of each.  counts: of records, by kind."""
 
     node: str
-    found: tuple[tuple[int, Found], ...] = ()
+    found: tuple[tuple[int, Contradiction], ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
     unknown: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ def _judge(kinds: tuple[str, ...], part: Part, budget: Budget) -> ClusterFinding
     if metadata.num_rows * RECORD_SIZE_BYTES > budget.size_bytes:
         return ClusterFinding(node, unknown=(f"{path}: {metadata.num_rows} records are beyond the budget",))
     table = pq.read_table(path, partitioning=None)
-    found: dict[tuple[str, int], tuple[int, Found]] = {}
+    found: dict[tuple[str, int], tuple[int, Contradiction]] = {}
     counts: Counter[str] = Counter()
     unknown: list[str] = []
     for copy in sorted(copies):
@@ -88,7 +88,7 @@ def _combine(kinds: tuple[str, ...], subject: str, run: StoredRun, findings: Seq
     elif not counts[subject] and not unknown:
         return Verdict(Validity.NOT_APPLICABLE, reason=f"no log holds a record of the kind {subject!r}")
     # The same record lies in many copies of many nodes; the first node that shows it is named.
-    latest: dict[tuple[str, int], tuple[str, int, Found]] = {}
+    latest: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
     for finding in findings:
         for copy, found in finding.found:
             latest.setdefault((found.kind, found.offset), (finding.node, copy, found))
@@ -98,7 +98,7 @@ def _combine(kinds: tuple[str, ...], subject: str, run: StoredRun, findings: Seq
     return conclude(witnesses, looked_at, unknown)
 
 
-def _witness(run: StoredRun, kinds: tuple[str, ...], node: str, copy: int, found: Found) -> Witness:
+def _witness(run: StoredRun, kinds: tuple[str, ...], node: str, copy: int, found: Contradiction) -> Witness:
     rows = log_rows(node_files(run.log)[node], copy, sorted({found.since, found.offset}))
     facts = {
         "nodes": [node],

@@ -88,7 +88,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Contradiction:
     """offset: of the record that shows it.  since: of an earlier record that it contradicts, or the same."""
 
     kind: str
@@ -101,7 +101,7 @@ class Found:
 class ReplayedMetadata:
     """found: in offset order, each kind at most once per broker or partition.  unreadable: why it ended early."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[Contradiction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     unreadable: str = ""
 
@@ -117,7 +117,7 @@ class _Replay:
         self._names: dict[str, str] = {}  # topic id -> name
         self._unclean: set[str] = set()  # names of topics that allow unclean elections
         self._told: set[tuple[str, object]] = set()
-        self._dropped: list[tuple[int, Found]] = []
+        self._dropped: list[tuple[int, Contradiction]] = []
         self._changed = False
 
     def record(self, offset: int, kind: str, about: str, fields: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ class _Replay:
     def _tell(self, kind: str, about: object, offset: int, since: int, words: str) -> None:
         if (kind, about) not in self._told:
             self._told.add((kind, about))
-            self.result.found.append(Found(kind, offset, since, words))
+            self.result.found.append(Contradiction(kind, offset, since, words))
 
     def _name(self, about: str) -> str:
         topic, _, number = about.partition("/")
@@ -311,7 +311,7 @@ class _Replay:
         alive = old in self._brokers and self._brokers[old].alive
         if old != NO_LEADER and alive and old in after.replicas and old not in after.isr and not ended:
             words = f"{where} loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
-            self._dropped.append((old, Found(DROPPED, offset, self._since.get(old, offset), f"{words}.")))
+            self._dropped.append((old, Contradiction(DROPPED, offset, self._since.get(old, offset), f"{words}.")))
 
 
 _ACTS: dict[str, Callable[[_Replay, int, str, dict[str, Any]], None]] = {

@@ -75,7 +75,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class SeenLeader:
     """The harness saw at time_ns for the first time that this node leads this epoch."""
 
     time_ns: int
@@ -162,7 +162,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The content of outcome.json.
 
     declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
@@ -191,7 +191,7 @@ class Outcome:
     deaths: tuple[Death, ...] | None = None
     final_reads: Mapping[str, str] = field(default_factory=dict)
     final_reads_by_server: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    leaders: tuple[Leader, ...] = ()
+    leaders: tuple[SeenLeader, ...] = ()
     reports: tuple[Report, ...] | None = field(default=None, metadata=AT_TIMES)
     set_up_failure: str = ""
     interrupted: bool = False

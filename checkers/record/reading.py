@@ -24,7 +24,7 @@ from checkers.record.copies import Copy
 from checkers.record.faults import CHANGES_MEMBERS, FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 
 TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
 SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
@@ -43,7 +43,7 @@ _LONG_INTEGER = re.compile(rb"\d{19}")
 _T = TypeVar("_T")
 
 
-class Record:
+class RunRecord:
     """The small files of one run, each read once, on first use.  Raises BrokenFile for one that cannot be used.
 
     A missing file is empty: the run was broken off before it was written.
@@ -65,9 +65,9 @@ class Record:
         return _format_of(read_json(self.root / TEST))
 
     @cached_property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RunOutcome | None:
         """outcome.json; None if the harness did not come to its end."""
-        return self._read(OUTCOME, Outcome, _of_outcomes)
+        return self._read(OUTCOME, RunOutcome, _of_outcomes)
 
     @cached_property
     def faults(self) -> tuple[FaultRecord, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 
 PRESSURE_MOST = 0.5
 """A larger share of the time in which some process waited means that the machine was busy."""
@@ -33,7 +33,7 @@ class Shares:
     waited: float | None = None
 
 
-def shares_between(outcome: Outcome, begin_ns: int, end_ns: int) -> dict[str, Shares]:
+def shares_between(outcome: RunOutcome, begin_ns: int, end_ns: int) -> dict[str, Shares]:
     """Node -> what was measured from the last sample before the span to the first one after it."""
     found = {}
     for node, samples in outcome.processor.items():
@@ -66,7 +66,7 @@ def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> li
     return words
 
 
-def starved(outcome: Outcome, begin_ns: int, end_ns: int) -> str:
+def starved(outcome: RunOutcome, begin_ns: int, end_ns: int) -> str:
     """Why the machine may be the reason that nothing was answered in a span; "" if its own measurements do not say so.
 
     A processor that others use all the time is no excuse while the servers got theirs, so only what servers waited

@@ -27,7 +27,7 @@ from checkers.base.results import Criterion
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
-from checkers.record.outcome import Outcome, Stopped
+from checkers.record.outcome import RunOutcome, Stopped
 from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
 from checkers.run_quality.criteria.of_answers import about_operations, about_stretches, about_the_rate, never_invoked
 from checkers.run_quality.criteria.of_faults import NO_NEMESIS, about_faults, never_in_force
@@ -93,7 +93,7 @@ def _of_a_stopped_run(stopped: Stopped, criteria: Sequence[Criterion], figures: 
     return Verdict(Validity.NOT_APPLICABLE, {"ok operations": figures.ok}, words, details={"criteria": shown})
 
 
-def _about_the_run(outcome: Outcome) -> list[Criterion]:
+def _about_the_run(outcome: RunOutcome) -> list[Criterion]:
     ended = not outcome.interrupted and not outcome.set_up_failure
     why = f": {outcome.set_up_failure}" if outcome.set_up_failure else ""
     return [Criterion("ran to its end", int(ended), 1, f"the run was neither interrupted nor given up in set-up{why}")]

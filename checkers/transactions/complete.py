@@ -32,7 +32,7 @@ from checkers.kernels.transactions.columns import OK, Edges, Transactions, Writt
 from checkers.kernels.transactions.cycle_starts import next_of_process
 from checkers.kernels.transactions.list_versions import Versions
 from checkers.kernels.transactions.order_guess import guess_of, no_time, real_time
-from checkers.kernels.transactions.order_problem import Problem
+from checkers.kernels.transactions.order_problem import OrderProblem
 from checkers.kernels.transactions.order_search import (
     CONFLICTS,
     DECISIONS,
@@ -71,7 +71,7 @@ class WrongOrder(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Decision:
+class OrderDecision:
     """outcome: NO_ORDER, ORDER or UNDECIDED of `order_search`.
 
     order: int32; if ORDER, the events (transactions; with snapshots, 2 t for a start and 2 t + 1 for a commit).
@@ -107,7 +107,7 @@ def decide(
     begin: Int64 | None = None,
     *,
     timed: bool = True,
-) -> Decision:
+) -> OrderDecision:
     """Decide one model for transactions whose single reads are in order.
 
     begin: as in `guess_of`.  timed: whether real time is known.
@@ -135,13 +135,13 @@ def decide(
 
 def _decided(
     txns: Transactions, known: Known, model: str, variant: str, steps_max: int, begin: Int64 | None
-) -> Decision:
+) -> OrderDecision:
     happened = txns.status == OK if model == "read-uncommitted" else known.written.happened
     process, process_count = dense_processes(txns.process)
     sessions = next_of_process(process, process_count, happened) if variant == PROCESS else np.empty(0, np.int32)
     problem = _problem(txns, known, model, happened, sessions, process)
     if problem is None:
-        return Decision(UNDECIDED, False, np.empty(0, np.int32), np.empty(0, np.int64), {"steps": 0})
+        return OrderDecision(UNDECIDED, False, np.empty(0, np.int32), np.empty(0, np.int64), {"steps": 0})
     snapshots = model == "snapshot-isolation"
     time = real_time(txns, problem) if variant == REALTIME else no_time()
     figures: dict[str, int] = {}
@@ -155,7 +155,9 @@ def _decided(
     if outcome == ORDER:
         _demand_that_it_fits(txns, known, model, variant, search.order, snapshots, process, process_count)
     involved = np.flatnonzero(search.involved) if outcome == NO_ORDER else np.empty(0, np.int64)
-    return Decision(outcome, snapshots, search.order if outcome == ORDER else np.empty(0, np.int32), involved, figures)
+    return OrderDecision(
+        outcome, snapshots, search.order if outcome == ORDER else np.empty(0, np.int32), involved, figures
+    )
 
 
 def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool, int]]:
@@ -173,7 +175,7 @@ def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool
 
 def _problem(
     txns: Transactions, known: Known, model: str, happened: Bools, sessions: Int32, process: Int32
-) -> Problem | None:
+) -> OrderProblem | None:
     """Return the problem of a model; None if its clocks take too much memory."""
     if model not in WEAK:
         return _of_versions(txns, known, happened, sessions, readers=True)
@@ -198,7 +200,7 @@ def _problem(
     return problems.problem_of_edges(happened, order, reads)
 
 
-def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: Int32, *, readers: bool) -> Problem:
+def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: Int32, *, readers: bool) -> OrderProblem:
     base, versions, written = known.base, known.versions, known.written
     if versions is not None:
         return problems.problem_of_lists(txns, base, versions, sessions, readers)
@@ -207,7 +209,7 @@ def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: In
     )
 
 
-def _pairs(problem: Problem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
+def _pairs(problem: OrderProblem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
     """Return which writers must commit before which; None if the clocks take too much memory."""
     count_sessions = len(sessions) > 0
     if model == "read-atomic":
@@ -222,7 +224,7 @@ def _pairs(problem: Problem, model: str, order: Int32, sessions: Int32, process:
     return visible.causal_pairs(problem, order, chain, place, chains)
 
 
-def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str) -> Decision:
+def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str) -> OrderDecision:
     """Return the decision that a serial order in real time is: such an order fits every model.
 
     Raises WrongOrder if the order contradicts the history.
@@ -230,7 +232,7 @@ def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str)
     model, variant = parts_of(consistency)
     process, process_count = dense_processes(txns.process)
     _demand_that_it_fits(txns, known, model, variant, order, False, process, process_count)
-    return Decision(ORDER, False, order, np.empty(0, np.int64), {"steps": len(order)})
+    return OrderDecision(ORDER, False, order, np.empty(0, np.int64), {"steps": len(order)})
 
 
 def _demand_that_it_fits(

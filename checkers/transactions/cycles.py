@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.transactions.columns import OK, Transactions
-from checkers.kernels.transactions.cycle_levels import BY_PROCESS, BY_REALTIME, Ground, Question, Ranking, Room
+from checkers.kernels.transactions.cycle_levels import BY_PROCESS, BY_REALTIME, CycleQuestion, Ground, Ranking, Room
 from checkers.kernels.transactions.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
 from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, CycleWalk, shortest_cycle
 from checkers.kernels.transactions.cycle_starts import Starts, next_of_process, starts_of
@@ -172,7 +172,7 @@ class _Search:
             Ground(self._txns, self._graph, self._backward, self._ranking, room),
             self._within(kinds),
             chosen,
-            Question(kinds | PASS, rule, beyond, states, number == _G0),
+            CycleQuestion(kinds | PASS, rule, beyond, states, number == _G0),
             max(steps_max, 0),
         )
         known = self._length[chosen]

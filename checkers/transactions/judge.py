@@ -34,7 +34,7 @@ from checkers.kernels.transactions.links import Groups
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
 from checkers.kernels.transactions.serial_in_time import is_serial_in_time
 from checkers.transactions import anomalies, repeated_values
-from checkers.transactions.complete import Decision, Known, WrongOrder, decide, decided_by
+from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
 from checkers.transactions.no_order import explain_no_order
@@ -259,7 +259,7 @@ class _Question:
     consistency: str
     steps_max: int
 
-    def answer(self) -> tuple[CycleSearch, Decision | None]:
+    def answer(self) -> tuple[CycleSearch, OrderDecision | None]:
         """Return (the cycles found, the decision); no decision if single reads or cycles of lists violate the model.
 
         Lists show nearly all dependencies, so they are searched for cycles first.  Without a cycle there is an order; a
@@ -366,7 +366,7 @@ def _conclude(
     looked_at: dict[str, int],
     found: Findings,
     search: CycleSearch,
-    decision: Decision | None,
+    decision: OrderDecision | None,
     consistency: str,
     keep_order: bool,
 ) -> Verdict:
@@ -414,7 +414,7 @@ def _conclude(
     return Verdict(Validity.VALID, looked_at, details=details)
 
 
-def _order_in_rows(transcript: Transcript, decision: Decision) -> list[dict[str, Any]]:
+def _order_in_rows(transcript: Transcript, decision: OrderDecision) -> list[dict[str, Any]]:
     """The order: per event, the index of the transaction's invoke, its process, and what takes place."""
     rows = []
     for event, t in zip(decision.order.tolist(), decision.transactions.tolist(), strict=True):
@@ -425,7 +425,7 @@ def _order_in_rows(transcript: Transcript, decision: Decision) -> list[dict[str,
 
 
 def _open_questions(
-    transcript: Transcript, found: Findings, unfinished: Sequence[str], decision: Decision | None, violated: bool
+    transcript: Transcript, found: Findings, unfinished: Sequence[str], decision: OrderDecision | None, violated: bool
 ) -> list[str]:
     questions = []
     if twice := int(found.times[kinds.WRITTEN_TWICE]):

@@ -18,7 +18,7 @@ from pathlib import Path
 from checkers.base.json_file import read_object
 from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.header import Revision
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from harness.real_systems.clean_runs import CLEAN_RUNS
 from harness.real_systems.known_findings import FINDINGS, KnownFinding
 
@@ -47,7 +47,7 @@ class Try:
 
 def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: float, run_folder: Path) -> None:
     """Add a try to TRIES of a results folder.  run_folder: its run, whose files name the revision and the verdict."""
-    header = Record(run_folder).header
+    header = RunRecord(run_folder).header
     git = header.git if header is not None else Revision()
     verdict = str((read_results(run_folder) or NO_RESULTS).verdict)
     revision = git.revision[:REVISION_LENGTH] + ("+" if git.dirty else "")

@@ -25,8 +25,8 @@ from typing import Any
 
 from checkers.base.results import NO_RESULTS, Results, read_results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
-from checkers.record.outcome import Outcome
-from checkers.record.reading import Record
+from checkers.record.outcome import RunOutcome
+from checkers.record.reading import RunRecord
 from harness.campaign.child_run import ChildRun, run_child
 from harness.campaign.log import AS_EXPECTED, FAILED, FOUND, CampaignLog, Ended, Planned
 from harness.explanations.violations_by_cause import violations_by_cause
@@ -167,7 +167,7 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tup
         planted, run = results.planted, child.folder
         if planted is None or not planted.found or run is None:
             return EXIT_CODES[Validity.UNKNOWN], planted.reason if planted is not None else "", -1.0
-        found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, Record(run))
+        found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, RunRecord(run))
         return AS_EXPECTED, results.words, found_s
     if plan.expects_bugs and spec.finding:
         return child.exit_code, results.words, -1.0
@@ -180,11 +180,11 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tup
     return code, results.words, -1.0
 
 
-def seconds_to_find(checker: str, record: Record) -> float:
+def seconds_to_find(checker: str, record: RunRecord) -> float:
     """From the beginning of the main phase until a run with a bug has shown it to this checker: an online check found
     it, or else the last phase has ended, after which the sealed run is judged.  Raises BrokenFile.
     """
-    header, outcome = record.header, record.outcome or Outcome()
+    header, outcome = record.header, record.outcome or RunOutcome()
     began_ns = header.main_began_ns if header is not None else 0
     findings = outcome.online.findings if outcome.online is not None else ()
     found_ns = [violation.time_ns for violation in findings if violation.checker == checker]
@@ -194,7 +194,7 @@ def seconds_to_find(checker: str, record: Record) -> float:
 
 def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
     """The kinds of fault that were injected until the violation showed.  until_ns: -1 for the whole run."""
-    injected = [fault for fault in Record(run).faults if fault.carried_out]
+    injected = [fault for fault in RunRecord(run).faults if fault.carried_out]
     return tuple(sorted({f.kind for f in injected if until_ns < 0 or f.injected_ns <= until_ns}))
 
 

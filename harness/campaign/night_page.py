@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from harness.campaign.log import AS_EXPECTED, FOUND
-from harness.campaign.standing import BACK_AFTER, PastRun, Standing, State, Test, canary_age, streaks
+from harness.campaign.standing import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, streaks
 from harness.plain_words import plural
 from harness.report.render import environment, template_text
 
@@ -87,7 +87,7 @@ def write_dashboard(
         .render(
             title=title,
             words=f"{words}{'s' if broken > 1 else ''} did not end as it should.",
-            mark=Validity.INVALID if any(one.state != State.GONE for one in standing) else Validity.VALID,
+            mark=Validity.INVALID if any(one.state != SymptomStatus.GONE for one in standing) else Validity.VALID,
             standing=standing,
             back_after=BACK_AFTER,
             rows=rows,
@@ -101,7 +101,7 @@ def write_dashboard(
 
 def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
     """A badge for a README: how the night ended."""
-    new = sum(one.state in (State.NEW, State.BACK) for one in standing)
+    new = sum(one.state in (SymptomStatus.NEW, SymptomStatus.BACK) for one in standing)
     words = {AS_EXPECTED: "as expected", FOUND: f"{new} new" if new else "known findings"}
     words[HARNESS_FAILED] = "infrastructure failed"
     text = words.get(code, "proved nothing")

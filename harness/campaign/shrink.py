@@ -33,7 +33,7 @@ from typing import Any
 from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.faults import Achieved, Card
 from checkers.record.files import BrokenFile
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from harness.campaign.child_run import run_child
 from harness.campaign.loop import violations_in
 from harness.spec import Spec
@@ -259,7 +259,7 @@ class _Search:
 def _hit_nothing(folder: str) -> str:
     """Which cards of a run hit nothing, and why: a role may not have come up.  "" if each hit something."""
     try:
-        skipped = [record for record in Record(Path(folder)).faults if record.achieved is Achieved.SKIPPED]
+        skipped = [record for record in RunRecord(Path(folder)).faults if record.achieved is Achieved.SKIPPED]
     except BrokenFile:
         return ""
     return "".join(f"; {r.card.kind} {r.card.name} hit nothing: {r.reason}" for r in skipped)

@@ -23,7 +23,7 @@ BACK_AFTER = 3
 Test = tuple[str, ...]
 
 
-class State(StrEnum):
+class SymptomStatus(StrEnum):
     NEW, BACK, KNOWN, GONE = "new", "back", "known", "gone"
 
 
@@ -47,7 +47,7 @@ class Standing:
 
     symptom: str
     words: str
-    state: State
+    state: SymptomStatus
     first_seen: datetime | None
     passed_since: int
 
@@ -55,8 +55,8 @@ class Standing:
         """Such as: back: stale read … (6b96ad0f), first seen 2026-11-02, after 12 runs that passed."""
         parts = [f"{self.state}: {self.words} ({self.symptom})"]
         parts += [f"first seen {self.first_seen:%Y-%m-%d}"] if self.first_seen else []
-        if self.state in (State.BACK, State.GONE):
-            after = "after" if self.state is State.BACK else "not seen in"
+        if self.state in (SymptomStatus.BACK, SymptomStatus.GONE):
+            after = "after" if self.state is SymptomStatus.BACK else "not seen in"
             parts.append(f"{after} {self.passed_since} run{'s' * (self.passed_since != 1)} that passed")
         return ", ".join(parts)
 
@@ -93,13 +93,15 @@ def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standin
         tests = {run.test for run in (*shown, *now) if symptom in run.symptoms}
         if symptom in seen_now:
             since = _passed(before, tests, shown)
-            state = State.NEW if not shown else State.BACK if since >= BACK_AFTER else State.KNOWN
+            state = (
+                SymptomStatus.NEW if not shown else SymptomStatus.BACK if since >= BACK_AFTER else SymptomStatus.KNOWN
+            )
         elif tests & passed_now:
-            state, since = State.GONE, _passed([*before, *now], tests, shown)
+            state, since = SymptomStatus.GONE, _passed([*before, *now], tests, shown)
         else:
             continue
         found.append(Standing(symptom, words[symptom], state, shown[0].started if shown else None, since))
-    order = list(State)
+    order = list(SymptomStatus)
     return sorted(found, key=lambda one: (order.index(one.state), one.symptom))
 
 

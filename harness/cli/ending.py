@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from checkers.base.results import CheckerResult, Results, RunVerdict, as_object
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from checkers.sealing.signature import SignedBy
 from harness.run.run_folder import as_typed
 from harness.terminal.lines import width_of, wrapped
@@ -108,7 +108,7 @@ def _show_to_do(console: Console, judged: JudgedRun) -> None:
         return
     from harness.terminal.to_do import show_to_do
 
-    if (header := Record(judged.folder).header) is not None:
+    if (header := RunRecord(judged.folder).header) is not None:
         show_to_do(console, judged.results, header, as_typed(judged.folder))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.exploring.explore import Explored
-    from harness.exploring.steps import Budgets, Steps
+    from harness.exploring.steps import Budgets, ClusterSteps
 
 
 @click.command(short_help="Every order of messages, timeouts, crashes and cuts of three voters, breadth first.")
@@ -139,7 +139,7 @@ def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int
     return 2 if bug or not grown.exhausted else 0
 
 
-def _broken(console: Console, found: Explored, steps: Steps, counted: str) -> None:
+def _broken(console: Console, found: Explored, steps: ClusterSteps, counted: str) -> None:
     console.print(f"broken after {len(found.trace)} steps: {found.broken}; {counted}")
     for number, step in enumerate(found.trace, 1):
         console.print(f"  {number:>2}  {steps.words(step)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkers.base.results import Results, RunVerdict
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.plain_words import listed, seconds, sentence, shorten
@@ -12,7 +12,7 @@ REFUSED_MIN = 10
 """So many operations of unknown outcome that were refused a connection are worth a sentence."""
 
 
-def notes(results: Results, outcome: Outcome) -> list[str]:
+def notes(results: Results, outcome: RunOutcome) -> list[str]:
     """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
     out = []
     if outcome.set_up_failure:

@@ -24,7 +24,16 @@ from typing import NamedTuple
 
 from harness.exploring.parts import Naming, Part
 from harness.exploring.rules import Broken
-from harness.exploring.steps import EVERYTHING, Budgets, Footprint, Outcomes, Step, Steps, World, independent
+from harness.exploring.steps import (
+    EVERYTHING,
+    Budgets,
+    ClusterSteps,
+    ExploredState,
+    Footprint,
+    Outcomes,
+    Step,
+    independent,
+)
 
 Sleep = frozenset[Step]
 """Steps, under the names that give the key of their state."""
@@ -37,14 +46,14 @@ class Entry(NamedTuple):
     """A state of a level.  number: of the state.  woken: the only steps to take; None: all that do not sleep."""
 
     number: int
-    world: World
+    world: ExploredState
     sleep: Sleep
     woken: Sleep | None = None
 
 
 class Reached(NamedTuple):
     key: int
-    world: World
+    world: ExploredState
     parent: int
     step: Step
     sleep: Sleep
@@ -92,7 +101,7 @@ class Explorer:
     def __init__(
         self, voters: int, budgets: Budgets, bug: str = "", *, symmetric: bool = True, reduced: bool = True
     ) -> None:
-        self.steps = Steps(voters, budgets, bug, symmetric=symmetric)
+        self.steps = ClusterSteps(voters, budgets, bug, symmetric=symmetric)
         self.number_of: dict[int, int] = {}
         """The key of each state that was met -> its number."""
         self._reduced = reduced
@@ -250,7 +259,9 @@ class Explorer:
         steps.fresh_outcomes = []
         return Chunk(list(reached.values()), transitions, steps.parts.taken_out(), outcomes, broken, late)
 
-    def _reach(self, reached: dict[int, Reached], world: World, parent: int, step: Step, sleep: Sequence[Step]) -> None:
+    def _reach(
+        self, reached: dict[int, Reached], world: ExploredState, parent: int, step: Step, sleep: Sequence[Step]
+    ) -> None:
         """Note a state that is new, or that was met with more steps asleep."""
         key, naming = self.steps.parts.key(world.total)
         sleeping = frozenset(self._rename(naming, each) for each in sleep) if sleep else AWAKE
@@ -259,7 +270,7 @@ class Explorer:
         elif (number := self.number_of.get(key)) is None or not self._sleep_of[self._sleeps[number]] <= sleeping:
             reached[key] = Reached(key, world, parent, step, sleeping)
 
-    def _successors(self, entry: Entry) -> Iterator[tuple[Step, World | Broken | None, list[Step]]]:
+    def _successors(self, entry: Entry) -> Iterator[tuple[Step, ExploredState | Broken | None, list[Step]]]:
         """(step, the state after it or what it breaks, the steps that sleep there) of each step to be taken."""
         steps, world = self.steps, entry.world
         enabled = list(steps.steps(world))
@@ -288,7 +299,7 @@ class Explorer:
             if not mine.touches & EVERYTHING.touches:
                 taken.append((step, mine))
 
-    def _do(self, world: World, step: Step) -> World | Broken | None:
+    def _do(self, world: ExploredState, step: Step) -> ExploredState | Broken | None:
         try:
             return self.steps.do(world, step)
         except Broken as rule:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import combinations_with_replacement, count
 
 from harness.exploring.explore import Explored, Explorer
-from harness.exploring.steps import Budgets, Steps
+from harness.exploring.steps import Budgets, ClusterSteps
 
 BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns", "cuts")
 """Kinds of steps that a bound may allow beside timeouts, in the order in which they are added."""
@@ -65,7 +65,7 @@ class Grown:
     exhausted: bounds within which no rule broke, with what that took."""
 
     last: tuple[Budgets, Explored]
-    steps: Steps
+    steps: ClusterSteps
     exhausted: list[tuple[Budgets, Explored]]
 
 

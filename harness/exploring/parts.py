@@ -18,7 +18,7 @@ from hashlib import blake2b
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from harness.exploring.voter import CONNECTIONS, Node, frozen
+from harness.exploring.voter import CONNECTIONS, ExploredVoter, frozen
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,
@@ -45,7 +45,7 @@ def namings(voters: int) -> list[Naming]:
     return [{None: None, **dict(zip(ids, names, strict=True))} for names in permutations(ids)]
 
 
-class Call(NamedTuple):
+class CallUnderWay(NamedTuple):
     """A request on its way, or its answer.  late: its sender has given up."""
 
     lane: Lane
@@ -73,7 +73,7 @@ class Rest(NamedTuple):
     cut: int = 0
 
 
-Part = Node | Call | Promises | Rest
+Part = ExploredVoter | CallUnderWay | Promises | Rest
 
 
 class Parts:
@@ -91,11 +91,11 @@ class Parts:
 
     def number(self, part: Part) -> int:
         """The number of a part.  Raises AssertionError if the hash of a part leaves out something that differs."""
-        if not isinstance(part, Node) and (known := self._numbers.get(part)) is not None:
+        if not isinstance(part, ExploredVoter) and (known := self._numbers.get(part)) is not None:
             return known
         hashes = [_hash(_named(part, name)) for name in self._names]
         number = hashes[0]
-        content = frozen(part) if isinstance(part, Node) else part
+        content = frozen(part) if isinstance(part, ExploredVoter) else part
         if number not in self.values:
             self._take(number, part, sum(hash << 96 * at for at, hash in enumerate(hashes)))
             self.fresh.append(number)
@@ -107,7 +107,7 @@ class Parts:
     def _take(self, number: int, part: Part, sums: int) -> None:
         self.values[number] = part
         self.sums[number] = sums
-        if not isinstance(part, Node):
+        if not isinstance(part, ExploredVoter):
             self._numbers[part] = number
 
     def taken_out(self) -> list[tuple[int, Part, int]]:
@@ -129,14 +129,14 @@ class Parts:
 
     # What is read often
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> ExploredVoter:
         part = self.values[number]
-        assert type(part) is Node
+        assert type(part) is ExploredVoter
         return part
 
-    def call(self, number: int) -> Call:
+    def call(self, number: int) -> CallUnderWay:
         part = self.values[number]
-        assert type(part) is Call
+        assert type(part) is CallUnderWay
         return part
 
     def promises(self, number: int) -> Promises:
@@ -159,9 +159,9 @@ def _hash(named: tuple[Any, ...]) -> int:
 
 def _named(part: Part, name: Naming) -> tuple[Any, ...]:
     match part:
-        case Node():
+        case ExploredVoter():
             return ("voter", name[part.id], *_node(part, name))
-        case Call(lane=(client, server, kind)):
+        case CallUnderWay(lane=(client, server, kind)):
             messages = (_message(part.request, name), _message(part.reply, name))
             way = (name[client], name[server], kind, part.connection // CONNECTIONS)
             return ("call", *way, *messages, part.late)
@@ -173,7 +173,7 @@ def _named(part: Part, name: Naming) -> tuple[Any, ...]:
             return ("rest", part.left, name[part.cut or None])
 
 
-def _node(node: Node, name: Naming) -> tuple[Any, ...]:
+def _node(node: ExploredVoter, name: Naming) -> tuple[Any, ...]:
     file = node.file
     stored = (file.epoch, name[file.leader_id], name[file.voted.id if file.voted is not None else None])
     log = (_batches(node.log.batches, name), node.log.durable)

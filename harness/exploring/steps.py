@@ -24,21 +24,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.exploring.parts import Call, Lane, Naming, Parts, Promises, Rest, namings
+from harness.exploring.parts import CallUnderWay, Lane, Naming, Parts, Promises, Rest, namings
 from harness.exploring.rules import end, promised_after
 from harness.exploring.voter import (
     Act,
     Cut,
-    Event,
+    EventOutcome,
+    ExploredVoter,
     Leads,
     Marked,
-    Node,
-    Outcome,
     Read,
     Replied,
     Sent,
     ShortLog,
     Voted,
+    VoterEvent,
     happen,
 )
 from system_under_test.kraft.raft.messages import Identity, QuorumState, RaftResponse, ReplicaKey
@@ -73,7 +73,7 @@ class Budgets:
         return f"{self.epochs} epochs, {', '.join(used)}"
 
 
-class World(NamedTuple):
+class ExploredState(NamedTuple):
     """A state: numbers of parts.  total: the sums of all of them, for the key."""
 
     total: int
@@ -85,9 +85,9 @@ class World(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """An `Outcome`, with numbers in place of voters and calls.  touches: of `Footprint`.  past: beyond the last epoch.
+    """An `EventOutcome`, with numbers in place of voters and calls.  touches: of `Footprint`.
 
-    deaths: (acts, number of the voter that is down)."""
+    past: beyond the last epoch.  deaths: (acts, number of the voter that is down)."""
 
     voter: int
     acts: tuple[Act | int, ...]
@@ -131,7 +131,7 @@ def independent(one: Footprint, other: Footprint, left: Sequence[int]) -> bool:
     return True
 
 
-class Steps:
+class ClusterSteps:
     """The steps of one cluster with one set of budgets."""
 
     def __init__(self, voters: int, budgets: Budgets, bug: str = "", *, symmetric: bool = True) -> None:
@@ -148,13 +148,13 @@ class Steps:
         self._late: dict[int, int] = {}
         self._used: dict[tuple[int, int], int] = {}
 
-    def first(self) -> World:
+    def first(self) -> ExploredState:
         """All voters have started, with empty disks."""
-        nodes = [self.parts.number(Node(id, ShortLog(), QuorumState(), None)) for id in self.ids]
+        nodes = [self.parts.number(ExploredVoter(id, ShortLog(), QuorumState(), None)) for id in self.ids]
         left = tuple(getattr(self.budgets, name) for name in LEFT)
         numbers = (self.parts.number(Promises()), self.parts.number(Rest(left)))
         total = sum(self.parts.sums[number] for number in (*nodes, *numbers))
-        world = World(total, tuple(nodes), (), (), *numbers)
+        world = ExploredState(total, tuple(nodes), (), (), *numbers)
         for id in self.ids:
             after = self.do(world, ("boot", id))
             assert after is not None
@@ -163,7 +163,7 @@ class Steps:
 
     # What may happen
 
-    def steps(self, world: World) -> Iterator[Step]:
+    def steps(self, world: ExploredState) -> Iterator[Step]:
         left, cut = self.parts.rest(world.rest)
         budget = dict(zip(LEFT, left, strict=True))
         for number in world.calls:
@@ -192,7 +192,7 @@ class Steps:
             for id in self.ids:
                 yield "cut", id
 
-    def _steps_of(self, world: World, id: int, budget: dict[str, int]) -> Iterator[Step]:
+    def _steps_of(self, world: ExploredState, id: int, budget: dict[str, int]) -> Iterator[Step]:
         core = self.parts.node(world.voters[id - 1]).core
         if core is None:
             yield from self._whole_and_broken_off(world, "boot", id, budget)
@@ -209,7 +209,9 @@ class Steps:
         if budget["crashes"]:
             yield "crash", id
 
-    def _whole_and_broken_off(self, world: World, kind: str, place: Place, budget: dict[str, int]) -> Iterator[Step]:
+    def _whole_and_broken_off(
+        self, world: ExploredState, kind: str, place: Place, budget: dict[str, int]
+    ) -> Iterator[Step]:
         yield kind, place
         if not budget["insides"]:
             return
@@ -222,11 +224,11 @@ class Steps:
 
     # What then happens
 
-    def do(self, world: World, step: Step) -> World | None:
+    def do(self, world: ExploredState, step: Step) -> ExploredState | None:
         """The world after a step; None beyond the last epoch.  Raises Broken."""
         return self.look(world, step).carried_out()
 
-    def look(self, world: World, step: Step) -> Change:
+    def look(self, world: ExploredState, step: Step) -> Change:
         """What a step is about to change."""
         change = Change(self, world)
         kind, place = step[0], step[1]
@@ -282,7 +284,7 @@ class Steps:
             else:
                 change.event(lane[0], self._answer(world, number, asked.reply))
 
-    def _dying(self, world: World, kind: str, place: Place) -> Outcomes:
+    def _dying(self, world: ExploredState, kind: str, place: Place) -> Outcomes:
         """The event of a step inside of which its voter may die: who gets a request, or whom the step is of."""
         if not isinstance(place, tuple):
             return self._own(world, kind, place)
@@ -312,7 +314,7 @@ class Steps:
         change.event(id, dying._replace(voter=down, acts=acts, past=False, touches=dying.touches | CHANGES_LOG))
         change.disconnect(id)
 
-    def on_lane(self, world: World, lane: Lane) -> int:
+    def on_lane(self, world: ExploredState, lane: Lane) -> int:
         return next(number for number in world.calls if self.parts.call(number).lane == lane)
 
     def late(self, number: int) -> int:
@@ -339,28 +341,28 @@ class Steps:
 
     # Outcomes, each computed once
 
-    def _token(self, world: World, kind: str) -> int:
+    def _token(self, world: ExploredState, kind: str) -> int:
         return 1000 + self.parts.rest(world.rest).left[LEFT.index(f"{kind}s")]
 
-    def _own(self, world: World, kind: str, id: int) -> Outcomes:
+    def _own(self, world: ExploredState, kind: str, id: int) -> Outcomes:
         token = self._token(world, kind) if kind in ("read", "write") else 0
         voter = world.voters[id - 1]
-        return self.outcomes.get((voter, kind, token, 0)) or self._happen(voter, Event(kind, token), token, 0)
+        return self.outcomes.get((voter, kind, token, 0)) or self._happen(voter, VoterEvent(kind, token), token, 0)
 
-    def _ask(self, world: World, number: int) -> Outcomes:
+    def _ask(self, world: ExploredState, number: int) -> Outcomes:
         call = self.parts.call(number)
         voter = world.voters[call.lane[1] - 1]
         return self.outcomes.get((voter, "ask", number, 0)) or self._happen(
-            voter, Event("ask", connection=call.connection, request=call.request), number, 0
+            voter, VoterEvent("ask", connection=call.connection, request=call.request), number, 0
         )
 
-    def _answer(self, world: World, number: int, reply: RaftResponse | None, *, lost: bool = False) -> Outcomes:
+    def _answer(self, world: ExploredState, number: int, reply: RaftResponse | None, *, lost: bool = False) -> Outcomes:
         call = self.parts.call(number)
         voter = world.voters[call.lane[0] - 1]
         kind = "lost" if lost else "answer"
         answered = number if reply is call.reply else self._with_reply(number, reply)
         return self.outcomes.get((voter, kind, answered, 0)) or self._happen(
-            voter, Event(kind, peer=call.lane[1], request=call.request, response=reply), answered, 0
+            voter, VoterEvent(kind, peer=call.lane[1], request=call.request, response=reply), answered, 0
         )
 
     def _with_reply(self, number: int, reply: RaftResponse | None) -> int:
@@ -369,14 +371,14 @@ class Steps:
             found = self._replies[number, reply] = self.parts.number(self.parts.call(number)._replace(reply=reply))
         return found
 
-    def _happen(self, number: int, event: Event, of: int, at: int) -> Outcomes:
+    def _happen(self, number: int, event: VoterEvent, of: int, at: int) -> Outcomes:
         node = self.parts.node(number)
         found = happen(node, event, self._identities[node.id])
         self.outcomes[number, event.kind, of, at] = outcomes = self._in_numbers(node.id, found)
         self.fresh_outcomes.append((number, event.kind, of, at))
         return outcomes
 
-    def _in_numbers(self, id: int, found: Outcome) -> Outcomes:
+    def _in_numbers(self, id: int, found: EventOutcome) -> Outcomes:
         touches = CHANGES_LOG if found.writes_log else 0
         for act in found.acts:
             touches |= _TOUCHES.get(type(act), 0)
@@ -393,7 +395,7 @@ class Steps:
     def _acts(self, id: int, acts: Sequence[Act]) -> tuple[Act | int, ...]:
         """Requests that leave are numbers of calls; answers are kept apart."""
         return tuple(
-            self.parts.number(Call((id, act.peer, type(act.request).__name__), act.request, act.connection))
+            self.parts.number(CallUnderWay((id, act.peer, type(act.request).__name__), act.request, act.connection))
             if type(act) is Sent
             else act
             for act in acts
@@ -429,7 +431,7 @@ class Change:
         "world",
     )
 
-    def __init__(self, steps: Steps, world: World) -> None:
+    def __init__(self, steps: ClusterSteps, world: ExploredState) -> None:
         self.world = world
         self.voters = 0
         self.touches = 0
@@ -478,7 +480,7 @@ class Change:
     def footprint(self) -> Footprint:
         return Footprint(self.voters, self.touches, self._budget)
 
-    def carried_out(self) -> World | None:
+    def carried_out(self) -> ExploredState | None:
         """The world after it; None beyond the last epoch.  Raises Broken."""
         steps, before = self._steps, self.world
         sums = steps.parts.sums
@@ -519,7 +521,7 @@ class Change:
             promised = number
         if self.rest != rest:
             total += sums[self.rest] - sums[rest]
-        return None if past else World(total, voters, calls, late, promised, self.rest)
+        return None if past else ExploredState(total, voters, calls, late, promised, self.rest)
 
     def _unplug(
         self, total: int, calls: tuple[int, ...], late: tuple[int, ...]

@@ -86,7 +86,7 @@ class ShortLog:
         return None
 
 
-class Node:
+class ExploredVoter:
     """core: None while it is down.  mark: the largest it has published in this life.
 
     connections: how often it has connected anew, as a client of the others."""
@@ -103,11 +103,11 @@ class Node:
         self.mark = mark
         self.connections = connections
 
-    def copy(self) -> Node:
+    def copy(self) -> ExploredVoter:
         """What an event may change is copied, all else is shared."""
         log = ShortLog(self.log.batches, self.log.durable)
         core = None if self.core is None else _copied(self.core, log)
-        return Node(self.id, log, self.file, core, self.mark, self.connections)
+        return ExploredVoter(self.id, log, self.file, core, self.mark, self.connections)
 
     def connection_to(self, server: int) -> int:
         return self.connections * CONNECTIONS + self.id * 10 + server
@@ -146,7 +146,7 @@ NEVER_CHANGE = frozenset({"records", "history", "voter_set", "voters", "others"}
 """Of a core: what is the same in every state of one exploration, or kept beside it.  Voters are static here."""
 
 
-def frozen(node: Node) -> Any:
+def frozen(node: ExploredVoter) -> Any:
     """All that decides what this voter will ever do, field by field.  It needs no knowledge of the core."""
     core = None if node.core is None else (_frozen(node.core._voter), node.core.halted)
     return (node.id, node.log.batches, node.log.durable, node.file, node.mark, node.connections, core)
@@ -229,19 +229,19 @@ Act = Sent | Replied | Voted | Leads | Marked | Cut | Read | Wrong
 """What others see of an event, and what the rules look at."""
 
 
-class Death(NamedTuple):
+class DeathInEvent(NamedTuple):
     """A power loss inside of an event: what was carried out before, and the voter that is down now."""
 
     acts: tuple[Act, ...]
-    down: Node
+    down: ExploredVoter
 
 
-class Outcome(NamedTuple):
+class EventOutcome(NamedTuple):
     """deaths: one for each pair of effects between which a power loss makes a difference."""
 
-    node: Node
+    node: ExploredVoter
     acts: tuple[Act, ...]
-    deaths: tuple[Death, ...]
+    deaths: tuple[DeathInEvent, ...]
     writes_log: bool
 
 
@@ -258,7 +258,7 @@ class _Middle(Random):
 CHANCE = _Middle()
 
 
-class Event(NamedTuple):
+class VoterEvent(NamedTuple):
     """kind: boot, crash, timeout, resign, write, read, ask, answer, or lost.
 
     token: of a client's write or read.  connection, request: of an ask.  peer, request, response: of an answer; without
@@ -272,12 +272,12 @@ class Event(NamedTuple):
     response: RaftResponse | None = None
 
 
-def happen(before: Node, event: Event, identity: Identity) -> Outcome:
+def happen(before: ExploredVoter, event: VoterEvent, identity: Identity) -> EventOutcome:
     """What an event makes of a voter; the voter itself stays as it was."""
     node = before.copy()
     held = _waiting_reads(before)
     if event.kind == "crash":
-        return Outcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
+        return EventOutcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
     effects = _effects(node, event, identity)
     carried = _Carried(node, identity.bugs, (*held, event.token) if event.kind == "read" else held)
     while effects:
@@ -286,7 +286,7 @@ def happen(before: Node, event: Event, identity: Identity) -> Outcome:
         effects = carried.end_flush() if _begins_flush(effects) else []
     if node.core is not None:
         stop_time(node.core)
-    return Outcome(node, tuple(carried.acts), tuple(carried.deaths), carried.writes_log)
+    return EventOutcome(node, tuple(carried.acts), tuple(carried.deaths), carried.writes_log)
 
 
 def _begins_flush(effects: Sequence[fx.Effect]) -> bool:
@@ -294,19 +294,19 @@ def _begins_flush(effects: Sequence[fx.Effect]) -> bool:
     return any(isinstance(effect, fx.BeginFlush) for effect in effects)
 
 
-def down(node: Node) -> Node:
+def down(node: ExploredVoter) -> ExploredVoter:
     """After a power loss: what was not flushed is gone."""
     kept = node.log.batches[: node.log.durable]
-    return Node(node.id, ShortLog(kept, len(kept)), node.file, None, 0, node.connections + 1)
+    return ExploredVoter(node.id, ShortLog(kept, len(kept)), node.file, None, 0, node.connections + 1)
 
 
-def _waiting_reads(node: Node) -> tuple[int, ...]:
+def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
     if node.core is None or not isinstance(node.core._voter.state, Leader):
         return ()
     return tuple(node.core._voter.state.reads.unanswered())
 
 
-def _effects(node: Node, event: Event, identity: Identity) -> list[fx.Effect]:
+def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.Effect]:
     if event.kind == "boot":
         node.core = Core(identity, node.log, node.file, CHANCE, 0.0)
         node.mark = 0
@@ -314,13 +314,13 @@ def _effects(node: Node, event: Event, identity: Identity) -> list[fx.Effect]:
     core = node.core
     assert core is not None
     match event:
-        case Event("write", token=token):
+        case VoterEvent("write", token=token):
             return core.propose(0.0, token, [(f"w{token}", 1)])
-        case Event("read", token=token):
+        case VoterEvent("read", token=token):
             return core.read(0.0, token)
-        case Event("ask", connection=connection, request=request) if request is not None:
+        case VoterEvent("ask", connection=connection, request=request) if request is not None:
             return core.on_request(0.0, 1, connection, request)
-        case Event("answer" | "lost", peer=peer, request=request, response=response) if request is not None:
+        case VoterEvent("answer" | "lost", peer=peer, request=request, response=response) if request is not None:
             node.connections += event.kind == "lost"
             return core.on_response(0.0, peer, request, response)
     return _wait_no_longer(core)
@@ -341,9 +341,9 @@ def _wait_no_longer(core: Core) -> list[fx.Effect]:
 class _Carried:
     """Effects, carried out one after another on one voter."""
 
-    def __init__(self, node: Node, bugs: frozenset[str], reads: Sequence[int]) -> None:
+    def __init__(self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int]) -> None:
         self.acts: list[Act] = []
-        self.deaths: list[Death] = []
+        self.deaths: list[DeathInEvent] = []
         self.writes_log = False
         self._node = node
         self._bugs = bugs
@@ -381,7 +381,7 @@ class _Carried:
         if not last:
             answered = {act.token for act in acts if isinstance(act, Read)}
             lost = (Read(token, None) for token in self._reads if token not in answered)
-            self.deaths.append(Death((*acts, *lost), down(self._node)))
+            self.deaths.append(DeathInEvent((*acts, *lost), down(self._node)))
 
     def _carry(self, effect: fx.Effect) -> None:
         node, log = self._node, self._node.log
@@ -412,7 +412,7 @@ class _Carried:
                 self._mark(offset)
             case fx.ReadReady(token=token, high_watermark=mark):
                 self.acts.append(Read(token, mark))
-            case fx.Refused(token=token):
+            case fx.NotAccepted(token=token):
                 self.acts.append(Read(token, None))
             case fx.Fatal(reason=reason):
                 self.acts.append(Wrong(f"a voter stops: voter {node.id}: {reason}"))

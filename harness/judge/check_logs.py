@@ -23,7 +23,7 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
 from checkers.record.files import BrokenFile, demand_plain
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import spec_of
@@ -81,7 +81,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
 
 def _without_logs(folder: Path) -> str:
     """The system of a run that has no logs of Kafka's format; "" for every other folder."""
-    record = Record(folder)
+    record = RunRecord(folder)
     lacks = record.header is not None and record.outcome is not None and record.outcome.declares.get("logs") is False
     return str(record.header.spec.get("subject")) if record.header is not None and lacks else ""
 
@@ -112,7 +112,7 @@ def _demands(folder: Path) -> Demands:
 
 
 def _started_on(folder: Path) -> StartedOn:
-    return clocks.started_on(Record(folder).header)
+    return clocks.started_on(RunRecord(folder).header)
 
 
 def _bound(folder: Path) -> tuple[list[str], str]:

@@ -24,8 +24,8 @@ from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import Verdicts, judge_run, results_of
 from checkers.judging.tasks import in_words
 from checkers.record.files import BrokenFile, demand_plain
-from checkers.record.outcome import OnlineViolation, Outcome
-from checkers.record.reading import TEST, Record
+from checkers.record.outcome import OnlineViolation, RunOutcome
+from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.manifest import broken_files, is_listed, signer
 from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
@@ -82,7 +82,7 @@ def spec_of(root: Path, trust: bool = False) -> Spec:
     Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.  So
     is one whose copy differs from the manifest: what it runs could hide what was changed.
     """
-    header = Record(root).header
+    header = RunRecord(root).header
     if header is None:
         raise BrokenFile(f"{TEST} is not there, so what was tested is not known")
     spec = Spec.from_json(header.spec)
@@ -150,13 +150,13 @@ def demands_on(spec: Spec, stated_format: int, trust_old_format: bool = False) -
     return replace(demands, ledger=wanted >= 1, format=wanted)
 
 
-def outcome_of(record: Record) -> Outcome:
+def outcome_of(record: RunRecord) -> RunOutcome:
     """What became of a stored run.  If the file cannot be read, that of a run of which nothing is known: the checkers
     have already reported that."""
     try:
-        return record.outcome or Outcome()
+        return record.outcome or RunOutcome()
     except BrokenFile:
-        return Outcome()
+        return RunOutcome()
 
 
 def judge(
@@ -223,7 +223,7 @@ def _signer(root: Path) -> SignerWords:
     return SignerWords(str(made_by.by), made_by.key, made_by.words)
 
 
-def _corrected(results: Results, outcome: Outcome, bug: Bug | None) -> Results:
+def _corrected(results: Results, outcome: RunOutcome, bug: Bug | None) -> Results:
     """Hold the verdict of the checkers against the end of the run, the planted bug and the online checks."""
     results = demand(bug, doubt_a_stop(results, outcome))
     results = _note_set_up_failure(replace(results, doubts=outcome.doubts), outcome.set_up_failure)
@@ -231,7 +231,7 @@ def _corrected(results: Results, outcome: Outcome, bug: Bug | None) -> Results:
     return _shout(results, contradictions(found, results))
 
 
-def doubt_a_stop(results: Results, outcome: Outcome) -> Results:
+def doubt_a_stop(results: Results, outcome: RunOutcome) -> Results:
     """A run that ended early because of a violation, and in which no checker finds one, is no valid test."""
     if outcome.stopped is None or results.verdict is not RunVerdict.VALID:
         return results

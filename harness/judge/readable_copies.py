@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
-from checkers.record.reading import COPIES_INDEX, Record
+from checkers.record.reading import COPIES_INDEX, RunRecord
 from checkers.sealing.manifest import broken_files
 from system_under_test.subject import Collected, ProcessState
 
@@ -33,7 +33,7 @@ def copies_of(run_folder: Path) -> list[Collected]:
             trace_size_bytes=row.trace_size_bytes,
             taken_ns=row.taken_ns,
         )
-        for row in Record(run_folder).copies
+        for row in RunRecord(run_folder).copies
     ]
 
 

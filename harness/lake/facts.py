@@ -22,8 +22,8 @@ from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_re
 from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
-from checkers.record.outcome import Leader, Outcome
-from checkers.record.reading import TEST, Record
+from checkers.record.outcome import RunOutcome, SeenLeader
+from checkers.record.reading import TEST, RunRecord
 from harness.explanations.symptom import LEADER, OTHERS, ViolationSymptom, faults_behind, symptom_of
 from harness.explanations.violations_by_cause import ReportedViolation, violation_count, violations_by_cause
 from harness.lake import tables
@@ -47,11 +47,11 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
 
     Raises BrokenFile if a file of the run cannot be used.
     """
-    record = Record(root)
+    record = RunRecord(root)
     header = record.header
     if header is None:
         raise BrokenFile(f"{root} is not a run folder: it holds no {TEST}")
-    results, outcome = read_results(root) or NO_RESULTS, record.outcome or Outcome()
+    results, outcome = read_results(root) or NO_RESULTS, record.outcome or RunOutcome()
     operations = _operations(root)
     found = [(each, symptom_of(each, record.faults)) for each in violations_by_cause(results)]
     run = f"{root.name}-{header.run_id}"
@@ -153,7 +153,7 @@ def _in_force(from_ns: int, to_ns: int, faults: Iterable[FaultRecord]) -> str:
     return "+".join(sorted(kinds)) or NO_FAULT
 
 
-def _election(leader: Leader, faults: Sequence[FaultRecord]) -> dict[str, Any]:
+def _election(leader: SeenLeader, faults: Sequence[FaultRecord]) -> dict[str, Any]:
     at_ns = leader.time_ns
     return {"time_ns": at_ns, "node": leader.node, "epoch": leader.epoch, "faults": _in_force(at_ns, at_ns, faults)}
 
@@ -163,7 +163,7 @@ def _violation(
     violation: ReportedViolation,
     symptom: ViolationSymptom,
     faults: Sequence[FaultRecord],
-    outcome: Outcome,
+    outcome: RunOutcome,
 ) -> dict[str, Any]:
     behind = {fault.card.kind for fault in faults_behind(violation.moment_ns, faults)}
     return {
@@ -181,7 +181,7 @@ def _violation(
     }
 
 
-def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: Outcome) -> str:
+def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: RunOutcome) -> str:
     """What happened last before this moment; "not known" for a violation without one."""
     if moment_ns < 0:
         return "not known"
@@ -199,7 +199,7 @@ def _criteria(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _coverage(outcome: Outcome) -> list[dict[str, Any]]:
+def _coverage(outcome: RunOutcome) -> list[dict[str, Any]]:
     if outcome.coverage is None:
         return []
     cells = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class NamedQuestion:
     """words: what it asks, in one line.  sql: the statement."""
 
     words: str
@@ -99,15 +99,15 @@ SELECT c.system, c.checker, count(*) AS runs, round(percentile(c.seconds, 0.5), 
 FROM costs c GROUP BY c.system, c.checker ORDER BY slowest_s DESC
 """
 
-QUESTIONS: Mapping[str, Question] = {
-    "unprovoked": Question("Which violations were not preceded by any fault?", UNPROVOKED),
-    "symptoms": Question("When was each symptom first and last seen, and is it seen more often?", SYMPTOMS),
-    "latency": Question("What are the latencies by week, system and kinds of fault in force?", LATENCY),
-    "before": Question("What happened last before each kind of violation?", BEFORE),
-    "vacuity": Question("How many runs of each week proved nothing, and what did they lack most often?", VACUITY),
-    "fixed": Question("Which symptoms are flaky, and which are not seen since which revision?", FIXED),
-    "unmet": Question("Which situations and roles did no fault ever meet?", UNMET),
-    "costs": Question("What does each checker cost?", COSTS),
+QUESTIONS: Mapping[str, NamedQuestion] = {
+    "unprovoked": NamedQuestion("Which violations were not preceded by any fault?", UNPROVOKED),
+    "symptoms": NamedQuestion("When was each symptom first and last seen, and is it seen more often?", SYMPTOMS),
+    "latency": NamedQuestion("What are the latencies by week, system and kinds of fault in force?", LATENCY),
+    "before": NamedQuestion("What happened last before each kind of violation?", BEFORE),
+    "vacuity": NamedQuestion("How many runs of each week proved nothing, and what did they lack most often?", VACUITY),
+    "fixed": NamedQuestion("Which symptoms are flaky, and which are not seen since which revision?", FIXED),
+    "unmet": NamedQuestion("Which situations and roles did no fault ever meet?", UNMET),
+    "costs": NamedQuestion("What does each checker cost?", COSTS),
 }
 """Name -> question.  In `latency` a percentile is the median over seconds of the second's own percentile, weighted by
 operations: the lake keeps no single latencies.  It is rounded to 0.1 ms first: an exact percentile keeps each distinct

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.verdict import Validity, combine
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
 from harness.explanations.violations_by_cause import violations_by_cause
 from harness.report.judged_file import JudgedFile
@@ -91,7 +91,7 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
             shown = replace(each.verdict, witnesses=each.verdict.witnesses[:most])
             checkers[str(place)] = CheckerResult.of(shown, title=each.file)
     data = ReportData(
-        folder=Path(os.devnull), header=None, results=Results(RunVerdict.INVALID, checkers), outcome=Outcome(),
+        folder=Path(os.devnull), header=None, results=Results(RunVerdict.INVALID, checkers), outcome=RunOutcome(),
         faults=(), operations=operation_columns.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class RunClock:
     """monotonic_ns: ns since an arbitrary beginning.  sleep: waits that many seconds.  utc: the date.
     cpu_s: the processor time of the running thread."""
 
@@ -28,11 +28,11 @@ class Clock:
         return self.monotonic_ns() / 1e9
 
 
-MACHINE = Clock(time.monotonic_ns, asyncio.sleep, lambda: datetime.now(UTC), time.thread_time)
+MACHINE = RunClock(time.monotonic_ns, asyncio.sleep, lambda: datetime.now(UTC), time.thread_time)
 """The clock of this machine."""
 
 
-def clock_of(loop: asyncio.AbstractEventLoop, began: datetime) -> Clock:
+def clock_of(loop: asyncio.AbstractEventLoop, began: datetime) -> RunClock:
     """The clock of an event loop with a time of its own.  began: the date at which the loop's time was 0.
 
     Processor time costs nothing there, so it counts as 0: a run must not depend on the machine that simulates it."""
@@ -40,4 +40,4 @@ def clock_of(loop: asyncio.AbstractEventLoop, began: datetime) -> Clock:
     def utc() -> datetime:
         return began + timedelta(seconds=loop.time())
 
-    return Clock(lambda: round(loop.time() * 1e9), asyncio.sleep, utc, lambda: 0.0)
+    return RunClock(lambda: round(loop.time() * 1e9), asyncio.sleep, utc, lambda: 0.0)

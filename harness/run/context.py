@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from checkers.record.faults import FaultRecord
 from checkers.record.header import Header
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 from checkers.record.reading import FAULTS, TEST
 from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
@@ -20,7 +20,7 @@ from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for
 from harness.live import Watcher
 from harness.registry import load_backend, load_subject, load_workload
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.copying import Copies
 from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder
@@ -41,14 +41,14 @@ class RunContext:
     records: what became of each fault so far, by the number of its card.  ended: set to end the main phase early."""
 
     spec: Spec
-    clock: Clock
+    clock: RunClock
     folder: RunFolder
     progress: Progress
     subject: Subject
     workload: Workload
     backend: Backend
     recorder: Recorder
-    outcome: Outcome
+    outcome: RunOutcome
     header: Header
     nodes: list[Node]
     hosts: Mapping[str, ClientHost]
@@ -82,7 +82,7 @@ def prepare(
     backend_name: str,
     folder: RunFolder,
     progress: Progress,
-    clock: Clock,
+    clock: RunClock,
     watchers: Sequence[Watcher] = (),
 ) -> RunContext:
     """The context of a run that is about to begin: everything is loaded, and no node is created."""
@@ -113,7 +113,7 @@ def prepare(
         workload,
         backend,
         recorder,
-        Outcome(declares=asdict(subject.declares), scheduled_rate_hz=spec.rate_hz),
+        RunOutcome(declares=asdict(subject.declares), scheduled_rate_hz=spec.rate_hz),
         header_of(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
         nodes,
         hosts,

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from checkers.record.copies import Copy
 from checkers.record.reading import COPIES_INDEX
 from checkers.record.writing import as_json
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.run_folder import RunFolder
 from system_under_test.subject import Collected, Node
 
@@ -22,7 +22,7 @@ from system_under_test.subject import Collected, Node
 class Copies:
     """Numbers copies from 0; `taken` lists every node's part of every copy."""
 
-    def __init__(self, run: RunFolder, nodes: Sequence[Node], clock: Clock, now_ns: Callable[[], int]) -> None:
+    def __init__(self, run: RunFolder, nodes: Sequence[Node], clock: RunClock, now_ns: Callable[[], int]) -> None:
         """now_ns: the time since the test began."""
         self._clock = clock
         self._now_ns = now_ns

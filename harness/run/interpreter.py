@@ -14,7 +14,7 @@ from random import Random
 
 from checkers.base.history import Type
 from harness.backends.backend import ClientHost
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.recorder import Recorder
 from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.own.read_own_system import CodeMistake
@@ -38,7 +38,7 @@ class Interpreter:
         hosts: Mapping[str, ClientHost],
         recorder: Recorder,
         timeout_s: float,
-        clock: Clock,
+        clock: RunClock,
     ) -> None:
         self._clock = clock
         self.tally = Tally()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from checkers.base import ledger
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Type
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from system_under_test.client import Outcome, Request
 
 
@@ -29,7 +29,9 @@ class Recorder:
     it never changes again, so it may go to another thread.
     """
 
-    def __init__(self, path: Path, clock: Clock, on_flush: Callable[[pa.RecordBatch], None] = lambda _: None) -> None:
+    def __init__(
+        self, path: Path, clock: RunClock, on_flush: Callable[[pa.RecordBatch], None] = lambda _: None
+    ) -> None:
         self._clock = clock
         self.started_monotonic_ns = clock.monotonic_ns()
         self.count = 0

@@ -30,7 +30,7 @@ from harness.judge.judge_run import judge, spec_of
 from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.live import LiveFile, RunStatus, Watcher
 from harness.registry import BACKENDS, load_backend, load_subject
-from harness.run.clock import MACHINE, Clock, clock_of
+from harness.run.clock import MACHINE, RunClock, clock_of
 from harness.run.conductor import Conductor
 from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
@@ -235,7 +235,7 @@ def _watchers(
 
 
 def _conduct(
-    prepared: Callable[[Clock], RunContext],
+    prepared: Callable[[RunClock], RunContext],
     virtual_time: bool,
     interrupted: Callable[[], None],
     watchers: Sequence[Watcher],

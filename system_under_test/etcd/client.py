@@ -15,7 +15,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
-from system_under_test.etcd.gateway import BadAnswer, Gateway, NoAnswer, NotSent, Rejected
+from system_under_test.etcd.gateway import BadAnswer, Gateway, NotSent, NoUsableAnswer, Rejected
 from system_under_test.etcd.leadership import Leadership
 from system_under_test.etcd.operations import OPERATIONS, Beaten, Conversation
 from system_under_test.functions import arguments, outcome
@@ -63,7 +63,7 @@ class _EtcdClient:
         except TimeoutError:
             sent = self._gateway is not None and self._gateway.sent
             return self._closed(_unanswered(talk, sent), "timeout" if sent else "not sent: timeout", member)
-        except (NoAnswer, Rejected, BadAnswer) as problem:
+        except (NoUsableAnswer, Rejected, BadAnswer) as problem:
             return self._closed(_unanswered(talk, sent=True), str(problem), member)
         except Beaten as problem:
             return Outcome(Type.FAIL, error=str(problem), node=member)

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection to etcd's JSON gateway: one request at a time, one attempt each.
 
 What matters is not HTTP but *knowing what may have happened*.  `NotSent` is raised only while not a byte of the request
-has been handed to the kernel; after that every failure is `NoAnswer`, for the request may have been carried out.  A
-connection found closed before sending is opened anew, which is no retry: no request had been sent on it.
+has been handed to the kernel.  After that every failure is `NoUsableAnswer`: the server may have executed the request.
+A connection that is found closed before sending is opened anew.  This is no retry: no request was sent on it.
 
 Needs only the standard library: it runs on client nodes.
 """
@@ -24,7 +24,7 @@ class NotSent(ConnectionError):
     """The request never left: it certainly did not happen."""
 
 
-class NoAnswer(ConnectionError):
+class NoUsableAnswer(ConnectionError):
     """The request may have arrived and no usable answer came: its outcome is unknown."""
 
 
@@ -59,7 +59,7 @@ class Gateway:
             status, answer = await _read_answer(reader)
         except (OSError, EOFError, ValueError) as problem:
             self.close()
-            raise NoAnswer(_said(problem)) from problem
+            raise NoUsableAnswer(_said(problem)) from problem
         if status != 200:
             self.close()
             raise Rejected(str(answer.get("error") or answer.get("message") or f"HTTP status {status}"))

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from system_under_test.etcd.gateway import Gateway, NoAnswer, NotSent, Rejected
+from system_under_test.etcd.gateway import Gateway, NotSent, NoUsableAnswer, Rejected
 
 STATUS_PATH = "/v3/maintenance/status"
 REFRESH_S = 0.25
@@ -85,7 +85,7 @@ class Leadership:
             async with asyncio.timeout(PATIENCE_S):
                 answer = await gateway.post(STATUS_PATH, {})
             status = read_status(answer)
-        except (TimeoutError, NotSent, NoAnswer, Rejected, ValueError):
+        except (TimeoutError, NotSent, NoUsableAnswer, Rejected, ValueError):
             gateway.close()  # it does not answer now; its last report stands
             return
         self._reported[name] = status

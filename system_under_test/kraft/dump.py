@@ -18,7 +18,7 @@ from pathlib import Path
 
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import epoch_checkpoint, meta_properties, quorum_state, recovery_point, snapshot_file
-from system_under_test.kraft.log.batch import CorruptBatch, Header
+from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.records.metadata import CorruptRecord, UnknownRecord, decode
 
 DAMAGED = "damaged"
@@ -70,7 +70,7 @@ def _batches(path: Path, records: bool) -> Iterator[str]:
         yield "empty"
 
 
-def _batch(position: int, header: Header) -> str:
+def _batch(position: int, header: BatchHeader) -> str:
     offsets = f"{header.base_offset}" if header.count == 1 else f"{header.base_offset}..{header.end_offset - 1}"
     kind = "control" if header.control else "data"
     return (
@@ -79,7 +79,7 @@ def _batch(position: int, header: Header) -> str:
     )
 
 
-def _records(header: Header, raw: bytes) -> Iterator[str]:
+def _records(header: BatchHeader, raw: bytes) -> Iterator[str]:
     if header.control:
         yield f"    {header.base_offset}  {_control(raw)}"
         return

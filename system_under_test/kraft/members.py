@@ -24,7 +24,7 @@ _PROGRAM_S_MAX = 8.0
 started to join, which catches up only then."""
 
 
-class Server(Protocol):
+class VoterHost(Protocol):
     """What is needed of the subject."""
 
     async def start(self, node: Node) -> None: ...
@@ -37,7 +37,7 @@ class Server(Protocol):
 class KraftMembers:
     """Implements `subject.Members`.  argv: node -> how its server is started, whose last word is its configuration."""
 
-    def __init__(self, server: Server, port: int, argv: Callable[[Node], list[str]]) -> None:
+    def __init__(self, server: VoterHost, port: int, argv: Callable[[Node], list[str]]) -> None:
         self._server = server
         self._port = port
         self._argv = argv

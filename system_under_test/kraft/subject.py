@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from system_under_test.kraft.broker.lifecycle import State
+from system_under_test.kraft.broker.lifecycle import LifeState
 from system_under_test.kraft.client import decisions as client_decisions
 from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.controller import decisions as of_controller
@@ -492,7 +492,7 @@ class KraftBrokers(Kraft):
     async def ready(self, nodes: Sequence[Node]) -> str | None:
         """Every broker serves, so that the replicas of all topics are spread over all of them."""
         for node in nodes:
-            if f"is {State.SERVING.value}".encode() not in await node.read(f"{node.log_dir}/{OUTPUT}"):
+            if f"is {LifeState.SERVING.value}".encode() not in await node.read(f"{node.log_dir}/{OUTPUT}"):
                 return f"the broker {node.name} is not registered and unfenced yet"
         return None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.instruments.quorum_clusters import Bare, Cluster, Etcd, KRaft, etcd_version
+from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
 from system_under_test.etcd.gateway import Gateway
@@ -17,7 +17,7 @@ from system_under_test.kraft.client.questions import question
 from system_under_test.kraft.wire.connection import Connection
 
 
-def _with(cluster: Cluster, test: Callable[[int], Awaitable[None]]) -> None:
+def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> None:
     async def run() -> None:
         cluster.start(1)
         leader = await cluster.leader()
@@ -30,7 +30,7 @@ def _with(cluster: Cluster, test: Callable[[int], Awaitable[None]]) -> None:
         cluster.close()
 
 
-async def _write(cluster: Cluster, leader: int) -> tuple[int, int]:
+async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
     """(acknowledged writes, calls of the marks)."""
     marks: list[None] = []
     writers = await cluster.writers(leader, 3)
@@ -73,7 +73,7 @@ def test_a_refused_write_ends_the_load(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(etcd_version() is None, reason="etcd is not installed")
 def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
-    cluster = Etcd(tmp_path, 1)
+    cluster = EtcdCluster(tmp_path, 1)
 
     async def test(leader: int) -> None:
         written, _ = await _write(cluster, leader)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
 from harness.explanations import planted_bug_words as bugs
 from harness.explanations.headline import verdict_in_words
@@ -65,16 +65,16 @@ def test_a_valid_run_says_for_which_kinds_of_fault_the_time_was_too_short() -> N
 def test_another_verdict_has_the_kinds_that_were_never_in_force_among_its_notes() -> None:
     unknown = never_in_force("unknown", DISK, {"kind": "power", "dealt": 2, "reasons": []})
     assert "never in force" not in verdict_in_words(results_in(unknown), None)
-    assert notes(results_in(unknown), Outcome()) == [
+    assert notes(results_in(unknown), RunOutcome()) == [
         "These kinds of fault were never in force: disk and power. The time was too short to deal disk. "
         "2 faults of kind power were dealt and none was in force: no reason is recorded."
     ]
-    assert notes(results_in(never_in_force("valid", DISK)), Outcome()) == [], "the first line says it already"
+    assert notes(results_in(never_in_force("valid", DISK)), RunOutcome()) == [], "the first line says it already"
 
 
 def test_a_function_that_was_never_invoked_is_among_the_notes() -> None:
     vacuity = {"verdict": "valid", "details": {"never_invoked": ["cas", "write"]}}
-    written = notes(results_in(results("valid", vacuity=vacuity)), Outcome())
+    written = notes(results_in(results("valid", vacuity=vacuity)), RunOutcome())
     assert written == ["The workload states cas and write, and no client invoked them."]
 
 
@@ -147,7 +147,7 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
     written = " ".join(notes(results_in({}), outcome_of(outcome)))
     for part in ("interrupted", "120 operations a second of the 200", "stalled once, for up to 800 ms", "n1 2.0 s"):
         assert part in written
-    assert notes(results_in({}), Outcome(scheduled_rate_hz=200, achieved_rate_hz=190.0)) == []
+    assert notes(results_in({}), RunOutcome(scheduled_rate_hz=200, achieved_rate_hz=190.0)) == []
 
 
 @pytest.mark.parametrize(

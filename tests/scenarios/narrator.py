@@ -34,9 +34,9 @@ from system_under_test.kraft.raft.effects import (
     Fatal,
     Flush,
     HighWatermark,
+    NotAccepted,
     Persist,
     ReadReady,
-    Refused,
     Reply,
     RoleChanged,
     Send,
@@ -124,7 +124,7 @@ class Narrator(World):
                 return f"knows that everything below {offset} is committed"
             case Accepted(first_offset=first, end_offset=end):
                 return f"accepts a proposal as offsets {first} to {end - 1}"
-            case Refused(reason=reason):
+            case NotAccepted(reason=reason):
                 return f"refuses: {reason}"
             case ReadReady(high_watermark=mark):
                 return f"answers a read from the state at {mark}"

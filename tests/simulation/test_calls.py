@@ -9,7 +9,7 @@ from typing import Any
 
 from simulation.calls import Lane, NoAnswer
 from simulation.loop import Process, SimulatedLoop
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 
 
 class Echo:
@@ -31,7 +31,7 @@ class Echo:
 class World:
     def __init__(self, echo: Echo | None) -> None:
         self.loop = SimulatedLoop()
-        self.network = Network(self.loop, Random(1))
+        self.network = SimulatedNetwork(self.loop, Random(1))
         self.a, self.b = Process("a"), Process("b")
         self.echo = echo
         self.got: list[Any] = []

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.loop import Process, SimulatedLoop
-from simulation.network import Impairment, Network
+from simulation.network import Impairment, SimulatedNetwork
 
 A_TO_B, B_TO_A = ("a", "b"), ("b", "a")
 
 
-def simulated(work: Callable[[Network], Coroutine[Any, Any, Any]], seed: int = 1) -> Any:
+def simulated(work: Callable[[SimulatedNetwork], Coroutine[Any, Any, Any]], seed: int = 1) -> Any:
     loop = SimulatedLoop()
-    network = Network(loop, Random(seed))
+    network = SimulatedNetwork(loop, Random(seed))
     return loop.run(work(network))
 
 
@@ -42,7 +42,7 @@ async def dialled(process: Process) -> tuple[asyncio.StreamReader, asyncio.Strea
 
 
 def test_stock_streams_of_asyncio_talk_over_it() -> None:
-    async def work(network: Network) -> bytes:
+    async def work(network: SimulatedNetwork) -> bytes:
         await serving()
         reader, writer = await dialled(Process("a"))
         writer.write(b"hello\n")
@@ -52,7 +52,7 @@ def test_stock_streams_of_asyncio_talk_over_it() -> None:
 
 
 def test_nobody_listens_and_the_connection_is_refused() -> None:
-    async def work(network: Network) -> None:
+    async def work(network: SimulatedNetwork) -> None:
         with pytest.raises(ConnectionRefusedError):
             await dialled(Process("a"))
 
@@ -61,7 +61,7 @@ def test_nobody_listens_and_the_connection_is_refused() -> None:
 
 @pytest.mark.parametrize("link", [A_TO_B, B_TO_A])
 def test_a_link_cut_one_way_stalls_and_what_was_sent_arrives_after_the_heal(link: tuple[str, str]) -> None:
-    async def work(network: Network) -> None:
+    async def work(network: SimulatedNetwork) -> None:
         await serving()
         reader, writer = await dialled(Process("a"))
         network.cut({link})
@@ -78,7 +78,7 @@ def test_a_link_cut_one_way_stalls_and_what_was_sent_arrives_after_the_heal(link
 
 
 def test_a_rejected_link_resets_connections_and_refuses_new_ones() -> None:
-    async def work(network: Network) -> None:
+    async def work(network: SimulatedNetwork) -> None:
         await serving()
         process = Process("a")
         reader, writer = await dialled(process)
@@ -93,7 +93,7 @@ def test_a_rejected_link_resets_connections_and_refuses_new_ones() -> None:
 
 
 def test_the_kernel_closes_the_connections_of_a_dead_process_unless_the_news_is_lost() -> None:
-    async def work(network: Network) -> None:
+    async def work(network: SimulatedNetwork) -> None:
         server, client = await serving(), Process("a")
         reader, _ = await dialled(client)
         await dialled(client)
@@ -118,7 +118,7 @@ def test_the_kernel_closes_the_connections_of_a_dead_process_unless_the_news_is_
 )
 @settings(max_examples=60, deadline=None)
 def test_a_connection_never_loses_repeats_or_reorders(seed: int, steps: list[tuple[float, str]]) -> None:
-    async def work(network: Network) -> tuple[list[bytes], list[bytes]]:
+    async def work(network: SimulatedNetwork) -> tuple[list[bytes], list[bytes]]:
         await serving()
         reader, writer = await dialled(Process("a"))
         sent: list[bytes] = []

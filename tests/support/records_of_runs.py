@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.record.header import Header
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 from checkers.record.reading import OUTCOME, TEST, decoded
 
 
@@ -15,6 +15,6 @@ def header_of(test: Mapping[str, Any]) -> Header:
     return decoded(TEST, {"spec": {}, **test}, Header, 0)
 
 
-def outcome_of(outcome: Mapping[str, Any]) -> Outcome:
+def outcome_of(outcome: Mapping[str, Any]) -> RunOutcome:
     """outcome: what outcome.json holds, as far as it matters."""
-    return decoded(OUTCOME, outcome, Outcome, 0)
+    return decoded(OUTCOME, outcome, RunOutcome, 0)

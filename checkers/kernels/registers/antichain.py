@@ -53,7 +53,7 @@ import numpy as np
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
 from checkers.kernels.operations import CAS, WRITE, Operations
-from checkers.kernels.registers.antichain_problem import Problem, prepare
+from checkers.kernels.registers.antichain_problem import KeyProblem, prepare
 from checkers.kernels.registers.board import RULES, Board, BoardRegister, clear, give_slot, new_board
 from checkers.kernels.registers.overwritten import certainly_overwritten
 from checkers.kernels.registers.unique_values import Key, key_of
@@ -176,7 +176,7 @@ def judge_window(
 
 @spliced_kernel
 def _refute(
-    problem: Problem, board: Board, rooms: Rooms, last: int, steps_max: int, bytes_left: int
+    problem: KeyProblem, board: Board, rooms: Rooms, last: int, steps_max: int, bytes_left: int
 ) -> tuple[bool, int, int]:
     """Return (whether some window that ends with place `last` has no order, the steps and the bytes this took)."""
     steps = most = 0
@@ -197,7 +197,7 @@ def _refute(
 
 @kernel
 def _search(
-    problem: Problem, board: Board, rooms: Rooms, first: int, last: int, beam: int, steps_max: int, bytes_left: int
+    problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: int, beam: int, steps_max: int, bytes_left: int
 ) -> tuple[int, int, int, int]:
     """Search once through places `first` to `last`.
 
@@ -221,7 +221,7 @@ def _search(
 
 
 @kernel
-def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) -> int:
+def _begin(problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: int) -> int:
     """Make the first configurations of a window, and give slots to open operations.
 
     Returns the number of configurations.
@@ -254,7 +254,7 @@ def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) 
 
 
 @inner_kernel
-def _begin_with(problem: Problem, now: Configurations, count: int, hands: Hands, first: int, op: int) -> int:
+def _begin_with(problem: KeyProblem, now: Configurations, count: int, hands: Hands, first: int, op: int) -> int:
     """Let the window begin with each value an operation names, if it may have been produced by then."""
     seen, made = problem.seen[op], problem.made[op]
     if problem.first_made[seen] < first and now.head[seen] < 0:

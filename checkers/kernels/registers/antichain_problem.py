@@ -21,7 +21,7 @@ from checkers.kernels.operations import CAS, MISMATCH, OPEN, READ, WRITE
 from checkers.kernels.registers.unique_values import Key
 
 
-class Problem(NamedTuple):
+class KeyProblem(NamedTuple):
     """The relevant operations of one key, and their events.
 
     kind: int8 (READ, WRITE, CAS, MISMATCH).  seen: int32, number of the value read, written or expected.
@@ -66,7 +66,7 @@ class _Kept(NamedTuple):
 
 
 @kernel
-def prepare(key: Key, limit: int, starts: Int64) -> Problem:
+def prepare(key: Key, limit: int, starts: Int64) -> KeyProblem:
     """Prepare the first `limit` positions of a key; operations that had not returned by then are open.
 
     starts: int64, distinct values; the object may hold any of them at first.  O(operations + limit).
@@ -151,10 +151,10 @@ def _drop_unobserved(them: _Kept, count: int, values: int, key: Key, limit: int)
 
 
 @kernel
-def _laid_out(key: Key, limit: int, them: _Kept, values: int, starts: int) -> Problem:
+def _laid_out(key: Key, limit: int, them: _Kept, values: int, starts: int) -> KeyProblem:
     event, position, slots = _in_a_row(key, limit, them)
     first_made, last_seen, stay_until, last_mismatch = _what_to_expect(them, event, values, starts)
-    return Problem(
+    return KeyProblem(
         them.kind,
         them.seen,
         them.made,

@@ -13,7 +13,7 @@ import numpy as np
 from checkers.base.arrays import Int32
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, MISMATCH, READ, WRITE
-from checkers.kernels.registers.antichain_problem import Problem
+from checkers.kernels.registers.antichain_problem import KeyProblem
 from checkers.kernels.search.bits import ALL, NONE, ONE, trailing_zeros
 from checkers.kernels.search.configurations import Configurations, Hands, Words
 from checkers.kernels.search.event_search import NOT_TRIED, Rules
@@ -46,12 +46,12 @@ class Board(NamedTuple):
 class BoardRegister(NamedTuple):
     """One key, and its open operations: the object to which the rules of a register apply."""
 
-    problem: Problem
+    problem: KeyProblem
     board: Board
 
 
 @kernel
-def new_board(problem: Problem, words: int) -> Board:
+def new_board(problem: KeyProblem, words: int) -> Board:
     operations = problem.kind.shape[0]
     numbers = np.full(operations + words * 64, -1, np.int32)
     masks = np.zeros((5 + 4 * problem.values, words), np.uint64)
@@ -101,7 +101,7 @@ def _begin(register: BoardRegister, op: int, last: int, now: Configurations, cou
 
 
 @inner_kernel
-def give_slot(problem: Problem, board: Board, op: int, last: int) -> int:
+def give_slot(problem: KeyProblem, board: Board, op: int, last: int) -> int:
     """Give an operation a slot, and enter the slot in every mask that it belongs to."""
     slot = take_slot(board.free)
     w, bit = slot >> 6, ONE << np.uint64(slot & 63)
@@ -198,7 +198,7 @@ def _advance(register: BoardRegister, place: int, returning: int, step: int, sta
 
 
 @inner_kernel
-def _worth_trying(problem: Problem, board: Board, step: int, state: int, hands: Hands) -> bool:
+def _worth_trying(problem: KeyProblem, board: Board, step: int, state: int, hands: Hands) -> bool:
     """Whether an available operation may be useful as an intermediate step (see the theory in `antichain.py`)."""
     need, avail = hands.need, hands.avail
     op = board.holder[step]
@@ -243,7 +243,7 @@ def _worth_trying(problem: Problem, board: Board, step: int, state: int, hands: 
 
 
 @inner_kernel
-def _apply(problem: Problem, board: Board, step: int, hands: Hands) -> int:
+def _apply(problem: KeyProblem, board: Board, step: int, hands: Hands) -> int:
     """Fill `next_need` and `next_avail`.  Returns the state after the operation."""
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE

@@ -21,14 +21,14 @@ import numpy as np
 
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, OPEN, WRITE
-from checkers.kernels.registers.antichain_problem import Problem
+from checkers.kernels.registers.antichain_problem import KeyProblem
 
 _EVERY = -1  # the label of a cas: it changes every value
 _NEVER = -2
 
 
 @kernel
-def certainly_overwritten(problem: Problem) -> int:
+def certainly_overwritten(problem: KeyProblem) -> int:
     """Return the place of the first return of an observer whose value no producer explains, or -1."""
     needed_after = np.empty(problem.kind.shape[0], np.int32)  # per observer: its producer returns after this place
     last_ret = np.full(problem.values, _NEVER, np.int32)  # per value: the last return of a producer

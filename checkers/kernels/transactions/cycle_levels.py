@@ -36,7 +36,7 @@ NOTHING, OUT_OF_BUDGET = -1, -2
 """Stand for the place that closes a cycle: there is none, or steps or room ran out."""
 
 
-class Question(NamedTuple):
+class CycleQuestion(NamedTuple):
     """Which cycles a search accepts.
 
     kinds: the kinds of their edges.  rule, state_count: the automaton (`cycle_rules.py`).
@@ -119,7 +119,7 @@ class Horizon(NamedTuple):
 
 @inner_kernel
 def search_by_levels(
-    ground: Ground, question: Question, errand: Errand, horizon: Horizon, steps_max: int
+    ground: Ground, question: CycleQuestion, errand: Errand, horizon: Horizon, steps_max: int
 ) -> tuple[int, int, int]:
     """Return (place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
     room = ground.room
@@ -153,7 +153,13 @@ def search_by_levels(
 
 @inner_kernel
 def _leave_level(
-    ground: Ground, question: Question, errand: Errand, horizon: Horizon, level: Int32, size: int, next_level: Int32
+    ground: Ground,
+    question: CycleQuestion,
+    errand: Errand,
+    horizon: Horizon,
+    level: Int32,
+    size: int,
+    next_level: Int32,
 ) -> tuple[int, int, int]:
     """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
 
@@ -196,7 +202,7 @@ def _leave_level(
 @inner_kernel
 def _by_edges(
     ground: Ground,
-    question: Question,
+    question: CycleQuestion,
     errand: Errand,
     place: int,
     level: Int32,
@@ -243,7 +249,7 @@ def _by_edges(
 @inner_kernel
 def _along_chain(
     ground: Ground,
-    question: Question,
+    question: CycleQuestion,
     errand: Errand,
     place: int,
     level: Int32,
@@ -268,7 +274,7 @@ def _along_chain(
 @inner_kernel
 def _beside_next(
     ground: Ground,
-    question: Question,
+    question: CycleQuestion,
     errand: Errand,
     place: int,
     t: int,
@@ -293,7 +299,7 @@ def _beside_next(
 
 @inner_kernel
 def _jump(
-    ground: Ground, question: Question, errand: Errand, horizon: Horizon, next_level: Int32, next_size: int
+    ground: Ground, question: CycleQuestion, errand: Errand, horizon: Horizon, next_level: Int32, next_size: int
 ) -> tuple[int, int, int]:
     """Take one step of real time: visit the transactions invoked after the first completion reached so far.
 

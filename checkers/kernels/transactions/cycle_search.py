@@ -15,10 +15,10 @@ from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import OK
 from checkers.kernels.transactions.cycle_levels import (
     NOTHING,
+    CycleQuestion,
     Errand,
     Ground,
     Horizon,
-    Question,
     Room,
     search_by_levels,
 )
@@ -37,7 +37,7 @@ class CycleWalk(NamedTuple):
 
 @kernel
 def shortest_cycle(
-    ground: Ground, starts: Starts, chosen: Int64, question: Question, steps_max: int
+    ground: Ground, starts: Starts, chosen: Int64, question: CycleQuestion, steps_max: int
 ) -> tuple[CycleWalk, Int8, Int32, int]:
     """Find the shortest cycle through any of the chosen starts.
 

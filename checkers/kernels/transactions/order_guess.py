@@ -14,7 +14,7 @@ import numpy as np
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.transactions.columns import NEVER, Transactions
-from checkers.kernels.transactions.order_problem import Problem
+from checkers.kernels.transactions.order_problem import OrderProblem
 from checkers.kernels.transactions.order_search import Guess, Time
 
 _ROUNDS = 3
@@ -22,7 +22,7 @@ _ROUNDS = 3
 
 
 def guess_of(
-    txns: Transactions, problem: Problem, *, snapshots: bool, starts_early: bool = True, begin: Int64 | None = None
+    txns: Transactions, problem: OrderProblem, *, snapshots: bool, starts_early: bool = True, begin: Int64 | None = None
 ) -> Guess:
     """Return the ranks of all events.
 
@@ -48,7 +48,7 @@ def _ranked(moments: Int64, happened: Bools) -> Guess:
 
 
 @kernel
-def _ends(txns: Transactions, problem: Problem) -> Int64:
+def _ends(txns: Transactions, problem: OrderProblem) -> Int64:
     end = txns.completed.copy()
     for _ in range(_ROUNDS):
         for t in range(end.shape[0] - 1, -1, -1):
@@ -70,7 +70,7 @@ def no_time() -> Time:
     return Time(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
 
 
-def real_time(txns: Transactions, problem: Problem) -> Time:
+def real_time(txns: Transactions, problem: OrderProblem) -> Time:
     """Return the invokes and completions of transactions that happened."""
     by_end = np.flatnonzero(problem.happened & (txns.completed != NEVER)).astype(np.int32)
     by_end = by_end[np.argsort(txns.completed[by_end], kind="stable")]

@@ -29,7 +29,7 @@ from checkers.kernels.transactions.dependencies import PROCESS, WR, WW, Graph, R
 from checkers.kernels.transactions.list_versions import Versions
 
 
-class Problem(NamedTuple):
+class OrderProblem(NamedTuple):
     """Reads, writes and demanded order of transactions that happened.
 
     read_first, read_version: the versions that transaction t read are read_version[read_first[t]:read_first[t + 1]].
@@ -61,7 +61,7 @@ def problem_of_registers(
     happened: Bools,
     sessions: Int32,
     readers: bool,
-) -> Problem:
+) -> OrderProblem:
     """Make the problem of a history of registers.
 
     sessions: int32 per transaction, the next one of its session or -1; empty if sessions do not count.
@@ -96,7 +96,9 @@ def problem_of_registers(
 
 
 @kernel
-def problem_of_lists(txns: Transactions, base: Int64, versions: Versions, sessions: Int32, readers: bool) -> Problem:
+def problem_of_lists(
+    txns: Transactions, base: Int64, versions: Versions, sessions: Int32, readers: bool
+) -> OrderProblem:
     """Make the problem of a history of lists.  All appends of a transaction to one key are one write of that key.
 
     The first list that a transaction read of a key names the version, also if it had appended to the key before: the
@@ -218,7 +220,7 @@ def _gathered(
     sessions: Edges,
     order: Edges,
     readers: bool,
-) -> Problem:
+) -> OrderProblem:
     versions = write_key.shape[0] + key_count
     reader_first, reader = np.zeros(1, np.int64), np.empty(0, np.int32)
     if readers:
@@ -227,7 +229,7 @@ def _gathered(
     for t in range(m):
         version_txn[write_first[t] : write_first[t + 1]] = t
     after, _ = build_graph(sessions, order, m)
-    return Problem(
+    return OrderProblem(
         happened,
         read_first,
         read_version,
@@ -258,12 +260,12 @@ def _readers(m: int, versions: int, read_first: Int64, read_version: Int32) -> t
 
 
 @kernel
-def problem_of_edges(happened: Bools, first: Edges, second: Edges) -> Problem:
+def problem_of_edges(happened: Bools, first: Edges, second: Edges) -> OrderProblem:
     """Make a problem that demands only these orders: that the source commits before the target starts."""
     m = happened.shape[0]
     after, _ = build_graph(first, second, m)
     nothing = np.empty(0, np.int32)
-    return Problem(
+    return OrderProblem(
         happened,
         np.zeros(m + 1, np.int64),
         nothing,
@@ -277,7 +279,7 @@ def problem_of_edges(happened: Bools, first: Edges, second: Edges) -> Problem:
     )
 
 
-def without_overwriting(problem: Problem) -> Problem:
+def without_overwriting(problem: OrderProblem) -> OrderProblem:
     """Make a problem of the same order and reads in which no write waits for the readers of another version.
 
     problem: one without readers.
@@ -285,7 +287,7 @@ def without_overwriting(problem: Problem) -> Problem:
     return problem._replace(write_first=np.zeros_like(problem.write_first))
 
 
-def with_pairs(problem: Problem, pairs: Edges) -> Problem:
+def with_pairs(problem: OrderProblem, pairs: Edges) -> OrderProblem:
     """Demand also that the source of each pair commits before its target starts."""
     after, m = problem.after, len(problem.happened)
     source = np.repeat(np.arange(m, dtype=np.int32), np.diff(after.first))

@@ -36,7 +36,7 @@ import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.transactions.order_problem import Problem
+from checkers.kernels.transactions.order_problem import OrderProblem
 
 NO_ORDER, ORDER, UNDECIDED = 0, 1, 2
 """The outcomes; UNDECIDED: the budget of steps ran out."""
@@ -124,7 +124,7 @@ class Search(NamedTuple):
 
 
 @kernel
-def find_order(problem: Problem, time: Time, guess: Guess, snapshots: bool, steps_max: int) -> tuple[int, Search]:
+def find_order(problem: OrderProblem, time: Time, guess: Guess, snapshots: bool, steps_max: int) -> tuple[int, Search]:
     """Return (NO_ORDER, ORDER or UNDECIDED; the search).  If ORDER, `search.order` holds all events.
 
     snapshots: snapshot isolation, where start and commit are two events.  If NO_ORDER, `search.involved` marks the
@@ -145,7 +145,7 @@ def find_order(problem: Problem, time: Time, guess: Guess, snapshots: bool, step
 
 
 @kernel
-def _new_search(problem: Problem, guess: Guess, snapshots: bool) -> Search:
+def _new_search(problem: OrderProblem, guess: Guess, snapshots: bool) -> Search:
     m, events = problem.happened.shape[0], guess.rank.shape[0]
     writes, versions = problem.write_key.shape[0], problem.reader_first.shape[0] - 1
     keys = problem.version_txn.shape[0] - writes
@@ -202,7 +202,9 @@ def _commit(t: int, snapshots: bool) -> int:
 
 
 @inner_kernel
-def _place_until_circle(problem: Problem, time: Time, guess: Guess, search: Search, snapshots: bool) -> tuple[int, int]:
+def _place_until_circle(
+    problem: OrderProblem, time: Time, guess: Guess, search: Search, snapshots: bool
+) -> tuple[int, int]:
     """Place events on demand.  Returns (begin, end): the circle is stack[begin:end]; it is empty if all are placed."""
     search.at[ROUNDS] += 1
     number = np.int32(search.at[ROUNDS])
@@ -240,7 +242,7 @@ def _place_until_circle(problem: Problem, time: Time, guess: Guess, search: Sear
 
 
 @inner_kernel
-def _waits_for(problem: Problem, time: Time, search: Search, event: int, snapshots: bool) -> tuple[int, int, int]:
+def _waits_for(problem: OrderProblem, time: Time, search: Search, event: int, snapshots: bool) -> tuple[int, int, int]:
     """Return (an event that must precede this one, or -1; the edge, or -1; w of the assumption, or -1)."""
     t = event // 2 if snapshots else event
     if snapshots and event % 2 == 1:
@@ -283,7 +285,7 @@ def _waits_for(problem: Problem, time: Time, search: Search, event: int, snapsho
 
 
 @inner_kernel
-def _unplaced_reader(problem: Problem, search: Search, version: int, event: int, snapshots: bool) -> int:
+def _unplaced_reader(problem: OrderProblem, search: Search, version: int, event: int, snapshots: bool) -> int:
     """Return the start of an unplaced reader of a version, other than this event itself; -1 if there is none."""
     i = search.cursor[version]
     while i < problem.reader_first[version + 1]:
@@ -300,7 +302,7 @@ def _unplaced_reader(problem: Problem, search: Search, version: int, event: int,
 
 
 @inner_kernel
-def _place(problem: Problem, search: Search, event: int, snapshots: bool) -> None:
+def _place(problem: OrderProblem, search: Search, event: int, snapshots: bool) -> None:
     t = event // 2 if snapshots else event
     search.position[event] = search.at[PLACED]
     search.order[search.at[PLACED]] = event
@@ -324,7 +326,7 @@ def _place(problem: Problem, search: Search, event: int, snapshots: bool) -> Non
 
 
 @inner_kernel
-def _demand(problem: Problem, time: Time, guess: Guess, search: Search, edge: int, snapshots: bool) -> None:
+def _demand(problem: OrderProblem, time: Time, guess: Guess, search: Search, edge: int, snapshots: bool) -> None:
     """Take events back as far as a new edge needs, and demand it from now on."""
     source, target = search.edge_source[edge], search.edge_target[edge]
     at = search.position[target]
@@ -335,7 +337,7 @@ def _demand(problem: Problem, time: Time, guess: Guess, search: Search, edge: in
 
 
 @inner_kernel
-def _take_back(problem: Problem, time: Time, guess: Guess, search: Search, snapshots: bool) -> None:
+def _take_back(problem: OrderProblem, time: Time, guess: Guess, search: Search, snapshots: bool) -> None:
     """Take back the event that was placed last."""
     search.at[PLACED] -= 1
     search.at[STEPS] += 1

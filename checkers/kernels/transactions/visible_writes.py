@@ -24,11 +24,11 @@ from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import Edges
 from checkers.kernels.transactions.dependencies import PROCESS, WW
-from checkers.kernels.transactions.order_problem import Problem
+from checkers.kernels.transactions.order_problem import OrderProblem
 
 
 @kernel
-def atomic_pairs(problem: Problem, by_session: Int32, process: Int32, sessions: bool) -> Edges:
+def atomic_pairs(problem: OrderProblem, by_session: Int32, process: Int32, sessions: bool) -> Edges:
     """Return the pairs of read-atomic.  by_session: transactions ordered by process, then by invocation."""
     keys = problem.version_txn.shape[0] - problem.write_key.shape[0]
     latest, latest_of = np.empty(keys, np.int32), np.full(keys, -1, np.int64)
@@ -79,7 +79,7 @@ class _Reads(NamedTuple):
 
 
 @kernel
-def _room_of_reads(problem: Problem) -> _Reads:
+def _room_of_reads(problem: OrderProblem) -> _Reads:
     most = 0
     for t in range(problem.happened.shape[0]):
         most = max(most, problem.read_first[t + 1] - problem.read_first[t])
@@ -87,7 +87,7 @@ def _room_of_reads(problem: Problem) -> _Reads:
 
 
 @inner_kernel
-def _look_up(problem: Problem, t: int, reads: _Reads) -> int:
+def _look_up(problem: OrderProblem, t: int, reads: _Reads) -> int:
     """Write the reads of a transaction into `reads`, and return their number.
 
     The versions lie far apart in memory.  The processor fetches them at once if nothing depends on them yet.
@@ -102,7 +102,7 @@ def _look_up(problem: Problem, t: int, reads: _Reads) -> int:
 
 
 @inner_kernel
-def _key_of(problem: Problem, version: int) -> int:
+def _key_of(problem: OrderProblem, version: int) -> int:
     writes = problem.write_key.shape[0]
     return int(problem.write_key[version] if version < writes else version - writes)
 
@@ -114,7 +114,7 @@ def _pair(visible: int, by: int, t: int) -> tuple[int, int]:
 
 
 @kernel
-def reading_chains(problem: Problem, order: Int32) -> tuple[Int32, Int32, int]:
+def reading_chains(problem: OrderProblem, order: Int32) -> tuple[Int32, Int32, int]:
     """Put writers into chains along reads.  Returns (int32 per transaction, its chain or -1; its place; chains).
 
     order: all transactions, each after those that it read from.
@@ -173,7 +173,7 @@ class _Newest(NamedTuple):
 
 
 @kernel
-def causal_pairs(problem: Problem, order: Int32, chain: Int32, place: Int32, chains: int) -> Edges:
+def causal_pairs(problem: OrderProblem, order: Int32, chain: Int32, place: Int32, chains: int) -> Edges:
     """Return the pairs of causal.  order: all transactions, each after those that are visible to it.
 
     Most reads make no pair: all other writers of the key lie before the *horizon* of the writer that was read, and it
@@ -301,7 +301,7 @@ def _advance(clock: Int32, t: int, by: int, chain: Int32, place: Int32) -> None:
 
 
 @kernel
-def _writers_by_key(problem: Problem, order: Int32, chain: Int32, chains: int) -> _Writers:
+def _writers_by_key(problem: OrderProblem, order: Int32, chain: Int32, chains: int) -> _Writers:
     """Sort the writes by key, by chain and by place.  They are counted, not compared: `order` keeps to the chains."""
     writes = problem.write_key.shape[0]
     keys = problem.version_txn.shape[0] - writes

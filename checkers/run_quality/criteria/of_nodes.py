@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from checkers.base.demands import Demands
 from checkers.base.results import Criterion
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
-from checkers.record.outcome import Outcome
+from checkers.record.outcome import RunOutcome
 from checkers.run_quality import processor_time
 from checkers.run_quality.criteria.history_figures import HistoryFigures
 
@@ -40,7 +40,7 @@ def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     return criteria
 
 
-def about_the_harness(outcome: Outcome, demands: Demands, span: tuple[int, int] | None = None) -> list[Criterion]:
+def about_the_harness(outcome: RunOutcome, demands: Demands, span: tuple[int, int] | None = None) -> list[Criterion]:
     """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded.
 
     span: of the main phase, in ns."""

@@ -39,7 +39,7 @@ from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, socket
 from typing import Any
 
 from harness.agent.switch.arp import reply_for
-from harness.agent.switch.impairment import ImpairedLink, Impairment
+from harness.agent.switch.impairment import FrameImpairment, ImpairedLink
 from harness.agent.switch.rejection import reset_for
 
 _SOL_PACKET = 263
@@ -111,7 +111,7 @@ class Switch:
             port.rejected = frozenset(macs[to] for source, to in reject if source == port.node)
             port.listen(self._carries or bool(port.rejected))
 
-    def impair(self, links: Iterable[tuple[str, str, Impairment]], seed: int) -> None:
+    def impair(self, links: Iterable[tuple[str, str, FrameImpairment]], seed: int) -> None:
         """Exactly these links are impaired from now on.  Frames under way arrive as decided before."""
         macs = {port.node: port.mac for port in self._ports.values()}
         fresh: dict[str, dict[bytes, ImpairedLink]] = {node: {} for node in macs}
@@ -201,7 +201,7 @@ class Switch:
                 links, rejected = order["cut"], order.get("reject", [])
                 self.cut({(a, b) for a, b in links}, {(a, b) for a, b in rejected})
             if "impair" in order:
-                self.impair([(a, b, Impairment.from_json(it)) for a, b, it in order["impair"]], order["seed"])
+                self.impair([(a, b, FrameImpairment.from_json(it)) for a, b, it in order["impair"]], order["seed"])
         except (KeyError, TypeError, ValueError) as problem:
             return {"refused": f"{type(problem).__name__}: {problem}"}
         return {"forwarded": self.forwarded, "overflowed": self.overflowed}

@@ -28,7 +28,7 @@ _ETHERNET_BYTES = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Impairment:
+class FrameImpairment:
     """loss, duplicate, corrupt, reorder: shares of the frames, from 0 to 1.  delay_s: of every frame; jitter_s: a
     uniform random part of up to that much more.  rate_bytes_per_s: 0 for no limit."""
 
@@ -54,12 +54,12 @@ class Impairment:
             raise ValueError("reorder needs a delay_s: only delayed frames can be overtaken")
 
     @staticmethod
-    def from_json(given: Mapping[str, Any]) -> Impairment:
+    def from_json(given: Mapping[str, Any]) -> FrameImpairment:
         """Raises ValueError for unknown or wrong fields."""
-        known = {field.name for field in fields(Impairment)}
+        known = {field.name for field in fields(FrameImpairment)}
         if unknown := set(given) - known:
             raise ValueError(f"an impairment has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
-        return Impairment(**{name: float(value) for name, value in given.items()})
+        return FrameImpairment(**{name: float(value) for name, value in given.items()})
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Departure:
 class ImpairedLink:
     """One directed link with an impairment.  Equal seeds and equal calls give equal departures."""
 
-    def __init__(self, impairment: Impairment, seed: str) -> None:
+    def __init__(self, impairment: FrameImpairment, seed: str) -> None:
         self.impairment = impairment
         self._rng = Random(seed)
         self._free_s = 0.0

@@ -42,7 +42,7 @@ from nemesis.cluster import (
 from simulation.disk import Kind
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
-from simulation.network import Impairment, Network
+from simulation.network import Impairment, SimulatedNetwork
 from system_under_test.subject import Members, Node, ProcessState, SimulatedProgram
 
 STOP_LIMIT_S = 10.0
@@ -97,7 +97,7 @@ class SimulatorBackend:
         if not isinstance(loop, SimulatedLoop):
             raise BackendUnavailable("the simulator needs a loop on virtual time: start it by `harness run`")
         self._loop = loop
-        self._network = Network(loop, chance(self._seed, "network"))
+        self._network = SimulatedNetwork(loop, chance(self._seed, "network"))
         self._machines = {name: Machine(name, loop, self._network, self._seed) for name in self.servers}
         for name, machine in self._machines.items():
             machine.on_operation = self._operation_of(name)

@@ -14,10 +14,10 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
-from harness.campaign.swarm.voter import OK, PORT, REFUSED, Operation, Value, Voter
+from harness.campaign.swarm.voter import OK, PORT, REFUSED, Operation, Value, VoterOnMachine
 from simulation.calls import Lane, NoAnswer
 from simulation.loop import Process, SimulatedLoop
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 
 BACKOFF_S = 0.05
 
@@ -68,7 +68,7 @@ class History:
         return self.places - 1
 
 
-class Client:
+class StormClient:
     """One process.  best: the voter that a process which follows asks, None if none is known."""
 
     def __init__(
@@ -76,9 +76,9 @@ class Client:
         number: int,
         scenario: Scenario,
         hosts: Sequence[Process],
-        network: Network,
+        network: SimulatedNetwork,
         history: History,
-        best: Callable[[], Voter | None],
+        best: Callable[[], VoterOnMachine | None],
         names: Sequence[str],
     ) -> None:
         self.process = hosts[number % len(CLIENTS)]

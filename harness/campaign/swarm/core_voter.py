@@ -18,13 +18,13 @@ from harness.campaign.swarm.voter import (
     UNKNOWN,
     Change,
     Value,
-    Voter,
+    VoterOnMachine,
     WatchedTrace,
 )
 from harness.campaign.swarm.watch import Watch
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import BUGS, durable_state, must_fsync, must_stop_on
@@ -37,10 +37,12 @@ from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voters import CONFIGURED
 
 
-class CoreVoter(Voter):
+class CoreVoter(VoterOnMachine):
     """The very core that a node runs, its effects carried out on a log in memory.  A change is (key, value)."""
 
-    def __init__(self, number: int, scenario: Scenario, machine: Machine, network: Network, watch: Watch) -> None:
+    def __init__(
+        self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
+    ) -> None:
         super().__init__(number, scenario, machine, network, watch)
         self._log = CoreLog(machine)
         self._core: Core | None = None
@@ -196,7 +198,7 @@ class CoreVoter(Voter):
     def _accept(self, effect: fx.Accepted) -> None:
         self._accepted.append((effect.end_offset, effect.token))
 
-    def _refuse(self, effect: fx.Refused) -> None:
+    def _refuse(self, effect: fx.NotAccepted) -> None:
         if (reply := self._writes.pop(effect.token, None)) is not None:
             reply((REFUSED, None))
         elif (read := self._reads.pop(effect.token, None)) is not None:
@@ -281,7 +283,7 @@ _CORE_EFFECTS: Mapping[type, Callable[[CoreVoter, Any], None]] = {
     fx.RoleChanged: CoreVoter._role_changed,
     fx.HighWatermark: CoreVoter._high_watermark,
     fx.Accepted: CoreVoter._accept,
-    fx.Refused: CoreVoter._refuse,
+    fx.NotAccepted: CoreVoter._refuse,
     fx.ReadReady: CoreVoter._read_ready,
     fx.VotersChanged: CoreVoter._voters_changed,
     fx.Fatal: CoreVoter._fatal,

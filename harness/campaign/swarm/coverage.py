@@ -37,7 +37,7 @@ ALL_AIMS = tuple(f"{fault} / {role} / {phase}" for fault in AIMED for role in _M
 
 
 @dataclass(slots=True)
-class Coverage:
+class StormCoverage:
     """What was met, and how often."""
 
     moments: Counter[str] = field(default_factory=Counter)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from checkers.base.history import Type
 from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.voter import Change, Position, Value, Voter, elements
+from harness.campaign.swarm.voter import Change, Position, Value, VoterOnMachine, elements
 from harness.campaign.swarm.watch import Watch
 
 Places: TypeAlias = dict[tuple[str, Value], Position]
@@ -30,7 +30,7 @@ STEPS_MAX, SIZE_MAX_BYTES = 2_000_000, 1 << 28
 
 
 def judge(
-    scenario: Scenario, history: History, voters: Sequence[Voter], watch: Watch, archive: Sequence[Change]
+    scenario: Scenario, history: History, voters: Sequence[VoterOnMachine], watch: Watch, archive: Sequence[Change]
 ) -> None:
     """Report to the watch what does not hold.  archive: every change at the time when it was first published as
     committed; it stands for the log of a system that takes snapshots."""

@@ -18,16 +18,16 @@ from harness.campaign.swarm.voter import (
     REFUSED,
     UNKNOWN,
     Change,
-    Clock,
+    DriftingClock,
     Operation,
     Value,
-    Voter,
+    VoterOnMachine,
     WatchedTrace,
     elements,
 )
 from harness.campaign.swarm.watch import Watch
 from simulation.machine import Machine
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 from system_under_test.kraft.client.questions import LIST, REGISTER
 from system_under_test.kraft.controller.configs import (
     Alteration,
@@ -57,10 +57,12 @@ COMES_AND_GOES = "flush.messages"
 """A config that writes set and delete in turn; nobody reads it."""
 
 
-class NodeVoter(Voter):
+class NodeVoter(VoterOnMachine):
     """The node as it runs in a container, without sockets: disk, log, core, state machine, controller."""
 
-    def __init__(self, number: int, scenario: Scenario, machine: Machine, network: Network, watch: Watch) -> None:
+    def __init__(
+        self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
+    ) -> None:
         super().__init__(number, scenario, machine, network, watch)
         self.quorum: QuorumNode | None = None
         self._config = _config(scenario, number)
@@ -69,7 +71,7 @@ class NodeVoter(Voter):
 
     async def _serve(self, machine: Machine) -> int:
         ports = Ports(
-            clock=Clock(machine, self._rate),
+            clock=DriftingClock(machine, self._rate),
             disk=machine.disk,
             network=LoopNetwork(),
             trace=_NoTrace(),

@@ -49,7 +49,7 @@ SNAPSHOT_INTERVAL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class StormCard:
     """fault: a name of `FAULTS`.  who: the role it strikes.  at_s: of the main phase; with a moment, the earliest.
 
     moment, nth, delay_s: struck so long after the nth time that it is met, from at_s on.  for_s: how long it holds.
@@ -101,7 +101,7 @@ class Scenario:
     rates: tuple[float, ...] = ()
     cpu_factor: float = 0.0
     classes: tuple[str, ...] = ()
-    cards: tuple[Card, ...] = field(default=())
+    cards: tuple[StormCard, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
         cards = [{name: value for name, value in asdict(card).items() if value != _PLAIN[name]} for card in self.cards]
@@ -116,7 +116,7 @@ class Scenario:
         if unknown := set(value) - known - {"format", "expects"}:
             raise ValueError(f"a schedule of a swarm has no {', '.join(sorted(unknown))}")
         try:
-            cards = tuple(Card(**_with_tuples(card)) for card in value.get("cards", ()))
+            cards = tuple(StormCard(**_with_tuples(card)) for card in value.get("cards", ()))
             found = Scenario(**(_with_tuples(value, known) | {"cards": cards}))
         except TypeError as problem:
             raise ValueError(f"a schedule of a swarm cannot be read: {problem}") from None
@@ -135,7 +135,7 @@ def _with_tuples(value: Mapping[str, Any], known: Collection[str] | None = None)
     return {name: tuple(each) if isinstance(each, list) else each for name, each in named}
 
 
-_PLAIN = {each.name: each.default for each in fields(Card)}
+_PLAIN = {each.name: each.default for each in fields(StormCard)}
 
 
 def save(scenario: Scenario, path: Path) -> None:
@@ -224,7 +224,7 @@ def draw(
     return replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
 
 
-def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[Card]:
+def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[StormCard]:
     kinds = [name for name in on if name in FAULTS] or ["kill"]
     found, at_s = [], 1.0
     while at_s < scenario.seconds - 1:
@@ -242,10 +242,10 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
     return sorted(found, key=lambda card: (card.at_s, card.fault))
 
 
-def card_of(random: Random, fault: str, at_s: float) -> Card:
+def card_of(random: Random, fault: str, at_s: float) -> StormCard:
     """A card of this fault, drawn at random."""
     who = random.choice(("leader", "leader", f"any:{random.randrange(5)}", f"follower:{random.randrange(4)}"))
-    card = Card(fault, who, at_s, round(random.uniform(0.5, 8), 2))
+    card = StormCard(fault, who, at_s, round(random.uniform(0.5, 8), 2))
     match fault:
         case "cut":
             others = [f"any:{n}" for n in range(5) if random.random() < 0.4]

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.spark.session import SparkJudge
-from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, Coverage
+from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, StormCoverage
 from harness.campaign.swarm.scenario import FORMAT, Scenario, load
 from harness.campaign.swarm.shrinking import shrink, words
 from harness.campaign.swarm.work import FAILED, INVALID, TOO_LONG, VALID, SeedTask, run_task, tasks_of
@@ -62,7 +62,7 @@ class Swarm:
     waves_of: int = 4
     guided: bool = True
     rows: list[dict[str, Any]] = field(default_factory=list)
-    coverage: Coverage = field(default_factory=Coverage)
+    coverage: StormCoverage = field(default_factory=StormCoverage)
 
     def run(self, seeds: Sequence[int], spark: SparkJudge, minutes: float, until_found: bool = False) -> None:
         """Play the seeds that are not in the folder yet, until the time is up."""

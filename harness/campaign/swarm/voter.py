@@ -21,7 +21,7 @@ from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.watch import Watch
 from simulation.calls import Lane, NoAnswer
 from simulation.machine import Machine
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 from system_under_test.kraft.handler_costs import HANDLER_CPU_S
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Timer
@@ -37,10 +37,12 @@ Change = tuple[Position, str, int | str | None]
 """(place, key, what was written)."""
 
 
-class Voter(ABC):
+class VoterOnMachine(ABC):
     """What a whole node and a core alone share: a machine, its lives, and the lanes to the others."""
 
-    def __init__(self, number: int, scenario: Scenario, machine: Machine, network: Network, watch: Watch) -> None:
+    def __init__(
+        self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
+    ) -> None:
         self.number = number
         self.name = machine.name
         self.machine = machine
@@ -49,7 +51,7 @@ class Voter(ABC):
         self.observes = number > scenario.nodes
         self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
         self.watch = watch
-        self.on_first_fetch: Callable[[Voter], None] = lambda voter: None
+        self.on_first_fetch: Callable[[VoterOnMachine], None] = lambda voter: None
         self._scenario = scenario
         self._network = network
         self._fetched_in = 0
@@ -125,7 +127,7 @@ class Voter(ABC):
 class Lanes:
     """`ports.Calls` of one voter: as `wire.channel`, one lane to each peer for fetches and one for all else."""
 
-    def __init__(self, network: Network, me: int, hosts: Sequence[str]) -> None:
+    def __init__(self, network: SimulatedNetwork, me: int, hosts: Sequence[str]) -> None:
         self._lanes = {
             (peer, fetches): Lane(network, host, PORT, timeout_s=2.0, backoff_s=0.02)
             for peer, host in enumerate(hosts, 1)
@@ -141,7 +143,7 @@ class Lanes:
 class WatchedTrace(Trace):
     """Rows go to the watch at once, and nowhere else."""
 
-    def __init__(self, voter: Voter) -> None:
+    def __init__(self, voter: VoterOnMachine) -> None:
         super().__init__(lambda line: None, lambda: 0, 0, voter.lives - 1)
         self._voter = voter
         self._process = voter.machine.process
@@ -161,7 +163,7 @@ class WatchedTrace(Trace):
             self._voter.watch.row(self._voter, event, epoch, offset, hash, peer, role, detail)
 
 
-class Clock:
+class DriftingClock:
     """`ports.Clock` of a machine whose monotonic clock runs `rate` times as fast."""
 
     def __init__(self, machine: Machine, rate: float) -> None:

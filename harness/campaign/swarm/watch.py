@@ -57,7 +57,7 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BrokenRule:
     """A rule that did not hold: when, by which rule, and what happened.  role: of the voter then."""
 
     time_s: float
@@ -79,7 +79,7 @@ class Watch:
         note: Callable[[str], None],
         archive: Callable[[Watched, int, int], None] = lambda voter, before, after: None,
     ) -> None:
-        self.found: list[Found] = []
+        self.found: list[BrokenRule] = []
         self.transitions: Counter[tuple[str, str]] = Counter()
         self.rows = 0
         self.committed = 0
@@ -102,7 +102,7 @@ class Watch:
 
     def violated(self, rule: str, what: str, role: str = "") -> None:
         if len(self.found) < FOUND_MAX:
-            self.found.append(Found(round(self._now(), 6), rule, what, role))
+            self.found.append(BrokenRule(round(self._now(), 6), rule, what, role))
 
     def row(
         self,

@@ -25,16 +25,16 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
-from harness.campaign.swarm.clients import Asked, Client, History
+from harness.campaign.swarm.clients import Asked, History, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
-from harness.campaign.swarm.scenario import CLIENTS, PROBES, Card, Scenario
-from harness.campaign.swarm.voter import Change, Operation, Voter
-from harness.campaign.swarm.watch import Found, Watch, Watched
+from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
+from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
+from harness.campaign.swarm.watch import BrokenRule, Watch, Watched
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
-from simulation.network import Impairment, Link, Network
+from simulation.network import Impairment, Link, SimulatedNetwork
 
 SET_UP_S, CALM_S = 30.0, 25.0
 LOOK_S = 0.1
@@ -48,7 +48,7 @@ class Played:
     did not recover."""
 
     scenario: Scenario
-    found: list[Found]
+    found: list[BrokenRule]
     digest: str
     simulated_s: float
     cpu_s: float
@@ -76,7 +76,7 @@ def play(scenario: Scenario) -> Played:
     """Play it to its end."""
     began_s = time.process_time()
     with _quiet():
-        world = World(scenario)
+        world = StormWorld(scenario)
         world.loop.run(world.main())
         for problem in world.problems:  # the clients are ours: a mistake of them is no answer of the system
             raise problem.get("exception") or RuntimeError(problem["message"])
@@ -122,23 +122,23 @@ def _quiet() -> Iterator[None]:
 class _Armed:
     """A card that waits for a moment, and how often it was met since then."""
 
-    card: Card
+    card: StormCard
     met: int = 0
 
 
-class World:
+class StormWorld:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.loop = SimulatedLoop()
         random = Random(f"{scenario.seed}/network")
-        self.network = Network(self.loop, random, scenario.base_delay_s, scenario.spread_s)
+        self.network = SimulatedNetwork(self.loop, random, scenario.base_delay_s, scenario.spread_s)
         self.digest = hashlib.blake2b(digest_size=12)
         self.watch = Watch(scenario.nodes, self.loop.time, self._met, self.note, self._committed)
         self.archive: list[Change] = []
         kind = CoreVoter if scenario.layer == "core" else NodeVoter
         servers = [f"n{number}" for number in range(1, scenario.nodes + scenario.observers + 1)]
         names = servers[: scenario.nodes]
-        self.servers: list[Voter] = []
+        self.servers: list[VoterOnMachine] = []
         """The voters, and the observers behind them: those are never cut off, and struck where a moment finds them."""
         for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
@@ -154,13 +154,14 @@ class World:
         for host in self.hosts:
             host.on_exception = self.problems.append
         self.clients = [
-            Client(number, scenario, self.hosts, self.network, self.history, self.best, names)
+            StormClient(number, scenario, self.hosts, self.network, self.history, self.best, names)
             for number in range(scenario.processes)
         ]
         # Their numbers make them clients that stay where they are, and that write, too.
         numbers = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
         self.probes = [
-            Client(number, scenario, self.hosts, self.network, self.history, self.best, names) for number in numbers
+            StormClient(number, scenario, self.hosts, self.network, self.history, self.best, names)
+            for number in numbers
         ]
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
@@ -259,19 +260,19 @@ class World:
 
         return all(await asyncio.gather(*(in_turn(wanted) for wanted in by_client)))
 
-    async def _asked(self, client: Client, operation: Operation) -> Asked:
+    async def _asked(self, client: StormClient, operation: Operation) -> Asked:
         answer: asyncio.Future[Asked] = self.loop.create_future()
         client.ask(operation, answer.set_result)
         return await answer
 
     # Who is who
 
-    def best(self) -> Voter | None:
+    def best(self) -> VoterOnMachine | None:
         """The living leader of the highest epoch."""
         leaders = [voter for voter in self.voters if voter.role == "leader"]
         return max(leaders, key=lambda voter: voter.epoch, default=None)
 
-    def _who(self, role: str, it: Voter | None) -> Voter | None:
+    def _who(self, role: str, it: VoterOnMachine | None) -> VoterOnMachine | None:
         name, _, number = role.partition(":")
         if name == "it":
             return it
@@ -301,7 +302,7 @@ class World:
     def _later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
         self._at(self.loop.time() + seconds, action, *arguments)
 
-    def _arm(self, card: Card) -> None:
+    def _arm(self, card: StormCard) -> None:
         if self._storm:
             self._armed.append(_Armed(card))
 
@@ -325,7 +326,7 @@ class World:
         if owner is not None and owner.gate is Gate.DEAD:
             raise Killed  # a card has struck the very process that runs now: it gets no further
 
-    def _probe(self, former: Voter) -> None:
+    def _probe(self, former: VoterOnMachine) -> None:
         for client in self.probes:
             client.probe(former.name)
 
@@ -340,7 +341,7 @@ class World:
         it = next(each for each in self.servers if each is voter)
         self.archive.extend(it.changes(before, after))
 
-    def _strike(self, card: Card, it: Voter | None = None) -> None:
+    def _strike(self, card: StormCard, it: VoterOnMachine | None = None) -> None:
         if not self._storm:
             return
         victim = self._who(card.who, it)
@@ -351,21 +352,21 @@ class World:
             self.struck[card.fault, role, phase] += 1
             self.kinds.append((self.loop.time(), card.fault))
 
-    def _again(self, voter: Voter) -> None:
+    def _again(self, voter: VoterOnMachine) -> None:
         if not voter.alive:
             kind = self._lost_power.pop(voter.name, "")
             if kind:
                 self._crash_disk(voter, kind, voter.lives)
             voter.start()
 
-    def _crash_disk(self, voter: Voter, kind: str, seed: int) -> None:
+    def _crash_disk(self, voter: VoterOnMachine, kind: str, seed: int) -> None:
         random = Random(f"{self.scenario.seed}/{voter.name}/{seed}")
         voter.machine.lose_power(kind, random)  # type: ignore[arg-type]
         voter.power_lost(kind, random)
 
     # Links
 
-    def _hold(self, card: Card, links: Sequence[Link], for_s: float) -> bool:
+    def _hold(self, card: StormCard, links: Sequence[Link], for_s: float) -> bool:
         if not links:
             return False
         self._numbers += 1
@@ -390,7 +391,7 @@ class World:
     def _names(self) -> list[str]:
         return [*(voter.name for voter in self.voters), *CLIENTS]
 
-    def _cut(self, card: Card, victim: Voter) -> bool:
+    def _cut(self, card: StormCard, victim: VoterOnMachine) -> bool:
         side = {victim.name}
         for other in card.with_:
             found = None if other in CLIENTS else self._who(other, None)
@@ -402,25 +403,25 @@ class World:
         links = {"in": into, "out": out, "one link": into[:1], "voters": among}.get(card.how, [*out, *into])
         return self._hold(card, links, card.for_s)
 
-    def _flap(self, card: Card, victim: Voter) -> bool:
+    def _flap(self, card: StormCard, victim: VoterOnMachine) -> bool:
         rest = [name for name in self._names() if name != victim.name]
         links = [link for other in rest for link in ((victim.name, other), (other, victim.name))]
         for turn in range(4):
             self._later(turn * card.for_s / 4, self._hold, card, links, card.for_s / 8)
         return True
 
-    def _packets(self, card: Card, victim: Voter) -> bool:
+    def _packets(self, card: StormCard, victim: VoterOnMachine) -> bool:
         loss, delay_s, jitter_s = map(float, card.how.split())
         random, names = Random(card.size), self._names()
         links = [(a, b) for a in names for b in names if a != b and random.random() < 0.5]
         return self._impair(card, dict.fromkeys(links, Impairment(loss, delay_s, jitter_s)))
 
-    def _lag(self, card: Card, victim: Voter) -> bool:
+    def _lag(self, card: StormCard, victim: VoterOnMachine) -> bool:
         how = Impairment(0.0, card.size, 0.1)
         others = [voter.name for voter in self.voters if voter is not victim]
         return self._impair(card, {(other, victim.name): how for other in others})
 
-    def _impair(self, card: Card, links: dict[Link, Impairment]) -> bool:
+    def _impair(self, card: StormCard, links: dict[Link, Impairment]) -> bool:
         self._numbers += 1
         self._impairments[self._numbers] = links
         self._apply_impairments()
@@ -429,21 +430,21 @@ class World:
 
     # Processes
 
-    def _kill(self, card: Card, victim: Voter) -> bool:
+    def _kill(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if not victim.alive:
             return False
         victim.machine.kill()
         self._later(card.for_s, self._again, victim)
         return True
 
-    def _power(self, card: Card, victim: Voter) -> bool:
+    def _power(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if not victim.alive:
             return False
         self._crash_disk(victim, card.how, int(card.size))
         self._later(card.for_s, self._again, victim)
         return True
 
-    def _inside(self, card: Card, victim: Voter) -> bool:
+    def _inside(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if not victim.alive:
             return False
         victim.machine.kill_at_change(int(card.size))
@@ -452,26 +453,26 @@ class World:
         self._later(1.0 + card.for_s, self._again, victim)
         return True
 
-    def _kill_at_last(self, victim: Voter, life: int) -> None:
+    def _kill_at_last(self, victim: VoterOnMachine, life: int) -> None:
         if victim.lives == life:
             victim.machine.kill()
 
-    def _pause(self, card: Card, victim: Voter) -> bool:
+    def _pause(self, card: StormCard, victim: VoterOnMachine) -> bool:
         victim.machine.pause()
         self._later(card.for_s, victim.machine.resume)
         return victim.alive
 
-    def _busy(self, card: Card, victim: Voter) -> bool:
+    def _busy(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if victim.machine.process is not None:
             self.loop.occupy(victim.machine.process, card.for_s)
         return victim.alive
 
-    def _slow(self, card: Card, victim: Voter) -> bool:
+    def _slow(self, card: StormCard, victim: VoterOnMachine) -> bool:
         victim.slow_down(card.size)
         self._later(card.for_s, victim.slow_down, 1.0)
         return victim.alive
 
-    def _stop(self, card: Card, victim: Voter) -> bool:
+    def _stop(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if not victim.alive:
             return False
         victim.machine.terminate()
@@ -481,14 +482,14 @@ class World:
 
     # Disks and clocks
 
-    def _operation_of(self, voter: Voter) -> Callable[[str, str], None]:
+    def _operation_of(self, voter: VoterOnMachine) -> Callable[[str, str], None]:
         def operation(verb: str, path: str) -> None:
             if verb == "fsync":
                 self._met("fsync", voter)
 
         return operation
 
-    def _disk(self, card: Card, victim: Voter) -> bool:
+    def _disk(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if not victim.alive:
             return False
         disk = victim.machine.disk
@@ -505,19 +506,19 @@ class World:
         self._later(card.for_s, self._mend, victim)
         return True
 
-    def _mend(self, victim: Voter) -> None:
+    def _mend(self, victim: VoterOnMachine) -> None:
         disk = victim.machine.disk
         disk.failing, disk.capacity_bytes = {}, None
         victim.machine.fsync_s = 0.0
         victim.may_stop = victim.name in self._damaged
         self._again(victim)
 
-    def _wall_clock(self, card: Card, victim: Voter) -> bool:
+    def _wall_clock(self, card: StormCard, victim: VoterOnMachine) -> bool:
         victim.machine.set_wall_clock(card.size, 1.0)
         self._later(card.for_s, victim.machine.set_wall_clock, 0.0, 1.0)
         return True
 
-    def _flip(self, card: Card, victim: Voter) -> bool:
+    def _flip(self, card: StormCard, victim: VoterOnMachine) -> bool:
         most = (self.scenario.nodes - 1) // 2
         if not victim.alive or len(self._damaged | {victim.name}) > most:
             return False
@@ -541,19 +542,19 @@ class World:
             self._mend(voter)
 
 
-_DO: dict[str, Callable[[World, Card, Voter], bool]] = {
-    "cut": World._cut,
-    "flap": World._flap,
-    "packets": World._packets,
-    "lag": World._lag,
-    "kill": World._kill,
-    "power": World._power,
-    "inside": World._inside,
-    "pause": World._pause,
-    "busy": World._busy,
-    "slow": World._slow,
-    "disk": World._disk,
-    "wall-clock": World._wall_clock,
-    "flip": World._flip,
-    "stop": World._stop,
+_DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool]] = {
+    "cut": StormWorld._cut,
+    "flap": StormWorld._flap,
+    "packets": StormWorld._packets,
+    "lag": StormWorld._lag,
+    "kill": StormWorld._kill,
+    "power": StormWorld._power,
+    "inside": StormWorld._inside,
+    "pause": StormWorld._pause,
+    "busy": StormWorld._busy,
+    "slow": StormWorld._slow,
+    "disk": StormWorld._disk,
+    "wall-clock": StormWorld._wall_clock,
+    "flip": StormWorld._flip,
+    "stop": StormWorld._stop,
 }

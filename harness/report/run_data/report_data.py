@@ -22,8 +22,8 @@ from checkers.base.stored_run import StoredRun
 from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
-from checkers.record.outcome import Outcome
-from checkers.record.reading import FAULTS, OUTCOME, TEST, Record
+from checkers.record.outcome import RunOutcome
+from checkers.record.reading import FAULTS, OUTCOME, TEST, RunRecord
 from harness.plain_words import natural
 from harness.report.run_data import operation_columns
 from harness.report.run_data.operation_columns import OperationColumns
@@ -48,7 +48,7 @@ class ReportData:
     folder: Path
     header: Header | None
     results: Results
-    outcome: Outcome
+    outcome: RunOutcome
     faults: Sequence[FaultRecord]
     operations: OperationColumns
     traces: Mapping[str, pa.Table]
@@ -129,14 +129,14 @@ def load(folder: Path) -> ReportData:
     """Read a run folder.  Raises FileNotFoundError only if the folder itself is not there."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such run folder")
-    files, record = StoredRun(folder), Record(folder)
+    files, record = StoredRun(folder), RunRecord(folder)
     missing: list[str] = []
     history = _history(folder, missing)
     return ReportData(
         folder=folder,
         header=_read(TEST, lambda: record.header, missing, "the specification of the test"),
         results=_read(RESULTS, lambda: read_results(folder), missing, "the verdicts") or NO_RESULTS,
-        outcome=_read(OUTCOME, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or Outcome(),
+        outcome=_read(OUTCOME, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or RunOutcome(),
         faults=_read(FAULTS, lambda: record.faults if (folder / FAULTS).exists() else None, missing, "the faults")
         or (),
         operations=operation_columns.none() if history is None else operation_columns.pair(history),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import Type
-from checkers.record.outcome import Leader, Report
+from checkers.record.outcome import Report, SeenLeader
 from harness.plain_words import plural, seconds
 from harness.report.run_data.report_data import ReportData
 
@@ -182,7 +182,7 @@ def _of_reports(data: ReportData, reports: Sequence[Report]) -> list[RoleSegment
     return [s for s in out if s.end_ns > s.start_ns]
 
 
-def _of_leaders(data: ReportData, leads: Sequence[Leader], node: str) -> list[RoleSegment]:
+def _of_leaders(data: ReportData, leads: Sequence[SeenLeader], node: str) -> list[RoleSegment]:
     """When the harness saw this node lead: from then until it saw another leader.  Of the others it saw nothing."""
     ends = [*(leader.time_ns for leader in leads[1:]), data.end_ns]
     out = [

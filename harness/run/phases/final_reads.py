@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from checkers.base.demands import READS_OF_A_SERVER
 from harness.judge.demands_of_run import reads_each_server_at_end
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.context import RunContext
 from harness.run.interpreter import Interpreter
 from system_under_test.client import Outcome, Placement, Request
@@ -48,7 +48,7 @@ class FinalReads:
     """by_key: key -> "ok" or the last error.  by_server: the same for each server that was read."""
 
     def __init__(
-        self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: Clock
+        self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: RunClock
     ) -> None:
         self._requests: Sequence[Request] = workload.final()
         self._needs_recovery = workload.final_needs_recovery

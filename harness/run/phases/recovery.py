@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from checkers.record.outcome import Recovery
 from harness.plain_words import listed
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.context import RunContext
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import Cluster, Marks
@@ -48,7 +48,7 @@ class SystemRecovery:
         nodes: Sequence[Node],
         keys: int,
         limit_s: float,
-        clock: Clock,
+        clock: RunClock,
         detail: Callable[[str], None],
     ) -> None:
         self._subject = subject

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from checkers.base import clocks
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.context import RunContext
 from harness.run.watching.leaders_and_stalls import RunWatch
 from system_under_test.client import Placement
@@ -52,7 +52,7 @@ async def _start_servers(run: RunContext) -> None:
         await until_led(run.watch, len(run.nodes), run.clock)
 
 
-async def until_ready(subject: Subject, nodes: Sequence[Node], clock: Clock, detail: Callable[[str], None]) -> None:
+async def until_ready(subject: Subject, nodes: Sequence[Node], clock: RunClock, detail: Callable[[str], None]) -> None:
     """Returns when the subject says so.  detail: takes what is missing.  Raises SetUpFailed.
 
     Set-up starts every server once.  So it is over as soon as one is dead."""
@@ -66,7 +66,7 @@ async def until_ready(subject: Subject, nodes: Sequence[Node], clock: Clock, det
         await clock.sleep(0.1)
 
 
-async def until_led(watch: RunWatch, node_count: int, clock: Clock) -> None:
+async def until_led(watch: RunWatch, node_count: int, clock: RunClock) -> None:
     """Returns when every node has answered and one leads.  Raises SetUpFailed."""
     until_s = clock.monotonic_s() + READY_LIMIT_S
     while clock.monotonic_s() < until_s:

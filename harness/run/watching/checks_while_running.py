@@ -28,7 +28,7 @@ from checkers.online.growing_traces import OnlineTraces
 from checkers.online.online_finding import OnlineFinding
 from checkers.online.whole_keys_so_far import judge_prefix
 from checkers.record.outcome import OnlineChecks
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from system_under_test.subject import Collected, Live
 
 EVERY_S = 1.0
@@ -51,7 +51,7 @@ class Online:
         self,
         stream: Path,
         checkers: Collection[str],
-        clock: Clock,
+        clock: RunClock,
         now_ns: Callable[[], int],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from checkers.record.outcome import Leader, ProcessorSums, Report, Stall
+from checkers.record.outcome import ProcessorSums, Report, SeenLeader, Stall
 from harness.backends.backend import HostHealth
-from harness.run.clock import Clock
+from harness.run.clock import RunClock
 from harness.run.recorder import Recorder
 from system_under_test.subject import Node, NodeStatus, Subject
 
@@ -31,9 +31,9 @@ class RunWatch:
     subject: Subject
     nodes: Sequence[Node]
     recorder: Recorder
-    clock: Clock
+    clock: RunClock
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
-    leaders: list[Leader] = field(default_factory=list)
+    leaders: list[SeenLeader] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     processor: dict[str, list[ProcessorSums]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class RunWatch:
         seen = {(leader.node, leader.epoch) for leader in self.leaders}
         for s in sorted(fresh, key=lambda s: s.epoch):
             if s.role == "leader" and (s.node, s.epoch) not in seen:
-                self.leaders.append(Leader(self.recorder.now_ns(), s.node, s.epoch))
+                self.leaders.append(SeenLeader(self.recorder.now_ns(), s.node, s.epoch))
         self._keep_reports(fresh)
         self.seen(fresh)
         return fresh

@@ -19,7 +19,7 @@ from enum import Enum
 UNKNOWN_EPOCH = -1
 
 
-class State(Enum):
+class LifeState(Enum):
     REGISTERING = "registering"
     FENCED = "fenced"
     SERVING = "serving"
@@ -28,7 +28,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class AskToRegister:
     """Ask to be registered.  previous_epoch: of the former incarnation if it left cleanly."""
 
     previous_epoch: int
@@ -44,7 +44,7 @@ class Beat:
     wants_shutdown: bool
 
 
-Ask = Register | Beat
+Ask = AskToRegister | Beat
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Lifecycle:
     """
 
     def __init__(self, now_s: float, previous_epoch: int, settings: LifeSettings) -> None:
-        self.state = State.REGISTERING
+        self.state = LifeState.REGISTERING
         self.epoch = UNKNOWN_EPOCH
         self.left_cleanly = False
         self._previous_epoch = previous_epoch
@@ -74,33 +74,33 @@ class Lifecycle:
     @property
     def due_s(self) -> float:
         """When `ask` is to be called next."""
-        return math.inf if self.state is State.STOPPED else min(self._due_s, self._leave_by_s)
+        return math.inf if self.state is LifeState.STOPPED else min(self._due_s, self._leave_by_s)
 
     def ask(self, now_s: float, metadata_offset: int) -> Ask | None:
         """The request that is due, None if none is."""
         if now_s >= self._leave_by_s:
-            self.state = State.STOPPED
-        if self.state is State.STOPPED or now_s < self._due_s:
+            self.state = LifeState.STOPPED
+        if self.state is LifeState.STOPPED or now_s < self._due_s:
             return None
-        if self.state is State.REGISTERING:
-            return Register(self._previous_epoch)
+        if self.state is LifeState.REGISTERING:
+            return AskToRegister(self._previous_epoch)
         # It does not know its own registration yet, so it does not want to be unfenced.
         behind = metadata_offset < self.epoch
-        return Beat(self.epoch, metadata_offset, behind, self.state is State.LEAVING)
+        return Beat(self.epoch, metadata_offset, behind, self.state is LifeState.LEAVING)
 
     def registered(self, now_s: float, epoch: int) -> None:
         """The answer to Register.  A heartbeat follows at once."""
-        if self.state is State.REGISTERING:
-            self.state, self.epoch = State.FENCED, epoch
+        if self.state is LifeState.REGISTERING:
+            self.state, self.epoch = LifeState.FENCED, epoch
         self._due_s = now_s
 
     def beaten(self, now_s: float, *, fenced: bool, should_shut_down: bool) -> None:
         """The answer to Beat."""
-        if should_shut_down and self.state is State.LEAVING:
-            self.state, self.left_cleanly = State.STOPPED, True
-        elif self.state in (State.FENCED, State.SERVING):
-            self.state = State.FENCED if fenced else State.SERVING
-        hurried = self.state in (State.FENCED, State.LEAVING)
+        if should_shut_down and self.state is LifeState.LEAVING:
+            self.state, self.left_cleanly = LifeState.STOPPED, True
+        elif self.state in (LifeState.FENCED, LifeState.SERVING):
+            self.state = LifeState.FENCED if fenced else LifeState.SERVING
+        hurried = self.state in (LifeState.FENCED, LifeState.LEAVING)
         self._due_s = now_s + (self._settings.retry_s if hurried else self._settings.heartbeat_interval_s)
 
     def unanswered(self, now_s: float) -> None:
@@ -109,11 +109,11 @@ class Lifecycle:
 
     def leave(self, now_s: float) -> None:
         """Begin a controlled shutdown.  If no controller agrees in time, the broker stops anyway, and not cleanly."""
-        if self.state is State.STOPPED:
+        if self.state is LifeState.STOPPED:
             return
-        if self.state is State.REGISTERING:
-            self.state = State.STOPPED
+        if self.state is LifeState.REGISTERING:
+            self.state = LifeState.STOPPED
             return
-        self.state = State.LEAVING
+        self.state = LifeState.LEAVING
         self._due_s = now_s
         self._leave_by_s = now_s + self._settings.leave_within_s

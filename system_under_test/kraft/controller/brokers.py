@@ -29,7 +29,7 @@ from system_under_test.kraft.controller.decisions import (
     may_elect_unclean,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partitions import Rules, with_broker, without_broker
+from system_under_test.kraft.controller.partitions import PartitionRules, with_broker, without_broker
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -257,7 +257,7 @@ def state_of(broker: RegisterBrokerRecord) -> BrokerState:
 
 def rules_of(
     image: Image, topic: str, bugs: Collection[str] = (), *, but: int | None = None, also: int | None = None
-) -> Rules:
+) -> PartitionRules:
     """The rules of a topic's partitions.  but, also: a broker that cannot lead, or can, whatever its registration is.
 
     Decisions about a broker's change are taken before its record is applied.
@@ -270,7 +270,7 @@ def rules_of(
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
     minimum = int(image.configs(topic).get(MIN_INSYNC, "1"))
-    return Rules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1, bugs)
+    return PartitionRules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1, bugs)
 
 
 def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:

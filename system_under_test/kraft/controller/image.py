@@ -86,7 +86,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RecordTable:
     """How records of one type become entries.
 
     key: record -> its key in the table.  removes: whether the record takes its entry away instead of setting it.
@@ -96,16 +96,16 @@ class Table:
     removes: Callable[[Any], bool] = lambda record: False
 
 
-TABLES: dict[type[Record], Table] = {
-    FeatureLevelRecord: Table(lambda r: r.name, lambda r: r.level == 0),
-    RegisterControllerRecord: Table(lambda r: r.controller_id),
-    RegisterBrokerRecord: Table(lambda r: r.broker_id),
-    ProducerIdsRecord: Table(lambda r: ()),
-    ZkMigrationStateRecord: Table(lambda r: ()),
-    ClientQuotaRecord: Table(lambda r: (r.entity, r.key), lambda r: r.remove),
-    UserScramCredentialRecord: Table(lambda r: (r.name, r.mechanism)),
-    DelegationTokenRecord: Table(lambda r: r.token_id),
-    AccessControlEntryRecord: Table(lambda r: r.id),
+TABLES: dict[type[Record], RecordTable] = {
+    FeatureLevelRecord: RecordTable(lambda r: r.name, lambda r: r.level == 0),
+    RegisterControllerRecord: RecordTable(lambda r: r.controller_id),
+    RegisterBrokerRecord: RecordTable(lambda r: r.broker_id),
+    ProducerIdsRecord: RecordTable(lambda r: ()),
+    ZkMigrationStateRecord: RecordTable(lambda r: ()),
+    ClientQuotaRecord: RecordTable(lambda r: (r.entity, r.key), lambda r: r.remove),
+    UserScramCredentialRecord: RecordTable(lambda r: (r.name, r.mechanism)),
+    DelegationTokenRecord: RecordTable(lambda r: r.token_id),
+    AccessControlEntryRecord: RecordTable(lambda r: r.id),
 }
 """The types whose entries are kept as they were written, in the order in which a snapshot holds them."""
 

@@ -57,7 +57,7 @@ class Election(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PartitionRules:
     """What decides beside the partition itself.
 
     alive: whether a broker can lead: registered, not fenced, not shutting down.
@@ -88,7 +88,7 @@ class Wanted:
     unclean_shutdown: frozenset[int] = frozenset()
 
 
-def change(partition: PartitionRecord, wanted: Wanted, rules: Rules) -> PartitionChangeRecord | None:
+def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) -> PartitionChangeRecord | None:
     """The record that brings the partition to what is wanted; None if it is there already."""
     target = replace(
         partition,
@@ -121,7 +121,7 @@ def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> Part
 
 
 def _with_elr(
-    before: PartitionRecord, target: PartitionRecord, unclean_shutdown: Collection[int], rules: Rules
+    before: PartitionRecord, target: PartitionRecord, unclean_shutdown: Collection[int], rules: PartitionRules
 ) -> PartitionRecord:
     if not rules.elr:
         return target
@@ -134,7 +134,7 @@ def _with_elr(
     return replace(target, elr=eligible or None, last_known_elr=last_known or None)
 
 
-def _elect(target: PartitionRecord, election: Election, rules: Rules) -> PartitionRecord:
+def _elect(target: PartitionRecord, election: Election, rules: PartitionRules) -> PartitionRecord:
     """The target with its leader, and with the in-sync set that goes with this leader."""
 
     def can_lead(replica: int) -> bool:
@@ -264,7 +264,7 @@ def why_refused(
 
 
 def without_broker(
-    partition: PartitionRecord, broker: int, rules: Rules, *, unclean: bool = False, lost_data: bool = False
+    partition: PartitionRecord, broker: int, rules: PartitionRules, *, unclean: bool = False, lost_data: bool = False
 ) -> PartitionChangeRecord | None:
     """The change when a broker is fenced or shuts down.  unclean: the topic allows unclean elections.
 
@@ -279,7 +279,9 @@ def without_broker(
     return change(partition, wanted, rules)
 
 
-def with_broker(partition: PartitionRecord, rules: Rules, *, unclean: bool = False) -> PartitionChangeRecord | None:
+def with_broker(
+    partition: PartitionRecord, rules: PartitionRules, *, unclean: bool = False
+) -> PartitionChangeRecord | None:
     """The change when a broker can lead again: only a partition without a leader gains one."""
     if partition.leader != NO_LEADER:
         return None
@@ -290,7 +292,9 @@ class NothingInSync(Exception):
     """A reassignment would drop every replica that holds what was acknowledged."""
 
 
-def reassign(partition: PartitionRecord, target: Sequence[int] | None, rules: Rules) -> PartitionChangeRecord | None:
+def reassign(
+    partition: PartitionRecord, target: Sequence[int] | None, rules: PartitionRules
+) -> PartitionChangeRecord | None:
     """Begin a reassignment to `target`, or cancel the one that goes on (None): KIP-455.
 
     Until all of the target are in sync, the partition has the replicas of both.  Replicas that an unfinished

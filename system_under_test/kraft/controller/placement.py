@@ -18,7 +18,7 @@ from system_under_test.kraft.controller.refused import Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PlacementCandidate:
     """A broker that can hold replicas.  alive: it is neither fenced nor shutting down."""
 
     id: int
@@ -26,20 +26,20 @@ class Candidate:
     alive: bool = True
 
 
-def of_ids(ids: Iterable[int]) -> list[Candidate]:
+def of_ids(ids: Iterable[int]) -> list[PlacementCandidate]:
     """Brokers of which nothing but the id is known."""
-    return [Candidate(number) for number in ids]
+    return [PlacementCandidate(number) for number in ids]
 
 
-def registered(image: Image) -> list[Candidate]:
+def registered(image: Image) -> list[PlacementCandidate]:
     """Every broker that is registered."""
     return [
-        Candidate(broker.broker_id, broker.rack, not broker.fenced and not broker.in_controlled_shutdown)
+        PlacementCandidate(broker.broker_id, broker.rack, not broker.fenced and not broker.in_controlled_shutdown)
         for broker in image.brokers.values()
     ]
 
 
-def spread(count: int, factor: int, brokers: Sequence[Candidate], first: int) -> list[tuple[int, ...]]:
+def spread(count: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
     """The replicas of `count` partitions.  first: the number of the first, counted over all topics.
 
     Raises Refused if there are too few brokers, or if none is alive.
@@ -59,7 +59,7 @@ def spread(count: int, factor: int, brokers: Sequence[Candidate], first: int) ->
     return placed
 
 
-def _by_rack(brokers: Iterable[Candidate], *, alive: bool) -> list[list[int]]:
+def _by_rack(brokers: Iterable[PlacementCandidate], *, alive: bool) -> list[list[int]]:
     racks: dict[str, list[int]] = {}
     for broker in sorted(brokers, key=lambda each: (each.rack or "", each.id)):
         if broker.alive == alive:

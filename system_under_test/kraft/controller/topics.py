@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import Candidate, spread
+from system_under_test.kraft.controller.placement import PlacementCandidate, spread
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_UUID,
@@ -73,7 +73,7 @@ class TopicResult:
 def create_topics(
     image: Image,
     wanted: Sequence[NewTopic],
-    brokers: Iterable[Candidate],
+    brokers: Iterable[PlacementCandidate],
     new_id: Callable[[], UUID],
     *,
     validate_only: bool = False,
@@ -119,7 +119,11 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[Candidate], *, validate_only: bool = False
+    image: Image,
+    wanted: Sequence[MorePartitions],
+    brokers: Iterable[PlacementCandidate],
+    *,
+    validate_only: bool = False,
 ) -> tuple[list[bytes], list[TopicResult]]:
     """Add partitions behind the existing ones.  Results stand in the order of the request."""
     candidates = list(brokers)
@@ -167,7 +171,9 @@ def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[byte
     return values, results
 
 
-def _place_more(more: MorePartitions, first: int, factor: int, brokers: Sequence[Candidate]) -> list[tuple[int, ...]]:
+def _place_more(
+    more: MorePartitions, first: int, factor: int, brokers: Sequence[PlacementCandidate]
+) -> list[tuple[int, ...]]:
     """The replicas of the new partitions.  first: the number of the first of them.  factor: replicas of each."""
     count = more.count - first
     if count < 0:
@@ -210,7 +216,7 @@ def _check_name(image: Image, name: str) -> None:
             raise Refused(ErrorCode.invalid_topic_exception, message)
 
 
-def _place(topic: NewTopic, brokers: Sequence[Candidate], first: int) -> list[tuple[int, ...]]:
+def _place(topic: NewTopic, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
     """The replicas of every partition, in the order of partitions."""
     if topic.assignments:
         return _check_assignments(topic, brokers)
@@ -225,7 +231,7 @@ def _place(topic: NewTopic, brokers: Sequence[Candidate], first: int) -> list[tu
     return spread(count, factor, brokers, first)
 
 
-def _check_assignments(topic: NewTopic, brokers: Sequence[Candidate]) -> list[tuple[int, ...]]:
+def _check_assignments(topic: NewTopic, brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
     if topic.partitions != -1 or topic.replication_factor != -1:
         message = "With replicas assigned by hand, number of partitions and replication factor must both be -1."
         raise Refused(ErrorCode.invalid_request, message)
@@ -263,7 +269,7 @@ def _records(
     topic_id: UUID,
     overrides: Mapping[str, str],
     placed: Sequence[tuple[int, ...]],
-    brokers: Sequence[Candidate],
+    brokers: Sequence[PlacementCandidate],
 ) -> Iterable[Record]:
     yield TopicRecord(name, topic_id)
     for config, value in overrides.items():
@@ -272,7 +278,9 @@ def _records(
         yield _partition(partition, topic_id, replicas, brokers)
 
 
-def _partition(number: int, topic_id: UUID, replicas: tuple[int, ...], brokers: Sequence[Candidate]) -> PartitionRecord:
+def _partition(
+    number: int, topic_id: UUID, replicas: tuple[int, ...], brokers: Sequence[PlacementCandidate]
+) -> PartitionRecord:
     fenced = {broker.id for broker in brokers if not broker.alive}
     isr = tuple(replica for replica in replicas if replica not in fenced)
     return PartitionRecord(

@@ -58,7 +58,7 @@ class IncompleteBatch(CorruptBatch):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class BatchHeader:
     """What the first 61 bytes say.  size_bytes: of the whole batch, header and all."""
 
     base_offset: int
@@ -125,7 +125,7 @@ def encode_control(base_offset: int, epoch: int, type_number: int, value: bytes,
     return _batch(base_offset, epoch, _CONTROL, 1, record, timestamp_ms)
 
 
-def read_header(data: bytes | memoryview, position: int = 0) -> Header:
+def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
     """The header at `position`.  The CRC is not checked here (`check_crc`).
 
     Raises IncompleteBatch if the batch reaches beyond the end of `data`, CorruptBatch if it is none.
@@ -146,7 +146,7 @@ def read_header(data: bytes | memoryview, position: int = 0) -> Header:
         raise CorruptBatch("a compressed batch; metadata batches never are")
     if len(data) - position < size:
         raise IncompleteBatch(f"{len(data) - position} bytes of a batch of {size}")
-    return Header(base, size, epoch, crc, bool(attributes & _CONTROL), count, newest_ms)
+    return BatchHeader(base, size, epoch, crc, bool(attributes & _CONTROL), count, newest_ms)
 
 
 def check_crc(raw: bytes | memoryview) -> None:

@@ -49,7 +49,7 @@ from functools import partial
 
 from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log.batch import CorruptBatch, Header
+from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
 from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot
@@ -76,7 +76,7 @@ class LogRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class LogRecovery:
     """What was found at start.  torn_bytes: cut off the end, `torn_because` says why."""
 
     batches: int
@@ -90,7 +90,7 @@ class Log:
     def __init__(
         self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int, checks_batches: bool
     ) -> None:
-        self.recovery = Recovery(0, 0)
+        self.recovery = LogRecovery(0, 0)
         self.snapshots = Snapshots(disk, folder)
         self._start = BEGINNING
         self._start_hash = prefix_hash.EMPTY
@@ -378,7 +378,7 @@ class Log:
         self._segments.append(Segment.create(self._disk, self._folder, self.end_offset))
         return self._segments[-1]
 
-    def _take(self, segment_number: int, position: int, header: Header) -> None:
+    def _take(self, segment_number: int, position: int, header: BatchHeader) -> None:
         prefix = prefix_hash.extend(self.prefix_hash, header.base_offset, header.epoch, header.crc)
         if not self._epochs or header.epoch > self._epochs[-1][0]:
             self._epochs.append((header.epoch, header.base_offset))
@@ -415,7 +415,7 @@ class Log:
         self._disk.fsync_dir(self._folder)
         self._flushed = self.end_offset
         self._recovery_point.raise_to(self._flushed)
-        self.recovery = Recovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
+        self.recovery = LogRecovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
         if epoch_checkpoint.load(self._disk, self._folder) != self._epochs:
             self._store_epochs()
 
@@ -461,7 +461,7 @@ class Log:
                 torn = segment.tail_size_bytes()
                 self._check_torn(segment, end, problem, last)
                 segment.cut(segment.size_bytes)
-                self.recovery = Recovery(0, torn, str(problem))
+                self.recovery = LogRecovery(0, torn, str(problem))
             segment.write_indexes()
         return holds_start
 
@@ -487,7 +487,7 @@ class Log:
             raise CorruptLog(f"{place}; {durable}") from None
 
 
-def _check_joins(header: Header, end: int, epoch: int) -> None:
+def _check_joins(header: BatchHeader, end: int, epoch: int) -> None:
     if header.base_offset != end or header.epoch < epoch:
         raise CorruptBatch(
             f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at {end} in epoch {epoch}"
@@ -524,7 +524,7 @@ class _Batches:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def add(self, header: Header, segment: int, position: int, prefix: int) -> None:
+    def add(self, header: BatchHeader, segment: int, position: int, prefix: int) -> None:
         self.bases.append(header.base_offset)
         self.ends.append(header.end_offset)
         self.hashes.append(prefix)

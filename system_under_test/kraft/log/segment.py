@@ -15,7 +15,7 @@ from contextlib import closing
 from functools import partial
 
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log.batch import Header
+from system_under_test.kraft.log.batch import BatchHeader
 from system_under_test.kraft.ports import Disk
 
 SEGMENT_MAX_BYTES = 1 << 30
@@ -57,7 +57,7 @@ class Segment:
         disk.fsync_dir(folder)
         return segment
 
-    def scan(self, *, checked: bool = True) -> Iterator[tuple[int, Header]]:
+    def scan(self, *, checked: bool = True) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of every batch from the first on; CRCs are checked and the indexes made anew.
 
         Raises CorruptBatch (IncompleteBatch at the end of the file) at the first bytes that are no whole batch;
@@ -112,7 +112,7 @@ class Segment:
         age_ms = timestamp_ms - (self.first_timestamp_ms or timestamp_ms)
         return self.size_bytes + size_bytes <= max_size_bytes and age_ms <= SEGMENT_MAX_AGE_MS
 
-    def append(self, raws: list[bytes], headers: list[Header]) -> None:
+    def append(self, raws: list[bytes], headers: list[BatchHeader]) -> None:
         """Take batches behind the last one: readable at once, written by the next flush."""
         position = self.size_bytes
         for raw, header in zip(raws, headers, strict=True):
@@ -196,7 +196,7 @@ class Segment:
         self._index.clear()
         self._times.clear()
 
-    def _take(self, position: int, header: Header) -> None:
+    def _take(self, position: int, header: BatchHeader) -> None:
         last_offset = header.end_offset - 1
         if header.max_timestamp_ms > self._newest[0]:
             self._newest = (header.max_timestamp_ms, last_offset)

@@ -27,7 +27,7 @@ from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.voter_records import KRAFT_VERSION, VOTERS
 from system_under_test.kraft.raft.messages import Batch, SnapshotId
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
-from system_under_test.kraft.records.struct import Codec, Int16, Int64, Malformed, Struct, Tag
+from system_under_test.kraft.records.struct import Int16, Int64, Malformed, Struct, StructCodec, Tag
 
 HEADER, FOOTER = 3, 4
 """Types of control records."""
@@ -40,7 +40,7 @@ class CorruptSnapshot(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Header(Struct):
+class SnapshotHeader(Struct):
     """last_timestamp_ms: of the newest record that the snapshot stands for."""
 
     version: Int16
@@ -59,7 +59,7 @@ class Content:
 
     voters: in force at the end of the snapshot; None if the log below it named none."""
 
-    header: Header
+    header: SnapshotHeader
     values: tuple[bytes, ...]
     voters: VoterSet | None = None
 
@@ -69,17 +69,17 @@ class Content:
         return reduce(xor, map(value_hash, self.values), 0)
 
 
-_HEADER_CODEC, _FOOTER_CODEC = Codec(Header, 0), Codec(Footer, 0)
+_HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader, 0), StructCodec(Footer, 0)
 
 
-class Writer:
+class SnapshotWriter:
     """The bytes of a snapshot, batch by batch.  Iterate over it once; `content_hash` grows with what it yields.
 
     content_hash: XOR over the values of int64(BLAKE2b-8), which is the state hash of an image that holds just them.
     """
 
     def __init__(
-        self, snapshot: SnapshotId, header: Header, values: Iterable[bytes], voters: VoterSet | None = None
+        self, snapshot: SnapshotId, header: SnapshotHeader, values: Iterable[bytes], voters: VoterSet | None = None
     ) -> None:
         self.content_hash = 0
         self._voters = voters
@@ -147,12 +147,12 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
     return Content(header, tuple(values), voters)
 
 
-def read_snapshot_header(data: bytes) -> Header:
+def read_snapshot_header(data: bytes) -> SnapshotHeader:
     """The header alone, of the first bytes of a snapshot.  Raises CorruptSnapshot."""
     try:
         found = codec.read_header(data)
         codec.check_crc(data[: found.size_bytes])
-        header: Header = _control(_HEADER_CODEC, HEADER, data[: found.size_bytes])
+        header: SnapshotHeader = _control(_HEADER_CODEC, HEADER, data[: found.size_bytes])
         return header
     except (CorruptBatch, Malformed) as problem:
         raise CorruptSnapshot(f"it has no header: {problem}") from None
@@ -185,7 +185,7 @@ def read_voters(data: bytes) -> VoterSet | None:
     return None
 
 
-def _control(wanted: Codec, type_number: int, raw: bytes) -> Header:
+def _control(wanted: StructCodec, type_number: int, raw: bytes) -> SnapshotHeader:
     if not codec.is_control(raw):
         raise CorruptBatch("a data batch where the header must stand")
     found, value = codec.control(raw)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from system_under_test.kraft.log import snapshot_file
-from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Header
+from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, SnapshotHeader
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.messages import SnapshotId
 from system_under_test.kraft.raft.voters import VoterSet
@@ -37,7 +37,7 @@ class Snapshots:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
-        self._headers: dict[SnapshotId, Header] = {}
+        self._headers: dict[SnapshotId, SnapshotHeader] = {}
         for name in disk.names(folder):
             if name.endswith(f".checkpoint{PART}"):
                 disk.remove(f"{folder}/{name}")
@@ -68,7 +68,7 @@ class Snapshots:
         """Raises CorruptSnapshot."""
         return self._read(snapshot, "")
 
-    def header(self, snapshot: SnapshotId) -> Header:
+    def header(self, snapshot: SnapshotId) -> SnapshotHeader:
         """Raises CorruptSnapshot."""
         if snapshot not in self._headers:
             found = self.read_at(snapshot, 0, snapshot_file.HEADER_MAX_BYTES)

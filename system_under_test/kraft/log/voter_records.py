@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from system_under_test.kraft.raft.messages import ReplicaKey
-from system_under_test.kraft.raft.voters import Endpoint, KRaftVersion, VoterEntry, VoterSet, voter_set
-from system_under_test.kraft.records.struct import Codec, Int16, Int32, Malformed, Struct, UInt16
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, VoterSet, voter_set
+from system_under_test.kraft.records.struct import Int16, Int32, Malformed, Struct, StructCodec, UInt16
 
 KRAFT_VERSION, VOTERS = 5, 6
 """Types of control records."""
@@ -48,7 +48,7 @@ class _KRaftVersion(Struct):
     kraft_version: Int16
 
 
-_VOTERS_CODEC, _VERSION_CODEC = Codec(_Voters, 0), Codec(_KRaftVersion, 0)
+_VOTERS_CODEC, _VERSION_CODEC = StructCodec(_Voters, 0), StructCodec(_KRaftVersion, 0)
 
 
 def encode_voters(voters: VoterSet) -> bytes:
@@ -74,7 +74,7 @@ def decode_voters(value: bytes) -> VoterSet:
         return voter_set(
             VoterEntry(
                 ReplicaKey(row.id, None if row.directory == _NO_DIRECTORY else row.directory),
-                tuple(Endpoint(e.name, e.host, e.port) for e in row.endpoints),
+                tuple(VoterEndpoint(e.name, e.host, e.port) for e in row.endpoints),
                 (row.kraft_versions.min, row.kraft_versions.max),
             )
             for row in record.voters

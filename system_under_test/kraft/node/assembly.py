@@ -37,7 +37,7 @@ from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
-from system_under_test.kraft.raft.voters import Endpoint
+from system_under_test.kraft.raft.voters import VoterEndpoint
 from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.api import Api
@@ -56,7 +56,7 @@ class CannotStart(RuntimeError):
     """One sentence: what stands in the way, and what to do about it."""
 
 
-class Node:
+class KraftNode:
     """A voter with its API, its listening socket and its connections to the other voters."""
 
     def __init__(
@@ -115,16 +115,16 @@ class Node:
         self._api.close()
 
 
-def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node:
+def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> KraftNode:
     """A node on the running loop, with what its disk holds.  Raises CannotStart.  timing: None = Kafka's defaults."""
     transport = ChannelTransport(config, ports.network)
     quorum = assemble_quorum(config, ports, timing, transport=transport)
     new_uuid = new_uuids(ports, quorum.incarnation)
     api = Api(quorum, new_uuid=new_uuid, network=ports.network)
     me = config.peers[config.node_id]
-    at = Endpoint(LISTENER, me.host, me.port)
+    at = VoterEndpoint(LISTENER, me.host, me.port)
     own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
-    return Node(config, ports.network, quorum, api, transport, own_voter, _broker_role(config, ports, quorum, api))
+    return KraftNode(config, ports.network, quorum, api, transport, own_voter, _broker_role(config, ports, quorum, api))
 
 
 def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:
@@ -234,7 +234,7 @@ def assemble_quorum(
         duties=_duties(config),
         controller_bugs=bugs & of_controller.BUGS.keys(),
         snapshots=config.snapshots,
-        endpoints={peer.id: (Endpoint(LISTENER, peer.host, peer.port),) for peer in config.peers.values()},
+        endpoints={peer.id: (VoterEndpoint(LISTENER, peer.host, peer.port),) for peer in config.peers.values()},
     )
     try:
         return QuorumNode(parts)

@@ -21,7 +21,14 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
-from system_under_test.kraft.broker.lifecycle import UNKNOWN_EPOCH, Beat, Lifecycle, LifeSettings, Register, State
+from system_under_test.kraft.broker.lifecycle import (
+    UNKNOWN_EPOCH,
+    AskToRegister,
+    Beat,
+    Lifecycle,
+    LifeSettings,
+    LifeState,
+)
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import atomic
@@ -98,7 +105,7 @@ class BrokerRole:
         self._hurry = asyncio.Event()
 
     @property
-    def state(self) -> State:
+    def state(self) -> LifeState:
         return self._life.state
 
     def start(self) -> None:
@@ -133,7 +140,7 @@ class BrokerRole:
 
     async def _live(self) -> None:
         life = self._life
-        while life.state is not State.STOPPED:
+        while life.state is not LifeState.STOPPED:
             now_s = self._clock.now()
             ask = life.ask(now_s, self._quorum.applied_offset - 1)
             if ask is not None:
@@ -146,12 +153,14 @@ class BrokerRole:
             except TimeoutError:
                 continue
 
-    async def _tell(self, ask: Register | Beat) -> None:
-        answer = await self._ask(self._registration(ask) if isinstance(ask, Register) else _heartbeat(self._me, ask))
+    async def _tell(self, ask: AskToRegister | Beat) -> None:
+        answer = await self._ask(
+            self._registration(ask) if isinstance(ask, AskToRegister) else _heartbeat(self._me, ask)
+        )
         now_s, before = self._clock.now(), self._life.state
         if answer is None or answer.error_code != ErrorCode.none:
             self._life.unanswered(now_s)
-        elif isinstance(ask, Register):
+        elif isinstance(ask, AskToRegister):
             self._life.registered(now_s, answer.broker_epoch)
         else:
             self._life.beaten(now_s, fenced=answer.is_fenced, should_shut_down=answer.should_shut_down)
@@ -162,7 +171,7 @@ class BrokerRole:
     def _me(self) -> int:
         return self._quorum.node_id
 
-    def _registration(self, ask: Register) -> Entity:
+    def _registration(self, ask: AskToRegister) -> Entity:
         types = codec(BROKER_REGISTRATION, 3).requests
         host, port = self._address
         return types.BrokerRegistrationRequest(
@@ -192,15 +201,15 @@ class BrokerRole:
     # In-sync sets
 
     async def _keep_in_sync(self) -> None:
-        while self._life.state is not State.STOPPED:
+        while self._life.state is not LifeState.STOPPED:
             await asyncio.sleep(self._settings.probe_interval_s)
-            if self._life.state is not State.SERVING:
+            if self._life.state is not LifeState.SERVING:
                 continue
             image = self._quorum.committed_image()
             followers = sorted(self._keeper.followers(image))
             await asyncio.gather(*(self._probe(image, broker) for broker in followers))
             proposals = self._keeper.proposals(self._quorum.committed_image(), self._clock.now())
-            if proposals and self._life.state is State.SERVING:
+            if proposals and self._life.state is LifeState.SERVING:
                 await self._ask(self._alteration(proposals))
 
     async def _probe(self, image: Image, number: int) -> None:
@@ -225,11 +234,11 @@ class BrokerRole:
         """For tests: what an operator asks for.  Move a partition that this broker leads, or have its first replica
         elected; the controller decides what becomes of it."""
         interval_s = self._settings.move_interval_s
-        while interval_s is not None and self._life.state is not State.STOPPED:
+        while interval_s is not None and self._life.state is not LifeState.STOPPED:
             await asyncio.sleep(interval_s * self._random.uniform(0.5, 1.5))
             image = self._quorum.committed_image()
             led = [(t.name, p) for t in image.topics.values() for p in t.partitions.values() if p.leader == self._me]
-            if not led or self._life.state is not State.SERVING:
+            if not led or self._life.state is not LifeState.SERVING:
                 continue
             topic, partition = self._random.choice(led)
             brokers = sorted(image.brokers)

@@ -536,7 +536,7 @@ class QuorumNode:
     def _accepted(self, effect: fx.Accepted) -> None:
         self._proposals.accepted(effect.token, effect.first_offset, effect.end_offset)
 
-    def _refused(self, effect: fx.Refused) -> None:
+    def _refused(self, effect: fx.NotAccepted) -> None:
         self._proposals.refused(effect.token, effect.reason)
         self._reads.refuse(effect.token, NotQueued(effect.reason))
 
@@ -620,7 +620,7 @@ _CARRY_OUT: dict[type, Callable[[QuorumNode, Any], None]] = {
     fx.RoleChanged: QuorumNode._role_changed,
     fx.HighWatermark: QuorumNode._high_watermark,
     fx.Accepted: QuorumNode._accepted,
-    fx.Refused: QuorumNode._refused,
+    fx.NotAccepted: QuorumNode._refused,
     fx.ReadReady: QuorumNode._read_ready,
     fx.VotersChanged: QuorumNode._voters_changed,
     fx.VotersChangeDone: QuorumNode._voters_change_done,

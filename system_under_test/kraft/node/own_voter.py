@@ -24,7 +24,7 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.changes import KRAFT_VERSIONS, AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.states import Role
-from system_under_test.kraft.raft.voters import Endpoint, VoterEntry, VoterSet
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterSet
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.quorum_service import NotQueued
 
@@ -60,7 +60,7 @@ class OwnVoter:
     def __init__(
         self,
         quorum: QuorumNode,
-        at: Endpoint,
+        at: VoterEndpoint,
         send: Send,
         say: Callable[[str], None],
         *,

@@ -14,7 +14,7 @@ from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotL
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Calls, Clock, Transport
 from system_under_test.kraft.raft.messages import Identity
-from system_under_test.kraft.raft.voters import Endpoint
+from system_under_test.kraft.raft.voters import VoterEndpoint
 
 
 def to_stderr(line: str) -> None:
@@ -46,4 +46,4 @@ class NodeParts:
     duties: DutySettings | None = None
     controller_bugs: frozenset[str] = frozenset()
     snapshots: SnapshotLimits = KAFKA_LIMITS
-    endpoints: Mapping[int, tuple[Endpoint, ...]] = field(default_factory=dict)
+    endpoints: Mapping[int, tuple[VoterEndpoint, ...]] = field(default_factory=dict)

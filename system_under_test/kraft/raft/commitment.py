@@ -8,7 +8,7 @@ from system_under_test.kraft.raft.decisions import (
     must_confirm,
     own_end_that_counts,
 )
-from system_under_test.kraft.raft.effects import ReadReady, Refused
+from system_under_test.kraft.raft.effects import NotAccepted, ReadReady
 from system_under_test.kraft.raft.messages import Error, FetchResponse
 from system_under_test.kraft.raft.states import Leader, Parked
 from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
@@ -48,7 +48,7 @@ def announced_mark(voter: Voter, leader: Leader) -> int | None:
 def read(voter: Voter, token: int) -> None:
     leader = voter.state
     if not isinstance(leader, Leader):
-        voter.emit(Refused(token, NOT_LEADER))
+        voter.emit(NotAccepted(token, NOT_LEADER))
     elif announced_mark(voter, leader) is None:
         leader.reads.hold(token)
     else:

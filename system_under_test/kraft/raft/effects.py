@@ -116,7 +116,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotAccepted:
     """A proposal was never queued, or a read cannot be answered here; the reason in words."""
 
     token: Token
@@ -172,7 +172,7 @@ Effect = (
     | RoleChanged
     | HighWatermark
     | Accepted
-    | Refused
+    | NotAccepted
     | ReadReady
     | VotersChanged
     | VotersChangeDone

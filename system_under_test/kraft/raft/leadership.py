@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from system_under_test.kraft.raft.effects import Accepted, Refused
+from system_under_test.kraft.raft.effects import Accepted, NotAccepted
 from system_under_test.kraft.raft.election import become_prospective, contradicts, follows, give_up, quorum_deadline
 from system_under_test.kraft.raft.messages import (
     Batch,
@@ -89,10 +89,10 @@ def propose(
 ) -> None:
     leader = voter.state
     if not isinstance(leader, Leader):
-        voter.emit(Refused(token, NOT_LEADER))
+        voter.emit(NotAccepted(token, NOT_LEADER))
         return
     if expected_epoch is not None and expected_epoch != voter.epoch:
-        voter.emit(Refused(token, f"prepared in epoch {expected_epoch}, but this is epoch {voter.epoch}"))
+        voter.emit(NotAccepted(token, f"prepared in epoch {expected_epoch}, but this is epoch {voter.epoch}"))
         return
     first = end = voter.end_offset
     batches = []

@@ -21,8 +21,8 @@ from system_under_test.kraft.raft.effects import (
     Flush,
     HighWatermark,
     InstallSnapshot,
+    NotAccepted,
     Persist,
-    Refused,
     Reply,
     RoleChanged,
     Send,
@@ -306,7 +306,7 @@ class Voter:
         for parked in old.parked:
             self.reply(parked.token, FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch))
         for token in old.reads.unanswered():
-            self.emit(Refused(token, NOT_LEADER))
+            self.emit(NotAccepted(token, NOT_LEADER))
         for pending in old.changes:
             self.emit(VotersChangeDone(pending.token, Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from system_under_test.kraft.raft.messages import Batch, Identity, ReplicaKey
 
 
-class Endpoint(NamedTuple):
+class VoterEndpoint(NamedTuple):
     """Where a listener of a voter is reached."""
 
     listener: str
@@ -34,7 +34,7 @@ class VoterEntry:
     """kraft_versions: the lowest and the highest `kraft.version` that it supports."""
 
     key: ReplicaKey
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[VoterEndpoint, ...] = ()
     kraft_versions: tuple[int, int] = (0, 1)
 
 

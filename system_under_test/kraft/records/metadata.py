@@ -17,7 +17,6 @@ from typing import Annotated, TypeVar
 from uuid import UUID
 
 from system_under_test.kraft.records.struct import (
-    Codec,
     Float64,
     Int8,
     Int16,
@@ -26,6 +25,7 @@ from system_under_test.kraft.records.struct import (
     Malformed,
     Since,
     Struct,
+    StructCodec,
     Tag,
     UInt16,
     read_uvarint,
@@ -65,7 +65,7 @@ class UnknownRecord:
 
 R = TypeVar("R", bound=type[Record])
 
-_CODECS: dict[int, tuple[type[Record], Codec]] = {}
+_CODECS: dict[int, tuple[type[Record], StructCodec]] = {}
 _TYPE_OF: dict[type[Record], int] = {}
 
 
@@ -73,7 +73,7 @@ def _record(type_number: int, version_max: int = 0) -> Callable[[R], R]:
     def enter(cls: R) -> R:
         assert type_number < 0x80 and version_max < 0x80, "each is one byte (`encode`)"
         assert type_number not in _CODECS, f"record type {type_number} is declared twice"
-        _CODECS[type_number] = cls, Codec(cls, version_max)
+        _CODECS[type_number] = cls, StructCodec(cls, version_max)
         _TYPE_OF[cls] = type_number
         return cls
 

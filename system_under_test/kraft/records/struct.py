@@ -358,7 +358,7 @@ def _straight_reader(cls: type[Struct], plain: list[_Field], general: Reader) ->
 S = TypeVar("S", bound=Struct)
 
 
-class Codec:
+class StructCodec:
     """Reads and writes one struct in each of its versions, 0 to `version_max`."""
 
     def __init__(self, cls: type[Struct], version_max: int) -> None:

@@ -44,7 +44,7 @@ from system_under_test.kraft.controller.topics import (
 )
 from system_under_test.kraft.records.metadata import QuotaEntity
 from system_under_test.kraft.wire import answers, brokers
-from system_under_test.kraft.wire.decision import Cluster, Decide, Decision
+from system_under_test.kraft.wire.decision import Decide, Decision, DecisionContext
 from system_under_test.kraft.wire.versions import (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
@@ -59,7 +59,7 @@ from system_under_test.kraft.wire.versions import (
 )
 
 
-def _create_topics(body: Any, cluster: Cluster) -> Decide:
+def _create_topics(body: Any, cluster: DecisionContext) -> Decide:
     wanted = [_new_topic(topic) for topic in body.topics]
     return lambda image: create_topics(
         image, wanted, cluster.candidates(image), cluster.new_uuid, validate_only=body.validate_only
@@ -78,7 +78,7 @@ def _new_topic(topic: Any) -> NewTopic:
     )
 
 
-def _create_partitions(body: Any, cluster: Cluster) -> Decide:
+def _create_partitions(body: Any, cluster: DecisionContext) -> Decide:
     wanted = [
         MorePartitions(
             topic.name,
@@ -192,7 +192,7 @@ def _quota_entity(entry: Any) -> tuple[QuotaEntity, ...]:
     return tuple(QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity)
 
 
-def _alter_credentials(body: Any, cluster: Cluster) -> Decide:
+def _alter_credentials(body: Any, cluster: DecisionContext) -> Decide:
     deletions = [Deletion(each.name, each.mechanism) for each in body.deletions]
     upsertions = [
         Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)

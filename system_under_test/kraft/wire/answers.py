@@ -242,7 +242,7 @@ def describe_configs(
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BrokerAddress:
     """Where clients reach a broker."""
 
     id: int
@@ -252,18 +252,18 @@ class Address:
     fenced: bool = False
 
 
-def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> list[Address]:
+def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> list[BrokerAddress]:
     """The brokers of the cluster, by id.  fenced: those, too, that are fenced."""
     if not quorum.registers_brokers:
-        return [Address(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
+        return [BrokerAddress(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
     return [
-        Address(number, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack, broker.fenced)
+        BrokerAddress(number, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack, broker.fenced)
         for number, broker in sorted(image.brokers.items())
         if broker.endpoints and (fenced or not broker.fenced)
     ]
 
 
-def _controller_for_clients(quorum: QuorumService, brokers: Sequence[Address]) -> int:
+def _controller_for_clients(quorum: QuorumService, brokers: Sequence[BrokerAddress]) -> int:
     """The broker to which clients send admin requests: the leader if it is one, else any, which hands them on."""
     ids = [broker.id for broker in brokers]
     if quorum.leader_id in ids or not ids:
@@ -311,7 +311,7 @@ BROKERS, CONTROLLERS = 1, 2
 def describe_cluster(types: ModuleType, quorum: QuorumService, image: Image, body: Any) -> Entity:
     kind = getattr(body, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
-        found = [Address(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
+        found = [BrokerAddress(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
         controller = _or_unknown(quorum.leader_id)
     else:
         found = brokers_of(quorum, image, fenced=getattr(body, "include_fenced_brokers", False))

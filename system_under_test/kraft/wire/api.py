@@ -52,7 +52,7 @@ from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.wire import answers, packed_write, voters
 from system_under_test.kraft.wire.admin import DECISIONS, acl_filter, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
-from system_under_test.kraft.wire.decision import Cluster
+from system_under_test.kraft.wire.decision import DecisionContext
 from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import (
@@ -131,7 +131,7 @@ class Api:
         network: Network | None = None,
     ) -> None:
         self._quorum = quorum
-        self._cluster = Cluster(quorum, new_uuid)
+        self._cluster = DecisionContext(quorum, new_uuid)
         self._timeout_s = timeout_s
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
         self._limits = TimeLimits()

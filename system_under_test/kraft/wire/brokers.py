@@ -28,7 +28,7 @@ from system_under_test.kraft.controller.replication import (
     reassign_partitions,
 )
 from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, encode
-from system_under_test.kraft.wire.decision import Cluster, Decide, Decision
+from system_under_test.kraft.wire.decision import Decide, Decision, DecisionContext
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.versions import (
     ALLOCATE_PRODUCER_IDS,
@@ -63,7 +63,7 @@ def _ok(found: Any) -> Answer:
 # -- The life of a broker
 
 
-def _register(body: Any, cluster: Cluster) -> Decide:
+def _register(body: Any, cluster: DecisionContext) -> Decide:
     request = Registration(
         body.broker_id,
         body.incarnation_id or NO_UUID,
@@ -92,7 +92,7 @@ def _registered(types: ModuleType, answer: Answer) -> Entity:
     return types.BrokerRegistrationResponse(throttle_time=NO_TIME, error_code=answer.error, broker_epoch=epoch)
 
 
-def _heartbeat(body: Any, cluster: Cluster) -> Decide:
+def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
     request = Heartbeat(
         body.broker_id, body.broker_epoch, body.current_metadata_offset, body.want_fence, body.want_shut_down
     )
@@ -117,7 +117,7 @@ def _beaten(types: ModuleType, answer: Answer) -> Entity:
     )
 
 
-def _unregister(body: Any, cluster: Cluster) -> Decide:
+def _unregister(body: Any, cluster: DecisionContext) -> Decide:
     def decide(image: Image) -> tuple[list[bytes], Answer]:
         records = life.unregister(image, cluster.quorum.sessions, body.broker_id)
         return [encode(record) for record in records], _ok(())
@@ -129,7 +129,7 @@ def _unregistered(types: ModuleType, answer: Answer) -> Entity:
     return types.UnregisterBrokerResponse(throttle_time=NO_TIME, error_code=answer.error, error_message=answer.message)
 
 
-def _allocate(body: Any, cluster: Cluster) -> Decide:
+def _allocate(body: Any, cluster: DecisionContext) -> Decide:
     def decide(image: Image) -> tuple[list[bytes], Answer]:
         records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
         return records, _ok(first)
@@ -150,7 +150,7 @@ def _allocated(types: ModuleType, answer: Answer) -> Entity:
 # -- Partitions
 
 
-def _alter(body: Any, cluster: Cluster) -> Decide:
+def _alter(body: Any, cluster: DecisionContext) -> Decide:
     def decide(image: Image) -> tuple[list[bytes], Answer]:
         wanted = [
             (topic.topic_id or NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
@@ -201,7 +201,7 @@ def _altered_partition(types: ModuleType, answer: PartitionAnswer) -> Entity:
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
-def _elect(body: Any, cluster: Cluster) -> Decide:
+def _elect(body: Any, cluster: DecisionContext) -> Decide:
     def decide(image: Image) -> tuple[list[bytes], Answer]:
         election = _ELECTIONS.get(getattr(body, "election_type", 0))
         if election is None:
@@ -230,7 +230,7 @@ def _elected(types: ModuleType, answer: Answer) -> Entity:
     )
 
 
-def _reassign(body: Any, cluster: Cluster) -> Decide:
+def _reassign(body: Any, cluster: DecisionContext) -> Decide:
     wanted = [
         (topic.name, partition.partition_index, partition.replicas)
         for topic in body.topics

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
-from system_under_test.kraft.raft.voters import Endpoint, VoterEntry
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.versions import (
     ADD_RAFT_VOTER,
@@ -25,8 +25,8 @@ def _key(body: Any) -> ReplicaKey:
     return ReplicaKey(int(body.voter_id), body.voter_directory_id)
 
 
-def _endpoints(body: Any) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(each.name, each.host, int(each.port)) for each in body.listeners)
+def _endpoints(body: Any) -> tuple[VoterEndpoint, ...]:
+    return tuple(VoterEndpoint(each.name, each.host, int(each.port)) for each in body.listeners)
 
 
 def _update(body: Any) -> VoterChange:

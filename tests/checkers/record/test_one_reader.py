@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from checkers.record.faults import FaultRecord, Measurement
 from checkers.record.header import Header
-from checkers.record.outcome import OnlineChecks, Outcome, Recovery
+from checkers.record.outcome import OnlineChecks, Recovery, RunOutcome
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench")
@@ -31,7 +31,7 @@ def _inside(hint: Any) -> Iterator[type]:
         yield from _inside(each)
 
 
-RECORDS = (FaultRecord, Header, Measurement, Outcome, OnlineChecks, Recovery)
+RECORDS = (FaultRecord, Header, Measurement, RunOutcome, OnlineChecks, Recovery)
 FIELDS = {
     name
     for type_ in RECORDS
@@ -43,7 +43,7 @@ FIELDS = {
 
 def test_nobody_else_decodes_a_small_file() -> None:
     found = everywhere(raw_readers)
-    assert found == [], "read these through checkers.record.reading.Record or checkers.base.results.read_results"
+    assert found == [], "read these through checkers.record.reading.RunRecord or checkers.base.results.read_results"
 
 
 def test_what_a_small_file_holds_is_read_by_attribute() -> None:

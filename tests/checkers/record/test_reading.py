@@ -17,8 +17,8 @@ from checkers.record.copies import Copy
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
 from checkers.record.files import BrokenFile
 from checkers.record.header import Header
-from checkers.record.outcome import Death, Outcome, Phase
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, Record, decoded, read_json
+from checkers.record.outcome import Death, Phase, RunOutcome
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, RunRecord, decoded, read_json
 from checkers.record.writing import as_json, write_json_whole
 
 DATA = Path(__file__).parents[2] / "data"
@@ -33,19 +33,19 @@ FAULT = FaultRecord(
 )
 
 
-def run(folder: Path, format: int = 2, **files: Any) -> Record:
+def run(folder: Path, format: int = 2, **files: Any) -> RunRecord:
     """A run folder with these small files; names without their ending."""
     header = {"run_id": "1", "started_monotonic_ns": 5, "spec": {}, "clocks": {}, "generators": 1}
     for name, content in ({"test": header | {"format": format}} | files).items():
         (folder / f"{name}.json").write_text(json.dumps(content))
-    return Record(folder)
+    return RunRecord(folder)
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.tar.xz")), ids=lambda path: path.stem)
 def test_every_recorded_run_can_be_read(path: Path, tmp_path: Path) -> None:
     with tarfile.open(path) as archive:
         archive.extractall(tmp_path, filter="data")
-    record = Record(tmp_path)
+    record = RunRecord(tmp_path)
     assert record.header is not None and record.header.schedule and record.outcome is not None
     assert {card.number for card in record.header.schedule} >= {fault.card.number for fault in record.faults} != set()
     assert record.outcome.recovery is not None and record.outcome.recovery.recovered is not None
@@ -55,17 +55,17 @@ def test_every_recorded_run_can_be_read(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    outcome = Outcome({"nodes": True}, 1.0, phases=(Phase("main", 1, 2),), deaths=(Death("n1", 7, -9, True),))
+    outcome = RunOutcome({"nodes": True}, 1.0, phases=(Phase("main", 1, 2),), deaths=(Death("n1", 7, -9, True),))
     copy = Copy(0, "final", "n1", "running", "nodes/n1/copies/0", 5, 9)
     run(tmp_path)
     for name, content in ((OUTCOME, outcome), (FAULTS, (FAULT,)), (COPIES_INDEX, (copy,))):
         write_json_whole(tmp_path / name, content)
-    record = Record(tmp_path)
+    record = RunRecord(tmp_path)
     assert (record.outcome, record.faults, record.copies) == (outcome, (FAULT,), (copy,))
 
 
 def test_what_is_missing_is_empty(tmp_path: Path) -> None:
-    record = Record(tmp_path)
+    record = RunRecord(tmp_path)
     assert (record.header, record.outcome, record.faults, record.copies) == (None, None, (), ())
 
 
@@ -156,7 +156,9 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, st.sampled_from([Header, Outcome, tuple[FaultRecord, ...], tuple[Copy, ...]]), st.sampled_from([0, 1, 2]))
+@given(
+    JSON, st.sampled_from([Header, RunOutcome, tuple[FaultRecord, ...], tuple[Copy, ...]]), st.sampled_from([0, 1, 2])
+)
 def test_no_json_does_anything_but_decode_or_break(raw: Any, type_: Any, format: int) -> None:
     try:
         decoded("some.json", raw, type_, format)

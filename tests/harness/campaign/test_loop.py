@@ -19,7 +19,7 @@ from rich.console import Console
 
 from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from harness.campaign import loop
 from harness.campaign.child_run import ChildRun
 from harness.campaign.log import LOCK, CampaignLog, Symptom
@@ -285,8 +285,8 @@ def test_the_seconds_end_with_the_first_online_finding_of_that_checker(tmp_path:
     test = {"spec": {}, "main_began_ns": 4 * ns_per_s}
     for name, content in (("test.json", test), ("outcome.json", outcome)):
         (tmp_path / name).write_text(json.dumps(content))
-    assert seconds_to_find("vote-once", Record(tmp_path)) == 16.5
-    assert seconds_to_find("linearizability", Record(tmp_path)) == 86.0
+    assert seconds_to_find("vote-once", RunRecord(tmp_path)) == 16.5
+    assert seconds_to_find("linearizability", RunRecord(tmp_path)) == 86.0
 
 
 def test_the_page_leads_to_the_run_and_escapes_what_it_shows(tmp_path: Path, runs: Runs) -> None:

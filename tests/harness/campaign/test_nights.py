@@ -19,7 +19,16 @@ from harness.campaign.kept_failures import KEPT_MAX, PASSES, Failure, after, due
 from harness.campaign.log import AS_EXPECTED, FOUND, Ended, Planned
 from harness.campaign.loop import Plan
 from harness.campaign.night_page import bounded, write_badge, write_dashboard
-from harness.campaign.standing import BACK_AFTER, PastRun, Standing, State, canary_age, past_runs, standings, streaks
+from harness.campaign.standing import (
+    BACK_AFTER,
+    PastRun,
+    Standing,
+    SymptomStatus,
+    canary_age,
+    past_runs,
+    standings,
+    streaks,
+)
 from harness.cli.campaigns import _night
 from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
@@ -38,31 +47,31 @@ def past(day: int, *symptoms: str, test: str = "partition", good: bool | None = 
     return PastRun(f"run-{day}", T0 + timedelta(days=day), of, verdict, not bad, planted, named)
 
 
-def states(before: list[PastRun], now: list[PastRun]) -> dict[str, State]:
+def states(before: list[PastRun], now: list[PastRun]) -> dict[str, SymptomStatus]:
     return {one.symptom: one.state for one in standings(before, now)}
 
 
 def test_what_no_run_showed_before_is_new() -> None:
-    assert states([past(1)], [past(9, A)]) == {A: State.NEW}
-    assert states([], [past(9, A, B)]) == {A: State.NEW, B: State.NEW}
+    assert states([past(1)], [past(9, A)]) == {A: SymptomStatus.NEW}
+    assert states([], [past(9, A, B)]) == {A: SymptomStatus.NEW, B: SymptomStatus.NEW}
 
 
 def test_what_was_seen_and_did_not_rest_is_known() -> None:
     resting = [past(2 + day) for day in range(BACK_AFTER - 1)]
-    assert states([past(1, A), *resting], [past(9, A)]) == {A: State.KNOWN}
+    assert states([past(1, A), *resting], [past(9, A)]) == {A: SymptomStatus.KNOWN}
 
 
 def test_what_comes_again_after_runs_that_passed_is_back() -> None:
     resting = [past(2 + day) for day in range(BACK_AFTER)]
     [one] = standings([past(1, A), *resting], [past(9, A)])
-    assert (one.state, one.first_seen, one.passed_since) == (State.BACK, T0 + timedelta(days=1), BACK_AFTER)
+    assert (one.state, one.first_seen, one.passed_since) == (SymptomStatus.BACK, T0 + timedelta(days=1), BACK_AFTER)
     other = [past(2 + day, test="kill") for day in range(9)]
-    assert states([past(1, A), *other], [past(9, A)]) == {A: State.KNOWN}, "runs of another test prove nothing"
+    assert states([past(1, A), *other], [past(9, A)]) == {A: SymptomStatus.KNOWN}, "runs of another test prove nothing"
 
 
 def test_what_its_own_test_no_longer_shows_is_gone() -> None:
     [one] = standings([past(1, A)], [past(8), past(9)])
-    assert (one.state, one.passed_since) == (State.GONE, 2)
+    assert (one.state, one.passed_since) == (SymptomStatus.GONE, 2)
     assert standings([past(1, A)], [past(9, test="kill")]) == []
     assert standings([past(1, A)], [past(9, good=False)]) == [], (
         "a run that proved nothing does not show that it is gone"
@@ -151,7 +160,7 @@ def test_planted_bugs_and_replays_are_not_kept_and_their_number_is_limited(tmp_p
     assert len(after([], many, tmp_path, "r", "now")) == KEPT_MAX
 
 
-NEW = Standing(A, "stale read <b>", State.NEW, None, 0)
+NEW = Standing(A, "stale read <b>", SymptomStatus.NEW, None, 0)
 
 
 def test_the_dashboard_leads_to_the_report_of_each_run(tmp_path: Path) -> None:
@@ -176,7 +185,7 @@ def test_the_dashboard_shows_each_test_and_escapes(tmp_path: Path) -> None:
     [
         (0, [], "as expected"),
         (1, [NEW], "1 new"),
-        (1, [replace(NEW, state=State.KNOWN)], "known findings"),
+        (1, [replace(NEW, state=SymptomStatus.KNOWN)], "known findings"),
         (2, [], "proved nothing"),
         (3, [], "infrastructure failed"),
     ],

@@ -13,10 +13,10 @@ from harness.cli.main import cli
 from harness.exploring import explore as exploring
 from harness.exploring.explore import Explored, Explorer
 from harness.exploring.growing import bounds, covers, grow
-from harness.exploring.parts import Call, Parts, namings
+from harness.exploring.parts import CallUnderWay, Parts, namings
 from harness.exploring.rules import Broken
-from harness.exploring.steps import MARKS, Budgets, Footprint, Step, Steps, World, independent
-from harness.exploring.voter import Death, Event, Node, Sent, ShortLog, happen
+from harness.exploring.steps import MARKS, Budgets, ClusterSteps, ExploredState, Footprint, Step, independent
+from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog, VoterEvent, happen
 from harness.spec import WrongSpec
 from system_under_test.kraft.raft.messages import Identity, QuorumState, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
@@ -50,11 +50,11 @@ def test_the_trace_of_a_bug_breaks_the_same_rule_again_and_not_without_the_bug()
     budgets = Budgets(epochs=1, timeouts=2)
     trace = explored(budgets, "lone-vote").trace
     with pytest.raises(Broken, match="two leaders"):
-        follow(Steps(3, budgets, "lone-vote"), trace)
-    follow(Steps(3, budgets), trace[:2])
+        follow(ClusterSteps(3, budgets, "lone-vote"), trace)
+    follow(ClusterSteps(3, budgets), trace[:2])
 
 
-def follow(steps: Steps, trace: Sequence[Step]) -> World:
+def follow(steps: ClusterSteps, trace: Sequence[Step]) -> ExploredState:
     world = steps.first()
     for step in trace:
         after = steps.do(world, step)
@@ -87,7 +87,7 @@ def test_states_that_differ_by_names_alone_count_as_one(budgets: Budgets) -> Non
     totals = all_states(whole)
     symmetric = classes.search(CPU_S)
     assert symmetric.exhausted
-    keyed = Steps(3, budgets).parts
+    keyed = ClusterSteps(3, budgets).parts
     for world in totals:
         for number in (*world.voters, *world.calls, *world.late, world.promises, world.rest):
             keyed.number(whole.steps.parts.values[number])
@@ -96,11 +96,11 @@ def test_states_that_differ_by_names_alone_count_as_one(budgets: Budgets) -> Non
     assert len(keys) < len(totals) <= math.factorial(3) * len(keys)
 
 
-def parts_of(world: World) -> tuple[int, ...]:
+def parts_of(world: ExploredState) -> tuple[int, ...]:
     return (*world.voters, *world.calls, *world.late, world.promises, world.rest)
 
 
-def all_states(explorer: Explorer) -> list[World]:
+def all_states(explorer: Explorer) -> list[ExploredState]:
     """Every state, by a search that saves nothing and shares no code with the one that is tested."""
     steps = explorer.steps
     first = steps.first()
@@ -157,7 +157,7 @@ def test_one_order_finds_every_violation(bug: str, budgets: Budgets) -> None:
 
 def test_independent_steps_commute() -> None:
     """Whatever the footprints call independent leads to the same state in both orders."""
-    steps = Steps(3, Budgets(epochs=1, timeouts=2, crashes=1, losses=1, writes=1))
+    steps = ClusterSteps(3, Budgets(epochs=1, timeouts=2, crashes=1, losses=1, writes=1))
     level, pairs = [steps.first()], 0
     for _ in range(3):
         following = {}
@@ -204,7 +204,7 @@ def test_the_number_of_workers_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_a_key_that_leaves_out_a_difference_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two voters that the key cannot tell apart, but whose cores differ, end the search."""
     parts = Parts(namings(3))
-    nodes = [Node(1, ShortLog(), QuorumState(), None) for _ in range(2)]
+    nodes = [ExploredVoter(1, ShortLog(), QuorumState(), None) for _ in range(2)]
     parts.number(nodes[0])
     monkeypatch.setattr("harness.exploring.parts.frozen", lambda node: ("something else",))
     with pytest.raises(AssertionError, match="leaves out a difference"):
@@ -217,38 +217,38 @@ def test_a_key_that_leaves_out_a_difference_is_noticed(monkeypatch: pytest.Monke
 def test_a_voter_may_die_between_any_two_effects_of_a_campaign() -> None:
     """It writes the epoch and its vote, and then asks the others: each of them may hear of it, or not."""
     identity = Identity("explored", ReplicaKey(1), (1, 2, 3), Timing(fetch_max_wait_s=0.0, retry_backoff_s=0.0))
-    boot = happen(Node(1, ShortLog(), QuorumState(), None), Event("boot"), identity).node
-    prospective = happen(boot, Event("timeout"), identity)
+    boot = happen(ExploredVoter(1, ShortLog(), QuorumState(), None), VoterEvent("boot"), identity).node
+    prospective = happen(boot, VoterEvent("timeout"), identity)
     asked = [frozenset(act.peer for act in acts(death) if isinstance(act, Sent)) for death in prospective.deaths]
     assert asked == [{2}, {3}]
     request = next(act.request for act in prospective.acts if isinstance(act, Sent) and act.peer == 2)
-    pre_vote = Event("ask", connection=12, request=request)
+    pre_vote = VoterEvent("ask", connection=12, request=request)
     second = Identity("explored", ReplicaKey(2), (1, 2, 3), identity.timing)
-    other = happen(Node(2, ShortLog(), QuorumState(), None), Event("boot"), second).node
+    other = happen(ExploredVoter(2, ShortLog(), QuorumState(), None), VoterEvent("boot"), second).node
     reply = happen(other, pre_vote, second).acts[-1]
-    candidate = happen(prospective.node, Event("answer", peer=2, request=request, response=reply[0]), identity)  # type: ignore[arg-type]
+    candidate = happen(prospective.node, VoterEvent("answer", peer=2, request=request, response=reply[0]), identity)  # type: ignore[arg-type]
     files = [death.down.file for death in candidate.deaths]
     assert files and all(file.epoch == 1 and file.voted == ReplicaKey(1) for file in files)
     assert all(death.down.core is None for death in candidate.deaths)
 
 
-def acts(death: Death) -> Sequence[object]:
+def acts(death: DeathInEvent) -> Sequence[object]:
     return death.acts
 
 
 def test_what_a_dying_voter_has_sent_arrives_late() -> None:
-    steps = Steps(3, Budgets(epochs=1, timeouts=1, insides=1))
+    steps = ClusterSteps(3, Budgets(epochs=1, timeouts=1, insides=1))
     world = steps.first()
     dying = [step for step in steps.steps(world) if step[0] == "inside"]
     after = steps.do(world, dying[0])
     assert after is not None
     late = steps.parts.call(after.late[0])
-    assert isinstance(late, Call) and late.late and not after.calls
+    assert isinstance(late, CallUnderWay) and late.late and not after.calls
     assert ("late", after.late[0]) in set(steps.steps(after))
 
 
 def test_a_step_leaves_the_world_before_it_as_it_was() -> None:
-    steps = Steps(3, Budgets(timeouts=2, crashes=1, losses=1, splits=1, insides=1))
+    steps = ClusterSteps(3, Budgets(timeouts=2, crashes=1, losses=1, splits=1, insides=1))
     world = steps.first()
     for _ in range(6):
         numbers = [steps.parts.number(steps.parts.values[number]) for number in parts_of(world)]

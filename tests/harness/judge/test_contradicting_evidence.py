@@ -16,7 +16,7 @@ from checkers.base import ledger
 from checkers.base.history import NEMESIS, MalformedHistory, Type
 from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
-from checkers.record.reading import Record
+from checkers.record.reading import RunRecord
 from checkers.run_quality.cross_checks.held_windows import silent_processes
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
@@ -230,7 +230,7 @@ def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], na
 
 def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
     run = shutil.copytree(runs["kraft-kill"], tmp_path / "run")
-    held = next(held for record in Record(run).faults for held in silent_processes(record))
+    held = next(held for record in RunRecord(run).faults for held in silent_processes(record))
 
     def answered_by_the_dead(rows: list[Row]) -> None:
         invoked: dict[int, Row] = {}

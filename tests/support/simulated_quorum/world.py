@@ -25,9 +25,9 @@ from system_under_test.kraft.raft.effects import (
     Flush,
     HighWatermark,
     InstallSnapshot,
+    NotAccepted,
     Persist,
     ReadReady,
-    Refused,
     Reply,
     RoleChanged,
     Send,
@@ -315,7 +315,7 @@ class World(Network):
                 assert read.outcome == "pending", "a read is answered once"
                 read.outcome, read.mark = "answered", mark
                 watch.answered_read(node.id, mark, read.owed)
-            case Refused(token=token):
+            case NotAccepted(token=token):
                 waiting = self.reads.get(token) or self.proposals[token]
                 assert waiting.outcome == "pending", "only what waits can be refused"
                 waiting.outcome = "refused"

@@ -14,7 +14,7 @@ from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.meta_properties import MetaProperties
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
-from system_under_test.kraft.log.snapshot_file import Header, Writer
+from system_under_test.kraft.log.snapshot_file import SnapshotHeader, SnapshotWriter
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch, LeaderChange, QuorumState, ReplicaKey
 from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord, encode
@@ -36,8 +36,8 @@ def data_dir(tmp_path: Path) -> Path:
     log.flush()
     snapshot, prefix_hash = log.prefix_at(3), log.prefix_hash_at(3)
     assert snapshot is not None and prefix_hash is not None
-    header = Header(version=0, last_timestamp_ms=NOW_MS, prefix_hash=prefix_hash)
-    log.snapshots.write_part(snapshot, 0, b"".join(Writer(snapshot, header, values)))
+    header = SnapshotHeader(version=0, last_timestamp_ms=NOW_MS, prefix_hash=prefix_hash)
+    log.snapshots.write_part(snapshot, 0, b"".join(SnapshotWriter(snapshot, header, values)))
     log.snapshots.freeze(snapshot)
     QuorumStateFile(disk, FOLDER, "cluster", (1, 2, 3)).store(QuorumState(4, None, ReplicaKey(2)))
     log.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.log import Log
-from system_under_test.kraft.log.snapshot_file import Writer
+from system_under_test.kraft.log.snapshot_file import SnapshotWriter
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.ports import Clock, Timer
@@ -60,7 +60,7 @@ class Snapshotting:
         self._voters_before = voters_before
         self._bytes_before = 0  # `applied_bytes` at the last snapshot
         self._began_at = clock.now()
-        self._running: tuple[SnapshotId, Writer, Iterator[bytes]] | None = None
+        self._running: tuple[SnapshotId, SnapshotWriter, Iterator[bytes]] | None = None
         self._position = 0
         self._cleaned_at = clock.now()
         self._timer: Timer | None = None
@@ -107,8 +107,10 @@ class Snapshotting:
         prefix, prefix_hash = self._log.prefix_at(end), self._log.prefix_hash_at(end)
         assert prefix is not None and prefix_hash is not None, "what is applied ends at the end of a batch"
         snapshot = SnapshotId(snapshot_end(end, self._bugs), prefix.epoch)
-        header = snapshot_file.Header(version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash)
-        writer = Writer(snapshot, header, _values(image.copy(), self._bugs), self._voters_before(end))
+        header = snapshot_file.SnapshotHeader(
+            version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash
+        )
+        writer = SnapshotWriter(snapshot, header, _values(image.copy(), self._bugs), self._voters_before(end))
         self._bytes_before, self._began_at = machine.applied_bytes, self._clock.now()
         self._running, self._position = (snapshot, writer, iter(writer)), 0
         self._step()

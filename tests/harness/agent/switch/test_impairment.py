@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.agent.switch.impairment import QUEUE_S_MAX, ImpairedLink, Impairment, corrupted
+from harness.agent.switch.impairment import QUEUE_S_MAX, FrameImpairment, ImpairedLink, corrupted
 
 FRAME = bytes(10) + bytes(range(60))
 
 
-def arrivals(impairment: Impairment, frames: int, gap_s: float = 0.001) -> list[tuple[float, int]]:
+def arrivals(impairment: FrameImpairment, frames: int, gap_s: float = 0.001) -> list[tuple[float, int]]:
     """(due, number) of every departure of numbered frames, in the order in which they leave."""
     lane = ImpairedLink(impairment, "seed")
     sent = [(lane.admit(FRAME + struct.pack("!I", n), n * gap_s), n) for n in range(frames)]
@@ -23,28 +23,28 @@ def arrivals(impairment: Impairment, frames: int, gap_s: float = 0.001) -> list[
 
 
 def test_a_share_of_the_frames_is_lost_and_a_share_comes_twice() -> None:
-    assert len(arrivals(Impairment(loss=0.3), 2000)) == pytest.approx(1400, rel=0.1)
-    assert len(arrivals(Impairment(duplicate=0.25), 2000)) == pytest.approx(2500, rel=0.1)
-    assert arrivals(Impairment(loss=1.0), 50) == []
+    assert len(arrivals(FrameImpairment(loss=0.3), 2000)) == pytest.approx(1400, rel=0.1)
+    assert len(arrivals(FrameImpairment(duplicate=0.25), 2000)) == pytest.approx(2500, rel=0.1)
+    assert arrivals(FrameImpairment(loss=1.0), 50) == []
 
 
 def test_delay_and_jitter_stay_within_their_limits() -> None:
-    delays = [due - n * 0.001 for due, n in arrivals(Impairment(delay_s=0.05, jitter_s=0.02), 500)]
+    delays = [due - n * 0.001 for due, n in arrivals(FrameImpairment(delay_s=0.05, jitter_s=0.02), 500)]
     assert min(delays) >= 0.05
     assert max(delays) <= 0.07 + 1e-9
     assert max(delays) - min(delays) > 0.015
 
 
 def test_reordered_frames_overtake_delayed_ones() -> None:
-    order = [n for _, n in arrivals(Impairment(delay_s=0.05, reorder=0.2), 500)]
+    order = [n for _, n in arrivals(FrameImpairment(delay_s=0.05, reorder=0.2), 500)]
     assert sorted(order) == list(range(500))
     assert sum(a > b for a, b in pairwise(order)) > 20
-    assert [n for _, n in arrivals(Impairment(delay_s=0.05), 500)] == list(range(500))
+    assert [n for _, n in arrivals(FrameImpairment(delay_s=0.05), 500)] == list(range(500))
 
 
 def test_a_rate_spaces_frames_and_loses_what_would_wait_too_long() -> None:
     rate = 10_000.0
-    due = [when for when, _ in arrivals(Impairment(rate_bytes_per_s=rate), 1000, gap_s=0.0)]
+    due = [when for when, _ in arrivals(FrameImpairment(rate_bytes_per_s=rate), 1000, gap_s=0.0)]
     gaps = {round(b - a, 6) for a, b in pairwise(due)}
     assert gaps == {round((len(FRAME) + 4) / rate, 6)}
     assert due[-1] <= QUEUE_S_MAX
@@ -52,14 +52,14 @@ def test_a_rate_spaces_frames_and_loses_what_would_wait_too_long() -> None:
 
 
 def test_equal_seeds_give_equal_fates() -> None:
-    impairment = Impairment(loss=0.2, duplicate=0.2, corrupt=0.2, delay_s=0.01, jitter_s=0.01)
+    impairment = FrameImpairment(loss=0.2, duplicate=0.2, corrupt=0.2, delay_s=0.01, jitter_s=0.01)
     assert arrivals(impairment, 200) == arrivals(impairment, 200)
 
 
 @pytest.mark.parametrize("wrong", [{"loss": 1.5}, {"delay_s": -1}, {"reorder": 0.1}, {"lost": 0.1}, {"loss": "nan"}])
 def test_an_impairment_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Impairment.from_json(wrong)
+        FrameImpairment.from_json(wrong)
 
 
 def internet_sum(data: bytes) -> int:

@@ -15,7 +15,7 @@ from harness.registry import check_names
 from harness.spec import Spec, WrongSpec
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine
-from simulation.network import Network
+from simulation.network import SimulatedNetwork
 
 MAIN_S = 12.0
 
@@ -68,7 +68,7 @@ def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None
 @pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])
 def test_damage_is_what_it_says(how: str) -> None:
     loop = SimulatedLoop()
-    machine = Machine("n1", loop, Network(loop, Random(1)), 1)
+    machine = Machine("n1", loop, SimulatedNetwork(loop, Random(1)), 1)
     file = machine.disk.open("0.log")
     file.write_at(0, b"content")
     file.fsync()
@@ -85,7 +85,7 @@ def test_damage_is_what_it_says(how: str) -> None:
 def test_a_disk_without_such_a_file_cannot_be_damaged() -> None:
     loop = SimulatedLoop()
     with pytest.raises(FileNotFoundError):
-        damage(Machine("n1", loop, Network(loop, Random(1)), 1), "*.log", "flip", 7)
+        damage(Machine("n1", loop, SimulatedNetwork(loop, Random(1)), 1), "*.log", "flip", 7)
 
 
 def test_a_system_that_is_no_asyncio_program_is_refused_in_one_sentence() -> None:

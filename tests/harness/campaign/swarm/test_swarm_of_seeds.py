@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, Coverage, aimed, aims_of
-from harness.campaign.swarm.scenario import Card, Scenario, draw
+from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed, aims_of
+from harness.campaign.swarm.scenario import Scenario, StormCard, draw
 from harness.campaign.swarm.shrinking import shrink
 from harness.campaign.swarm.swarm import Swarm, replay
-from harness.campaign.swarm.watch import Found
+from harness.campaign.swarm.watch import BrokenRule
 from harness.campaign.swarm.work import INVALID, TOO_LONG, VALID, SeedTask, layer_of, run_task, tasks_of
 from harness.campaign.swarm.world import Played, play
 from harness.cli.main import cli
@@ -63,13 +63,13 @@ def test_a_seed_that_cannot_be_played_is_a_row_with_the_reason() -> None:
 
 
 def played(scenario: Scenario, fails: bool) -> Played:
-    found = [Found(2.0, "lost write", "x", "leader")] if fails else []
+    found = [BrokenRule(2.0, "lost write", "x", "leader")] if fails else []
     return Played(scenario, found, "d", 3.0, 0.0, 1, 1, 1, 1, 0.0, {}, {}, {}, ())
 
 
 def test_what_does_not_matter_is_left_out() -> None:
     """Two cards matter, and nothing else."""
-    cards = tuple(Card("kill", f"any:{n}", float(n), 4.0) for n in range(20))
+    cards = tuple(StormCard("kill", f"any:{n}", float(n), 4.0) for n in range(20))
     needed = {cards[3].who, cards[11].who}
     scenario = Scenario(1, nodes=5, seconds=60.0, cards=cards, rates=(1.1,) * 5)
 
@@ -85,7 +85,7 @@ def test_what_does_not_matter_is_left_out() -> None:
 
 
 def test_shrinking_ends_when_its_plays_are_used_up() -> None:
-    cards = tuple(Card("kill", f"any:{n}", float(n)) for n in range(20))
+    cards = tuple(StormCard("kill", f"any:{n}", float(n)) for n in range(20))
     scenario = Scenario(1, cards=cards)
     smallest = shrink(played(scenario, True), 5, lambda tried: played(tried, False), say=lambda line: None)
     assert (smallest.plays, smallest.finished, smallest.played.scenario) == (5, False, scenario)
@@ -130,7 +130,7 @@ def test_a_swarm_that_was_broken_off_goes_on(found: tuple[Swarm, list[Path]]) ->
 
 
 def test_what_was_never_met_is_listed() -> None:
-    coverage = Coverage()
+    coverage = StormCoverage()
     assert "elected" in coverage.never_met()["moments"]
     row = {
         "moments": '{"elected": 2}',
@@ -149,7 +149,7 @@ def test_what_was_never_met_is_listed() -> None:
 def test_what_was_met_or_aimed_at_often_is_aimed_at_seldom() -> None:
     """All points but two were met; one of the two was aimed at in vain a hundred times."""
     rare, vain = "kill / resigned / steady", "cut / candidate / no leader"
-    coverage = Coverage()
+    coverage = StormCoverage()
     met = {aim: 50 for aim in ALL_AIMS if aim not in (rare, vain)}
     coverage.add({"moments": "{}", "transitions": "{}", "faults": json.dumps(met), "aims": [vain] * 100})
     chosen = [aim for number in range(20) for aim in coverage.aims_at(Random(number), 5)]

@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from harness.campaign.swarm.node_voter import noticed
-from harness.campaign.swarm.scenario import CLASSES, FAULTS, LAYERS, MOMENTS, Card, Layer, Scenario, draw, load, save
+from harness.campaign.swarm.scenario import (
+    CLASSES,
+    FAULTS,
+    LAYERS,
+    MOMENTS,
+    Layer,
+    Scenario,
+    StormCard,
+    draw,
+    load,
+    save,
+)
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.log import batch as codec
 
@@ -137,7 +148,7 @@ def test_observers_that_count_for_a_majority_are_found_and_others_do_no_harm(lay
     assert any(found.rule == "a mark without a majority" for played in planted for found in played.found[:1])
 
 
-CUT_OFF = Card("cut", "leader", 3.0, 6.0, how="voters")
+CUT_OFF = StormCard("cut", "leader", 3.0, 6.0, how="voters")
 """The leader is cut off from the other voters; both clients reach all of them."""
 
 
@@ -146,7 +157,7 @@ CUT_OFF = Card("cut", "leader", 3.0, 6.0, how="voters")
 )
 def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workload: str) -> None:
     """Its clock is set back then, too, so that a lease by the wall clock would last."""
-    back = Card("wall-clock", "it", 0.0, 5.0, moment="succeeded", size=-5.0)
+    back = StormCard("wall-clock", "it", 0.0, 5.0, moment="succeeded", size=-5.0)
     for seed in range(1, 6):
         cards = (CUT_OFF, back)
         played = play(Scenario(seed, "node", 3, bug, workload, seconds=10.0, cards=cards, keys=2, values=1))
@@ -159,7 +170,7 @@ def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workloa
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_leader_whose_handlers_are_slow_is_deposed(layer: Layer) -> None:
     """A Fetch takes the leader 2 s of computing, so its followers hear nothing for as long as they wait for it."""
-    slow = Card("slow", "leader", 5.0, 8.0, size=10_000.0)
+    slow = StormCard("slow", "leader", 5.0, 8.0, size=10_000.0)
     scenario = Scenario(1, layer, seconds=20.0, cpu_factor=1.0, cards=(slow,))
     played = play(scenario)
     assert played.epochs > 1
@@ -188,8 +199,8 @@ def test_the_core_alone_takes_no_snapshots() -> None:
 
 def test_a_card_that_is_aimed_strikes_at_its_moment_and_inside_it() -> None:
     """The first leader is killed in the very effect that makes it leader: another one must be elected."""
-    kill = Card("kill", "it", 0.0, 2.0, moment="elected")
-    first = Card("kill", "leader", 1.0, 0.5)
+    kill = StormCard("kill", "it", 0.0, 2.0, moment="elected")
+    first = StormCard("kill", "leader", 1.0, 0.5)
     played = play(Scenario(5, "node", seconds=10.0, cards=(kill, first)))
     assert played.faults[("kill", "leader", "new leader")] == 1
     assert played.moments["elected"] >= 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from checkers.record.faults import Proof
-from harness.run.clock import Clock, clock_of
+from harness.run.clock import RunClock, clock_of
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import SystemRecovery
 from harness.run.phases.set_up import SetUpFailed, until_ready
@@ -20,7 +20,7 @@ from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.subject import LookedAt
 
 
-def loop_clock() -> Clock:
+def loop_clock() -> RunClock:
     return clock_of(asyncio.get_running_loop(), datetime.now(UTC))
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from system_under_test.kraft.broker.lifecycle import UNKNOWN_EPOCH, Beat, Lifecycle, LifeSettings, Register, State
+from system_under_test.kraft.broker.lifecycle import (
+    UNKNOWN_EPOCH,
+    AskToRegister,
+    Beat,
+    Lifecycle,
+    LifeSettings,
+    LifeState,
+)
 
 SETTINGS = LifeSettings(heartbeat_interval_s=2.0, retry_s=0.5, leave_within_s=10.0)
 
@@ -22,25 +29,25 @@ def serving() -> Lifecycle:
 
 def test_it_registers_first_and_shows_the_epoch_that_it_left_with() -> None:
     life = started(previous=5)
-    assert life.ask(100.0, -1) == Register(5)
+    assert life.ask(100.0, -1) == AskToRegister(5)
     life.unanswered(100.0)
     assert life.ask(100.4, -1) is None and life.due_s == 100.5
-    assert life.ask(100.5, -1) == Register(5)
+    assert life.ask(100.5, -1) == AskToRegister(5)
 
 
 def test_it_wants_to_be_fenced_until_it_knows_its_own_registration() -> None:
     life = started()
     life.registered(100.0, 7)
-    assert life.state is State.FENCED
+    assert life.state is LifeState.FENCED
     assert life.ask(100.0, 6) == Beat(7, 6, wants_fence=True, wants_shutdown=False)
     assert life.ask(100.0, 7) == Beat(7, 7, wants_fence=False, wants_shutdown=False)
 
 
 def test_what_it_is_follows_from_the_answers() -> None:
     life = serving()
-    assert life.state is State.SERVING and life.due_s == 102.0
+    assert life.state is LifeState.SERVING and life.due_s == 102.0
     life.beaten(102.0, fenced=True, should_shut_down=False)
-    assert life.state is State.FENCED and life.due_s == 102.5
+    assert life.state is LifeState.FENCED and life.due_s == 102.5
 
 
 def test_it_leaves_when_the_controller_says_so() -> None:
@@ -48,9 +55,9 @@ def test_it_leaves_when_the_controller_says_so() -> None:
     life.leave(101.0)
     assert life.ask(101.0, 9) == Beat(7, 9, wants_fence=False, wants_shutdown=True)
     life.beaten(101.0, fenced=False, should_shut_down=False)
-    assert life.state is State.LEAVING and not life.left_cleanly
+    assert life.state is LifeState.LEAVING and not life.left_cleanly
     life.beaten(101.5, fenced=True, should_shut_down=True)
-    assert life.state is State.STOPPED and life.left_cleanly and life.ask(102.0, 9) is None
+    assert life.state is LifeState.STOPPED and life.left_cleanly and life.ask(102.0, 9) is None
 
 
 def test_it_leaves_uncleanly_where_no_controller_answers() -> None:
@@ -59,17 +66,17 @@ def test_it_leaves_uncleanly_where_no_controller_answers() -> None:
     assert life.due_s == 101.0
     life.unanswered(101.0)
     assert life.ask(111.0, 9) is None
-    assert life.state is State.STOPPED and not life.left_cleanly
+    assert life.state is LifeState.STOPPED and not life.left_cleanly
 
 
 @pytest.mark.parametrize("told", [True, False])
 def test_only_one_that_leaves_is_stopped_by_an_answer(told: bool) -> None:
     life = serving()
     life.beaten(102.0, fenced=told, should_shut_down=told)
-    assert life.state is (State.FENCED if told else State.SERVING)
+    assert life.state is (LifeState.FENCED if told else LifeState.SERVING)
 
 
 def test_one_that_was_never_registered_just_stops() -> None:
     life = started()
     life.leave(100.0)
-    assert life.state is State.STOPPED and not life.left_cleanly
+    assert life.state is LifeState.STOPPED and not life.left_cleanly

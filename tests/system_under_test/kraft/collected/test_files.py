@@ -26,7 +26,7 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.prefix_hash import extend
 from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
-from system_under_test.kraft.log.snapshot_file import Header, Writer
+from system_under_test.kraft.log.snapshot_file import SnapshotHeader, SnapshotWriter
 from system_under_test.kraft.log.snapshots import file_name
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey, SnapshotId
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
@@ -149,9 +149,9 @@ def test_a_segment_that_does_not_join_is_an_error(tmp_path: Path) -> None:
 
 
 def a_snapshot(folder: Path, end_offset: int, epoch: int, values: tuple[bytes, ...] = (), prefix_hash: int = 0) -> Path:
-    header = Header(version=0, last_timestamp_ms=1000, prefix_hash=prefix_hash)
+    header = SnapshotHeader(version=0, last_timestamp_ms=1000, prefix_hash=prefix_hash)
     path = folder / file_name(SnapshotId(end_offset, epoch))
-    path.write_bytes(b"".join(Writer(SnapshotId(end_offset, epoch), header, values)))
+    path.write_bytes(b"".join(SnapshotWriter(SnapshotId(end_offset, epoch), header, values)))
     return path
 
 

@@ -21,7 +21,7 @@ from system_under_test.kraft.controller.partitions import (
     Election,
     IsrMember,
     NothingInSync,
-    Rules,
+    PartitionRules,
     Wanted,
     change,
     reassign,
@@ -50,8 +50,8 @@ def partition_of(
     )
 
 
-def rules(*alive: int, min_insync: int = 1, elr: bool = False) -> Rules:
-    return Rules(lambda broker: broker in alive, min_insync, elr)
+def rules(*alive: int, min_insync: int = 1, elr: bool = False) -> PartitionRules:
+    return PartitionRules(lambda broker: broker in alive, min_insync, elr)
 
 
 def after(partition: PartitionRecord, record: PartitionChangeRecord | None) -> PartitionRecord:
@@ -195,8 +195,8 @@ class World:
     acknowledged: int = 0
     lossy: bool = False
 
-    def rules(self) -> Rules:
-        return Rules(lambda broker: broker in self.running, self.min_insync, self.elr)
+    def rules(self) -> PartitionRules:
+        return PartitionRules(lambda broker: broker in self.running, self.min_insync, self.elr)
 
     def take(self, record: PartitionChangeRecord | None) -> None:
         if record is None:

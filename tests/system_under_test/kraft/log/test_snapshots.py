@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulation.disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, Log, open_log
-from system_under_test.kraft.log.snapshot_file import BATCH_MAX_BYTES, CorruptSnapshot, Header, Writer
+from system_under_test.kraft.log.snapshot_file import BATCH_MAX_BYTES, CorruptSnapshot, SnapshotHeader, SnapshotWriter
 from system_under_test.kraft.log.snapshots import file_name, snapshots_in
 from system_under_test.kraft.raft.decisions import next_log_start
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, SnapshotId
@@ -23,8 +23,8 @@ SMALL_SEGMENT_BYTES = 400
 
 
 def content(snapshot: SnapshotId, values: tuple[bytes, ...], prefix_hash: int = 0) -> bytes:
-    header = Header(version=0, last_timestamp_ms=NOW_MS, prefix_hash=prefix_hash)
-    return b"".join(Writer(snapshot, header, values))
+    header = SnapshotHeader(version=0, last_timestamp_ms=NOW_MS, prefix_hash=prefix_hash)
+    return b"".join(SnapshotWriter(snapshot, header, values))
 
 
 def take(log: Log, end_offset: int) -> SnapshotId:
@@ -60,7 +60,7 @@ def bases(disk: VolatileDisk) -> list[int]:
 @given(st.lists(st.binary(max_size=300), max_size=20), st.integers(-(2**63), 2**63 - 1))
 def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int) -> None:
     snapshot = SnapshotId(7, 3)
-    writer = Writer(snapshot, Header(version=0, last_timestamp_ms=5, prefix_hash=prefix_hash), values)
+    writer = SnapshotWriter(snapshot, SnapshotHeader(version=0, last_timestamp_ms=5, prefix_hash=prefix_hash), values)
     data = b"".join(writer)
     found = snapshot_file.read(data, snapshot)
     assert (found.values, found.header.prefix_hash, found.header.last_timestamp_ms) == (tuple(values), prefix_hash, 5)
@@ -70,7 +70,7 @@ def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int
 
 def test_a_large_snapshot_is_written_in_batches() -> None:
     values = tuple(bytes([n]) * (BATCH_MAX_BYTES // 3) for n in range(10))
-    batches = list(Writer(SnapshotId(10, 1), Header(version=0, last_timestamp_ms=0), values))
+    batches = list(SnapshotWriter(SnapshotId(10, 1), SnapshotHeader(version=0, last_timestamp_ms=0), values))
     assert len(batches) == 2 + 3  # four values make one full
     assert snapshot_file.read(b"".join(batches), SnapshotId(10, 1)).values == values
 

@@ -13,11 +13,11 @@ from kio.serial import entity_reader
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import snapshot_file, voter_records
 from system_under_test.kraft.raft.messages import Batch, ReplicaKey, SnapshotId
-from system_under_test.kraft.raft.voters import Endpoint, KRaftVersion, VoterEntry, voter_set
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, voter_set
 from system_under_test.kraft.records.struct import Malformed
 
 VOTERS = voter_set(
-    VoterEntry(ReplicaKey(n, UUID(int=n * 7)), (Endpoint("CONTROLLER", f"10.0.0.{n}", 9092),)) for n in (3, 1, 2)
+    VoterEntry(ReplicaKey(n, UUID(int=n * 7)), (VoterEndpoint("CONTROLLER", f"10.0.0.{n}", 9092),)) for n in (3, 1, 2)
 )
 
 
@@ -48,8 +48,8 @@ def test_bytes_that_are_cut_are_refused(cut):
 @pytest.mark.parametrize("voters", [None, VOTERS])
 def test_a_snapshot_holds_the_voters(voters):
     snapshot = SnapshotId(12, 3)
-    header = snapshot_file.Header(version=0, last_timestamp_ms=5)
-    writer = snapshot_file.Writer(snapshot, header, [b"a", b"b"], voters)
+    header = snapshot_file.SnapshotHeader(version=0, last_timestamp_ms=5)
+    writer = snapshot_file.SnapshotWriter(snapshot, header, [b"a", b"b"], voters)
     data = b"".join(writer)
     assert snapshot_file.read(data, snapshot).voters == voters
     assert snapshot_file.read(data, snapshot).values == (b"a", b"b")

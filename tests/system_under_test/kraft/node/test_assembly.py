@@ -21,7 +21,7 @@ from system_under_test.kraft.client import voters_tool
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import kafka_uuid
 from system_under_test.kraft.node import config, own_voter
-from system_under_test.kraft.node.assembly import Node, assemble
+from system_under_test.kraft.node.assembly import KraftNode, assemble
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.wire.connection import Connection
@@ -100,7 +100,7 @@ class Lines:
         self.rows.append(line)
 
 
-async def booted(number: int, network: MemoryNetwork, disk: VolatileDisk, trace: Lines, said: list[str]) -> Node:
+async def booted(number: int, network: MemoryNetwork, disk: VolatileDisk, trace: Lines, said: list[str]) -> KraftNode:
     peers = {f"n{i}": [i, "memory", i] for i in (1, 2, 3)}
     fields = {"node_id": number, "name": f"n{number}", "cluster_id": "c", "listen": f"memory:{number}", "peers": peers}
     settings = config.parse({**fields, "data_dir": "none", "trace_dir": "none", "seed": 7})
@@ -176,7 +176,7 @@ async def finalized(network: MemoryNetwork, number: int) -> dict[str, int]:
     return {each.name: each.max_version_level for each in shown.finalized_features}
 
 
-async def leader_of(nodes: dict[int, Node]) -> Node:
+async def leader_of(nodes: dict[int, KraftNode]) -> KraftNode:
     for _ in range(2000):
         for node in nodes.values():
             if node.quorum.is_active():

@@ -21,7 +21,7 @@ from checkers.raft.model.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.node import config
-from system_under_test.kraft.node.assembly import Node, assemble
+from system_under_test.kraft.node.assembly import KraftNode, assemble
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.ports import Ports
@@ -57,7 +57,7 @@ class Cluster:
         self.network = MemoryNetwork()
         self.disks = {number: VolatileDisk() for number in (*CONTROLLERS, *BROKERS)}
         self.traces = {number: Lines() for number in self.disks}
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, KraftNode] = {}
         self.starts = 0
         for number, disk in self.disks.items():
             meta_properties.write(disk, meta_properties.MetaProperties("c", number, UUID(int=number)))
@@ -88,7 +88,7 @@ class Cluster:
         await node.close()
 
     @property
-    def leader(self) -> Node | None:
+    def leader(self) -> KraftNode | None:
         return next((node for node in self.nodes.values() if node.quorum.is_active()), None)
 
     def alive(self) -> dict[int, int]:

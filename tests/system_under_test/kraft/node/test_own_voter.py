@@ -15,12 +15,12 @@ from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.node.own_voter import OwnVoter, joining
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter
 from system_under_test.kraft.raft.messages import ReplicaKey
-from system_under_test.kraft.raft.voters import Endpoint, VoterEntry, voter_set
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, voter_set
 from system_under_test.kraft.wire import voters as wire_voters
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import NotQueued
 
-AT = Endpoint("CONTROLLER", "n4", 9092)
+AT = VoterEndpoint("CONTROLLER", "n4", 9092)
 ME = VoterEntry(ReplicaKey(4, UUID(int=4)), (AT,))
 OLD = VoterEntry(ReplicaKey(4, UUID(int=1)))
 OTHERS = [VoterEntry(ReplicaKey(voter)) for voter in (1, 2, 3)]
@@ -54,7 +54,7 @@ def joined_by(cluster: Cluster, replica: int, asked: list[str]) -> OwnVoter:
         return SimpleNamespace(error_code=int(error), error_message=words)
 
     node = cluster.network.nodes[replica]
-    at = Endpoint("CONTROLLER", f"n{replica}", 9092)
+    at = VoterEndpoint("CONTROLLER", f"n{replica}", 9092)
     joined = OwnVoter(node, at, send, lambda words: None, joins=True, every_s=0.05)
     joined.start()
     return joined

@@ -5,8 +5,8 @@ from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, vote
 
 from system_under_test.kraft.raft.effects import (
     HighWatermark,
+    NotAccepted,
     Persist,
-    Refused,
     Reply,
     Send,
 )
@@ -165,21 +165,21 @@ def test_a_deposed_leader_lets_no_read_wait():
     bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5))
     bench.do(bench.core.read(bench.now, 78))
     bench.ask(vote(6, candidate=THIRD))
-    assert bench.all(Refused) == [Refused(77, "not the leader"), Refused(78, "not the leader")]
+    assert bench.all(NotAccepted) == [NotAccepted(77, "not the leader"), NotAccepted(78, "not the leader")]
 
 
 def test_proposals_and_reads_are_refused_elsewhere():
     for role in ROLES:
         if role != "leader":
             bench = Bench.in_role(role)
-            assert bench.do(bench.core.propose(bench.now, 1, [("x", 1)])) == [Refused(1, "not the leader")]
-            assert bench.do(bench.core.read(bench.now, 2)) == [Refused(2, "not the leader")]
+            assert bench.do(bench.core.propose(bench.now, 1, [("x", 1)])) == [NotAccepted(1, "not the leader")]
+            assert bench.do(bench.core.read(bench.now, 2)) == [NotAccepted(2, "not the leader")]
 
 
 def test_a_proposal_prepared_in_another_epoch_is_refused():
     bench = Bench.in_role("leader")
     (refused,) = bench.do(bench.core.propose(bench.now, 1, [("x", 1)], expected_epoch=4))
-    assert refused == Refused(1, "prepared in epoch 4, but this is epoch 5")
+    assert refused == NotAccepted(1, "prepared in epoch 4, but this is epoch 5")
     with pytest.raises(ValueError, match="at least one batch"):
         bench.core.propose(bench.now, 1, [])
 

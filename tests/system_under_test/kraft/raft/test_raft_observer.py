@@ -6,7 +6,7 @@ import pytest
 from raft_voter import EPOCH, LOG, ME, PEER, THIRD, Bench, begin, end, leader_speaks, vote
 
 from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
-from system_under_test.kraft.raft.effects import HighWatermark, Refused, Send
+from system_under_test.kraft.raft.effects import HighWatermark, NotAccepted, Send
 from system_under_test.kraft.raft.messages import Batch, Error, FetchRequest, FetchResponse, QuorumState
 
 FOURTH, FIFTH = 4, 5
@@ -64,7 +64,7 @@ def test_it_gives_no_votes_and_leads_nothing() -> None:
         answer = bench.ask(vote(EPOCH + 3, pre_vote=pre_vote))
         assert (answer.error, answer.granted, bench.core.epoch) == (Error.INCONSISTENT_VOTER_SET, False, EPOCH)
     bench.do(bench.core.propose(bench.now, 77, [("body", 1)]))
-    assert bench.all(Refused)
+    assert bench.all(NotAccepted)
     bench.ask(begin(EPOCH, PEER, voter=ME))
     bench.ask(end(EPOCH, PEER))
     assert bench.core.role == "unattached"

@@ -19,7 +19,7 @@ from system_under_test.kraft.raft.messages import (
     QuorumState,
     ReplicaKey,
 )
-from system_under_test.kraft.raft.voters import Endpoint, VoterEntry, VoterHistory, VoterSet, voter_set
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, voter_set
 
 NEWCOMER = 4
 START = 4  # where the epoch of the leader begins
@@ -182,7 +182,7 @@ def test_a_follower_refuses():
 
 def test_an_update_keeps_the_set_and_changes_where_a_voter_is_reached():
     bench = leader()
-    entry = VoterEntry(ReplicaKey(PEER), (Endpoint("CONTROLLER", "10.0.0.9", 9093),))
+    entry = VoterEntry(ReplicaKey(PEER), (VoterEndpoint("CONTROLLER", "10.0.0.9", 9093),))
     change(bench, UpdateVoter(entry))
     assert bench.core.voters == (1, 2, 3)
     assert bench.all(VotersChanged)[-1].voters.entry(PEER) == entry

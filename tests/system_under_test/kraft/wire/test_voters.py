@@ -10,14 +10,14 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import ReplicaKey
-from system_under_test.kraft.raft.voters import Endpoint, VoterEntry
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.wire import voters
 from system_under_test.kraft.wire.frames import codec
 from system_under_test.kraft.wire.versions import ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, SUPPORTED, UPDATE_RAFT_VOTER
 
 DIRECTORY = UUID(int=9)
 KEY = ReplicaKey(4, DIRECTORY)
-AT = Endpoint("CONTROLLER", "h", 9093)
+AT = VoterEndpoint("CONTROLLER", "h", 9093)
 
 
 def body(**fields: object) -> SimpleNamespace:
