@@ -56,6 +56,17 @@ class Versions(NamedTuple):
     length: Int32
 
 
+class _Shown(NamedTuple):
+    """The list that showed an element last, and how often it did.
+
+    row: int64 per element, of the read, or -1.  times: int32 per element.  Both are empty if every value was appended
+    once and the lists of each key agree.
+    """
+
+    row: Int64
+    times: Int32
+
+
 @kernel
 def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions:
     """Find the order of the versions of every key, and the anomalies that rule out an order."""
@@ -92,14 +103,15 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
                 written.unusable[key] = 1
                 note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
     position = np.full(written.writer.shape[0], -1, np.int32)
-    times = np.zeros(written.rewrites.writes.shape[0], np.int32)
+    elements = written.writer.shape[0] if crooked.any() or written.rewrites.writes.shape[0] else 0
+    shown = _Shown(np.full(elements, -1, np.int64), np.zeros(elements, np.int32))
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key = txns.key[row]
             if txns.kind[row] == READ and (row == longest[key] or crooked[key]):
-                _look_at_list(txns, base, written, t, row, row == longest[key], position, times, found)
+                _look_at_list(txns, base, written, t, row, row == longest[key], position, shown, found)
     return Versions(written, position, longest, length)
 
 
@@ -124,13 +136,10 @@ def _look_at_list(
     row: int,
     is_longest: bool,
     position: Int32,
-    times: Int32,
+    shown: _Shown,
     found: Findings,
 ) -> None:
-    """Check the writer of each element of a list that transaction t read.
-
-    times: per element, how often the longest list shows it, if it is rewritten; empty if no element is.
-    """
+    """Check the writer of each element of a list that transaction t read."""
     key = txns.key[row]
     start = txns.list_first[row]
     aborted = -1
@@ -142,13 +151,12 @@ def _look_at_list(
             note(found, UNWRITTEN_READ, t, row, i)
             continue
         if is_rewritten(written, element):
-            times[element] += is_longest
-            _check_rewritten(written, t, row, i, element, times[element] if is_longest else 1, found)
+            _check_rewritten(written, t, row, i, element, _times(shown, element, row), found)
             continue
+        if position[element] >= 0 if is_longest else _times(shown, element, row) > 1:
+            written.unusable[key] = 1
+            note(found, DUPLICATE_ELEMENTS, t, row, i)
         if is_longest:
-            if position[element] >= 0:
-                written.unusable[key] = 1
-                note(found, DUPLICATE_ELEMENTS, t, row, i)
             position[element] = i
         by = written.writer[element]
         if txns.status[by] == FAIL:
@@ -161,6 +169,14 @@ def _look_at_list(
             aborted = -1
         if txns.status[by] == INFO:
             written.happened[by] = True
+
+
+@inner_kernel
+def _times(shown: _Shown, element: int, row: int) -> int:
+    """Count an element of a list; returns how often that list has shown it so far."""
+    shown.times[element] = shown.times[element] + 1 if shown.row[element] == row else 1
+    shown.row[element] = row
+    return int(shown.times[element])
 
 
 @inner_kernel

@@ -353,3 +353,11 @@ def spliced(clean: list[Event], at: int, injected: list[Event]) -> list[Event]:
 
 def test_payloads_of_the_toys_are_what_clients_write() -> None:
     assert json.loads(at_once("rx12")[0].payload or "") == [["r", "x", None]]
+
+
+def test_a_list_that_shows_an_element_twice_counts_also_if_it_is_not_the_longest() -> None:
+    """At read-uncommitted lists may contradict one another, but no append stands in a list twice."""
+    events = one_after_another("ax1", "ax2", "ax3", "rx123", "rx121")
+    verdict = judge_transactions(events, "list-append", consistency="read-uncommitted")
+    assert verdict.validity is Validity.INVALID
+    assert verdict.details["anomalies"] == {"duplicate-elements": 1, "incompatible-order": 1}

@@ -1,0 +1,61 @@
+"""Adversarial histories at every level, against every execution (`every_execution.py`), in both directions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from adversarial_histories import adversarial
+from every_execution import executed, levels_that_fit
+
+from checkers.base.verdict import Validity
+from checkers.transactions.anomalies import MODELS, implied, parts_of
+from checkers.transactions.judge import judge_transactions
+from checkers.transactions.read import Model
+
+
+def compare(model: Model, rng: Random, cases: int, *, unique: bool) -> Counter[str]:
+    """Raises AssertionError where a verdict and the executions differ, or where levels contradict one another."""
+    seen = Counter[str]()
+    for _ in range(cases):
+        events = adversarial(rng, model, unique=unique)
+        possible = levels_that_fit(executed(events, model), model)
+        valid = set()
+        for level in MODELS:
+            verdict = judge_transactions(events, model, consistency=level)
+            if verdict.validity is Validity.UNKNOWN:
+                assert level in possible or "written twice" in verdict.reason, (level, verdict.reason, events)
+                nothing = "nothing" in verdict.reason or "no transaction committed" in verdict.reason
+                seen["nothing shown" if nothing else f"undecided {parts_of(level)[0]}"] += 1
+                assert nothing or not unique, (level, verdict.reason, events)
+                continue
+            found = verdict.validity is Validity.VALID
+            if unique or parts_of(level)[0] != "read-uncommitted":
+                assert found == (level in possible), (level, verdict.validity, verdict.details, events)
+                wrong = possible & set(verdict.details["ruled_out"])
+                assert unique is False or not wrong, (level, wrong, verdict.details, events)
+                seen["valid" if found else "invalid"] += 1
+            if found:
+                valid.add(level)
+            else:
+                assert not any(level in implied(stronger) for stronger in valid), (level, valid, events)
+        for stronger in valid:
+            assert implied(stronger) <= valid, (stronger, valid, events)
+    return seen
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_no_execution_contradicts_a_verdict(model: Model, unique: bool) -> None:
+    seen = compare(model, Random(f"{model} {unique}"), 60, unique=unique)
+    assert seen["valid"] > 100 and seen["invalid"] > 100, seen
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(50))
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_100_000_histories_contradict_no_verdict(model: Model, unique: bool, part: int, night: Random) -> None:
+    print(compare(model, night, 2_000, unique=unique))
