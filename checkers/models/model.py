@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -141,10 +142,24 @@ def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Oper
 def value_of(event: Event) -> Hashable:
     """The value of an event: an integer or None, a pair of these, or its payload with lists as tuples."""
     if event.payload is not None:
-        return frozen(json.loads(event.payload))
+        return _value_of_short(event.payload) if len(event.payload) <= SHORT else frozen(json.loads(event.payload))
     if event.value2 is not None:
         return event.value, event.value2
     return event.value
+
+
+SHORT = 40
+"""Payloads up to this length are decoded once: an invoke and its answer often have the same."""
+
+
+@lru_cache(maxsize=10_000)
+def _value_of_short(payload: str) -> Hashable:
+    return frozen(json.loads(payload))
+
+
+def forget_values() -> None:
+    """Forget the values of short payloads, for a measurement."""
+    _value_of_short.cache_clear()
 
 
 def frozen(value: Any) -> Hashable:

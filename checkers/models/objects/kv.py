@@ -2,6 +2,9 @@
 
 nil means no value, which is the same as the empty string.  Any other value that is no string is refused.
 
+`kv_order.py` decides the order in near-linear time where it is certain what the gets show, as it is if no value is
+written to a key twice.  Otherwise a search decides it.
+
 Each append makes a new state, so a key has far too many states to enumerate.  But states are only compared with
 answers.  If a string is not a prefix of any string that was read, no append makes it such a prefix again.  So all such
 strings count as one state (`_BEYOND`) until a put replaces them.
@@ -11,11 +14,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Final
 
+from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import searched
+from checkers.models.known_object import NoOrder, ObjectFinding, by_search, searched
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.objects.kv_order import has_order
+from checkers.models.search import cut_at
 
 _BEYOND: Final = ("no prefix of anything read",)
 
@@ -42,11 +49,18 @@ def _string(operation: Operation, value: Hashable) -> str:
     return value
 
 
-def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    for operation in operations:  # the search may never reach a wrong value
+def demand_strings(operations: Sequence[Operation]) -> None:
+    """Raises WrongOperation for a function that a store has not, or a value that is no string."""
+    for operation in operations:
+        if operation.f not in ("get", "put", "append"):
+            raise WrongOperation(f"{operation.f} is not an operation of a key-value store (get, put, append)")
         _string(operation, operation.output)
         if operation.f != "get":
             _string(operation, operation.input)
+
+
+def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+    demand_strings(operations)  # the search may never reach a wrong value
     read = sorted({_string(o, o.output) for o in operations if o.f == "get" and o.returned})
 
     def one_of(state: State) -> State:
@@ -60,9 +74,30 @@ def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
 
 KV = Model("kv", init=str, step=step, observers=frozenset({"get"}), canonical=canonical)
 
-KV_OBJECT = searched(
-    KV,
-    "Key-value store",
-    "Is there one order of all gets, puts and appends that explains every answer?",
-    {"put": the_same, "append": the_same},
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Judge one key.  Raises WrongOperation."""
+    demand_strings(operations)
+    found = has_order(operations, KV)
+    if found is None:
+        return by_search(KV, operations, budget)
+    violations = () if found else (NoOrder(KV, _first_wrong(operations)),)
+    return ObjectFinding(violations, steps=len(operations))
+
+
+def _first_wrong(operations: Sequence[Operation]) -> int:
+    """Index of the first answer up to which there certainly is no order.  operations: they have none."""
+    answers = sorted(o.ret for o in operations if o.ret is not None)
+    at = bisect_left(answers, True, key=lambda index: has_order(cut_at(operations, index), KV) is False)
+    return answers[min(at, len(answers) - 1)]
+
+
+KV_OBJECT = replace(
+    searched(
+        KV,
+        "Key-value store",
+        "Is there one order of all gets, puts and appends that explains every answer?",
+        {"put": the_same, "append": the_same},
+    ),
+    judge=judge,
 )
