@@ -55,25 +55,25 @@ class _Call:
     sent: bool = False
 
 
-class Lane:
-    """owner: the process that calls; None = the one that makes it.
+@dataclass(frozen=True, slots=True)
+class LaneTimes:
+    """call_s: limit of a call, connecting included.  connect_s: limit of connecting alone.
 
-    timeout_s: of a call, connecting included.  connect_timeout_s: of connecting alone.  backoff_s: how much later a
-    failure is reported.  patience_s: so long a newer call waits for the one before it, which is then given up; of
-    several that wait only the newest is sent.
+    backoff_s: how much later a failure is reported.  patience_s: how long a newer call waits for the one before it.
+    That one is then given up.  Of several that wait only the newest is sent.
     """
 
+    call_s: float
+    connect_s: float = 0.5
+    backoff_s: float = 0.0
+    patience_s: float = 0.5
+
+
+class Lane:
+    """owner: the process that calls; None = the one that makes it."""
+
     def __init__(
-        self,
-        network: SimulatedNetwork,
-        host: str,
-        port: int,
-        *,
-        timeout_s: float,
-        connect_timeout_s: float = 0.5,
-        backoff_s: float = 0.0,
-        patience_s: float = 0.5,
-        owner: Process | None = None,
+        self, network: SimulatedNetwork, host: str, port: int, times: LaneTimes, owner: Process | None = None
     ) -> None:
         owner = owner or OWNER.get()
         if owner is None:
@@ -81,8 +81,7 @@ class Lane:
         self.owner: Process = owner
         self._network = network
         self._address = (host, port)
-        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
-        self._backoff_s, self._patience_s = backoff_s, patience_s
+        self._times = times
         self._near: _Near | None = None
         self._current: _Call | None = None
         self._waiting: _Call | None = None
@@ -97,7 +96,7 @@ class Lane:
         if self._waiting is not None:
             self._report(self._waiting, NoAnswer("given up", False))
         else:
-            self._patience = self._after(self._patience_s, self._impatient, None)
+            self._patience = self._after(self._times.patience_s, self._impatient, None)
         self._waiting = call
 
     def close(self) -> None:
@@ -114,11 +113,11 @@ class Lane:
 
     def _begin(self, call: _Call) -> None:
         self._current = call
-        call.timer = self._after(self._timeout_s, self._late, call)
+        call.timer = self._after(self._times.call_s, self._late, call)
         if self._near is not None and not self._near.over:
             self._send(call)
         else:
-            self._dial((call, SYN_AGAIN_S, self._network.loop.time() + self._connect_timeout_s))
+            self._dial((call, SYN_AGAIN_S, self._network.loop.time() + self._times.connect_s))
 
     def _send(self, call: _Call) -> None:
         assert self._near is not None
@@ -183,7 +182,7 @@ class Lane:
         self._next()
 
     def _report(self, call: _Call, failure: NoAnswer) -> None:
-        self._after(self._backoff_s, call.answered, failure)
+        self._after(self._times.backoff_s, call.answered, failure)
 
     def _next(self) -> None:
         call, self._waiting = self._waiting, None

@@ -29,7 +29,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -165,9 +165,7 @@ def _read_dbcop(content: bytes) -> SessionHistory:
         np.array(session, np.int32),
         np.where(committed, _OK, _FAIL).astype(np.int8),
         np.bincount(owner[kept], minlength=len(spans)),
-        rows["write"][kept].astype(np.int8),
-        _signed(rows["key"][kept]),
-        _signed(rows["value"][kept]),
+        _RowColumns(rows["write"][kept].astype(np.int8), _signed(rows["key"][kept]), _signed(rows["value"][kept])),
     )
     lost = failed & (rows["write"] == 1)
     return _with_aborted(
@@ -179,9 +177,15 @@ def _signed(numbers: np.ndarray[Any, Any]) -> Int64:
     return numbers.astype(np.uint64).view(np.int64)
 
 
-def _columns(
-    name: str, session: Int32, status: Int8, sizes: np.ndarray[Any, Any], kind: Int8, key: Int64, value: Int64
-) -> SessionHistory:
+class _RowColumns(NamedTuple):
+    """Columns of `SessionHistory` with one entry per row."""
+
+    kind: Int8
+    key: Int64
+    value: Int64
+
+
+def _columns(name: str, session: Int32, status: Int8, sizes: np.ndarray[Any, Any], rows: _RowColumns) -> SessionHistory:
     """A history over registers, in which 0 may be the initial state, without time stamps."""
     nowhere = np.empty(0, np.int64)
     return SessionHistory(
@@ -190,11 +194,9 @@ def _columns(
         session,
         status,
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        kind,
-        key,
-        value,
-        np.zeros(len(kind), np.bool_),
-        np.zeros(len(kind) + 1, np.int64),
+        *rows,
+        np.zeros(len(rows.kind), np.bool_),
+        np.zeros(len(rows.kind) + 1, np.int64),
         nowhere,
         True,
         nowhere,
@@ -212,9 +214,11 @@ def _with_aborted(history: SessionHistory, session: Int32, key: Int64, value: In
         np.concatenate([history.session, session]).astype(np.int32),
         np.concatenate([history.status, np.full(count, _FAIL, np.int8)]),
         np.concatenate([np.diff(history.first), np.ones(count, np.int64)]),
-        np.concatenate([history.kind, np.full(count, WRITE, np.int8)]),
-        np.concatenate([history.key, key]),
-        np.concatenate([history.value, value]),
+        _RowColumns(
+            np.concatenate([history.kind, np.full(count, WRITE, np.int8)]),
+            np.concatenate([history.key, key]),
+            np.concatenate([history.value, value]),
+        ),
     )
 
 
@@ -263,9 +267,7 @@ def _read_plume(content: bytes) -> SessionHistory:
         dense[: len(found)].astype(np.int32),
         np.full(len(found), _OK, np.int8),
         np.bincount(owner, minlength=len(found)),
-        kind[rows].astype(np.int8),
-        key[rows],
-        value[rows],
+        _RowColumns(kind[rows].astype(np.int8), key[rows], value[rows]),
     )
     all_keys, all_values = np.asarray(table["key"]), np.asarray(table["value"])
     return _with_aborted(history, dense[len(found) :].astype(np.int32), all_keys[lost], all_values[lost])

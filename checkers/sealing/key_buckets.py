@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import MalformedHistory
 from checkers.kernels.history.failed_cas import drop_failed_cas
-from checkers.kernels.history.impossible_operations import check_and_widen
+from checkers.kernels.history.impossible_operations import StoredColumns, check_and_widen
 from checkers.kernels.history.numbering import number_keys
 from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, Operations
 
@@ -192,11 +192,7 @@ def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
         offsets,
         bucket.positions[first:end],
         bucket.unfit[first:end],
-        _column(table, "kind"),
-        _column(table, "a"),
-        _column(table, "b"),
-        _column(table, "call"),
-        _column(table, "ret"),
+        StoredColumns(*(_column(table, name) for name in StoredColumns._fields)),
     )
     if wrong >= 0:
         raise MalformedHistory(f"{bucket.path.name}: row {wrong} describes an impossible operation")

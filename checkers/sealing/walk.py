@@ -100,7 +100,8 @@ class Walk:
             self._open = grammar.with_more(self._open, max(self._processes.count, 2 * len(self._open.row)))
         f, key = self._functions.codes(chunk.column("f")), self._keys.codes(chunk.column("key"))
         index = np.arange(first, self._rows) if gaps else numpy_of(chunk, "index")
-        rule, row, earlier = grammar.first_fault(first, index, process, dense, type_, f, key, self._open)
+        rows = grammar.GrammarColumns(index, process, dense, type_, f, key)
+        rule, row, earlier = grammar.first_fault(first, rows, self._open)
         if rule != grammar.SOUND:
             event = chunk.slice(row - first, 1).to_pylist()[0]
             raise MalformedHistory(f"{self._named}, row {row}: {_what_is_wrong(event, rule, earlier)}")

@@ -123,10 +123,7 @@ def decide(
         decision = _decided(txns, known, model, stronger, steps, begin)
         figures = decision.figures
         if decision.outcome == ORDER:
-            process, process_count = dense_processes(txns.process)
-            _demand_that_it_fits(
-                txns, known, model, variant, decision.order, decision.snapshots, process, process_count
-            )
+            _demand_that_it_fits(txns, known, model, variant, decision.order, decision.snapshots)
             return decision
     decision = _decided(txns, known, model, variant, steps_max - figures.get("steps", 0), begin)
     both = {name: count + figures.get(name, 0) for name, count in decision.figures.items()}
@@ -153,7 +150,7 @@ def _decided(
         if outcome in (NO_ORDER, ORDER):
             break
     if outcome == ORDER:
-        _demand_that_it_fits(txns, known, model, variant, search.order, snapshots, process, process_count)
+        _demand_that_it_fits(txns, known, model, variant, search.order, snapshots)
     involved = np.flatnonzero(search.involved) if outcome == NO_ORDER else np.empty(0, np.int64)
     return OrderDecision(
         outcome, snapshots, search.order if outcome == ORDER else np.empty(0, np.int32), involved, figures
@@ -204,9 +201,7 @@ def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: In
     base, versions, written = known.base, known.versions, known.written
     if versions is not None:
         return problems.problem_of_lists(txns, base, versions, sessions, readers)
-    return problems.problem_of_registers(
-        txns, base, written.writer, written.final, written.unusable, happened, sessions, readers
-    )
+    return problems.problem_of_registers(txns, base, written._replace(happened=happened), sessions, readers)
 
 
 def _pairs(problem: OrderProblem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
@@ -229,21 +224,12 @@ def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str)
 
     Raises WrongOrder if the order contradicts the history.
     """
-    model, variant = parts_of(consistency)
-    process, process_count = dense_processes(txns.process)
-    _demand_that_it_fits(txns, known, model, variant, order, False, process, process_count)
+    _demand_that_it_fits(txns, known, *parts_of(consistency), order, False)
     return OrderDecision(ORDER, False, order, np.empty(0, np.int64), {"steps": len(order)})
 
 
 def _demand_that_it_fits(
-    txns: Transactions,
-    known: Known,
-    model: str,
-    variant: str,
-    order: Int32,
-    snapshots: bool,
-    process: Int32,
-    process_count: int,
+    txns: Transactions, known: Known, model: str, variant: str, order: Int32, snapshots: bool
 ) -> None:
     """Raises WrongOrder unless the order explains the history."""
     skipped: Bools = known.written.unusable != 0
@@ -260,7 +246,9 @@ def _demand_that_it_fits(
             raise WrongOrder(f"event {at} of the order contradicts the history")
     elif model != "read-uncommitted" and not replays.reads_after_writes(txns, known.base, order, skipped):
         raise WrongOrder("the order places a read before the write that it shows")
-    if variant == PROCESS and not replays.keeps_sessions(process, order, snapshots, process_count):
-        raise WrongOrder("the order contradicts a session")
+    if variant == PROCESS:
+        process, process_count = dense_processes(txns.process)
+        if not replays.keeps_sessions(process, order, snapshots, process_count):
+            raise WrongOrder("the order contradicts a session")
     if variant == REALTIME and not replays.keeps_real_time(txns, order, snapshots):
         raise WrongOrder("the order contradicts real time")

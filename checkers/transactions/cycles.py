@@ -151,21 +151,24 @@ class _Search:
         left = steps_max
         for variant in anomalies.VARIANTS:
             inside = self._on_some_cycle(variant)
-            for number, (name, own, kinds, rule) in enumerate(_CLASSES):
+            for number, (_, own, _, _) in enumerate(_CLASSES):
                 possible = inside & (self._starts.kind & own != 0)
                 long = (number == self._worst) & (self._length > READABLE) & (variant == anomalies.REALTIME)
                 for chosen in (np.flatnonzero(possible & long), np.flatnonzero(possible & (number < self._worst))):
                     if len(chosen):
-                        left -= self._look_for(name + variant, number, chosen, kinds, rule, _BEYOND[variant], left)
+                        left -= self._look_for(number, variant, chosen, left)
         ruled_out = set(anomalies.ruled_out(self._found))
         unfinished = dict.fromkeys(n for n in self._unfinished if not ruled_out >= set(anomalies.ruled_out([n])))
         by_rank = sorted(self._found.values(), key=lambda cycle: anomalies.WORST_FIRST.index(cycle.name))
         return CycleSearch(tuple(by_rank), tuple(unfinished))
 
-    def _look_for(
-        self, sought: str, number: int, chosen: Int64, kinds: int, rule: int, beyond: int, steps_max: int
-    ) -> int:
-        """Search from the chosen starts and keep the cycles found; returns the number of steps."""
+    def _look_for(self, number: int, variant: str, chosen: Int64, steps_max: int) -> int:
+        """Search a class of cycles from the chosen starts, and keep those found; returns the number of steps.
+
+        number: of the class.
+        """
+        name, _, kinds, rule = _CLASSES[number]
+        beyond = _BEYOND[variant]
         states = STATES[rule]
         room = self._room(2 * states if beyond == REALTIME else states, beyond)
         walk, outcome, lengths, steps = shortest_cycle(
@@ -185,7 +188,7 @@ class _Search:
             times = len(np.unique(self._starts.edge[hit]))
             self._keep(NamedCycle(_named(steps_found, self._txns), steps_found, times))
         if (outcome == UNFINISHED).any():
-            self._unfinished.append(sought)
+            self._unfinished.append(name + variant)
         return steps
 
     def _keep(self, cycle: NamedCycle) -> None:

@@ -84,11 +84,9 @@ def judge_columns(
     budget: Budget = Budget(),  # noqa: B008 (frozen)
     *,
     consistency: str = anomalies.STRICT_SERIALIZABLE,
-    keys: Sequence[Any] = (),
-    values: Sequence[Sequence[Any]] = (),
 ) -> Verdict:
-    """Judge columns; event_count is above all positions.  keys, values: names for witnesses (numbers without them)."""
-    transcript = Transcript(model, txns, keys, values, (), event_count)
+    """Judge columns; event_count is above all positions.  Witnesses name keys and values by their numbers."""
+    transcript = Transcript(model, txns, (), (), (), event_count)
     return judge_transcript(transcript, budget, consistency=consistency)
 
 
@@ -131,8 +129,7 @@ def judge_transcript(
     found = new_findings()
     known = _known(transcript, base, found)
     question = _Question(transcript, known, found, consistency, steps_max)
-    search, decision = question.answer()
-    verdict = _conclude(transcript, looked_at, found, search, decision, consistency, keep_order)
+    verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is Validity.UNKNOWN and found.times[kinds.WRITTEN_TWICE]:
         return _with_choices(transcript, looked_at, consistency, steps_max, keep_order, verdict.reason)
     return verdict
@@ -175,8 +172,8 @@ def _with_choices(
     base = element_bases(resolved.transcript.txns, int(transcript.txns.key.max()) + 1)
     found = new_findings()
     known = _known(resolved.transcript, base, found)
-    search, decision = _Question(resolved.transcript, known, found, consistency, steps_max).answer()
-    verdict = _conclude(resolved.transcript, looked_at, found, search, decision, consistency, keep_order)
+    question = _Question(resolved.transcript, known, found, consistency, steps_max)
+    verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is not Validity.INVALID:  # what one choice shows of stronger levels is not certain
         return replace(verdict, details={**verdict.details, **_certain([], {})})
     return _no_choice_fits(verdict, resolved, consistency)
@@ -361,15 +358,10 @@ def _counted(names: Sequence[str], consistency: str) -> list[str]:
     return [name for name in names if consistency in anomalies.ruled_out([name])]
 
 
-def _conclude(
-    transcript: Transcript,
-    looked_at: dict[str, int],
-    found: Findings,
-    search: CycleSearch,
-    decision: OrderDecision | None,
-    consistency: str,
-    keep_order: bool,
-) -> Verdict:
+def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) -> Verdict:
+    """Answer the question, and make a verdict of the answer."""
+    transcript, found, consistency = question.transcript, question.found, question.consistency
+    search, decision = question.answer()
     counts = {name: int(found.times[kind]) for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in search.cycles}
     shown = _counted(list(counts), consistency)

@@ -13,8 +13,8 @@ from harness.spec import WrongSpec, unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.exploring.explore import Explored
-    from harness.exploring.steps import Budgets, ClusterSteps
+    from harness.exploring.explore import Explored, Explorer
+    from harness.exploring.steps import ClusterSteps
 
 
 @click.command(short_help="Every order of messages, timeouts, crashes and cuts of three voters, breadth first.")
@@ -79,6 +79,7 @@ def explore(
     """
     from rich.console import Console
 
+    from harness.exploring.explore import Explorer
     from harness.exploring.steps import Budgets
     from system_under_test.kraft.raft.decisions import BUGS
 
@@ -92,7 +93,7 @@ def explore(
         raise click.exceptions.Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
     budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides)
     console.print(f"{voters} voters, {budgets.words()}{planted}")
-    raise click.exceptions.Exit(_search(console, voters, budgets, bug, cpu_s_max, states, crew))
+    raise click.exceptions.Exit(_search(console, Explorer(voters, budgets, bug), bug, cpu_s_max, states, crew))
 
 
 def _bound_given() -> bool:
@@ -102,11 +103,8 @@ def _bound_given() -> bool:
     return any(source(name) is ParameterSource.COMMANDLINE for name in ("epochs", *LEFT))
 
 
-def _search(console: Console, voters: int, budgets: Budgets, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
+def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
     """Explore one bound; the exit code."""
-    from harness.exploring.explore import Explorer
-
-    explorer = Explorer(voters, budgets, bug)
     found = explorer.search(cpu_s_max, states, console.print, crew)
     counted = _counted(found.states, found.transitions, found.cpu_s)
     if found.broken:

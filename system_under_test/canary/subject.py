@@ -11,6 +11,9 @@ from system_under_test.canary.objects import INVENT_ODDS, LOCK_ODDS, ODDS, Objec
 from system_under_test.functions import FUNCTIONS
 from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus, StartedOn, Subject
 
+_ODDS = {"invent": INVENT_ODDS, "same-token": LOCK_ODDS, "two-leases": LOCK_ODDS, "two-holders": LOCK_ODDS}
+"""One in so many answers is wrong, where it is not one in ODDS."""
+
 
 def _bug(
     name: str,
@@ -19,9 +22,8 @@ def _bug(
     kinds: tuple[str, ...],
     function: str,
     workloads: tuple[str, ...],
-    odds: int = ODDS,
 ) -> Bug:
-    words = f"about one in {odds} {summary}"
+    words = f"about one in {_ODDS.get(name, ODDS)} {summary}"
     return Bug(name, words, found_by, kinds, f"{Objects.__module__}:Objects.{function}", workloads=workloads)
 
 
@@ -50,7 +52,6 @@ _BUGS = (
         ("a value that nobody wrote",),
         "read",
         ("convergence", "set-convergence"),
-        INVENT_ODDS,
     ),
     _bug("cas-anyway", "compare-and-sets matches anything", "linearizability", (), "cas", ("cas-register",)),
     _bug("lose-element", "adds is acknowledged and never made", "set", (), "add", ("set", "large-set")),
@@ -66,7 +67,6 @@ _BUGS = (
         (),
         "acquire_token",
         ("fenced-lock",),
-        LOCK_ODDS,
     ),
     _bug("lose-transfer", "transfers never reaches its target", "bank", (), "transfer", ("bank",)),
     _bug("long-fork", "reads in transactions misses a write", "long-fork", (), "transact_registers", ("long-fork",)),
@@ -77,9 +77,8 @@ _BUGS = (
         (),
         "acquire_lease",
         ("leased-lock",),
-        LOCK_ODDS,
     ),
-    _bug("two-holders", "acquires of a lock that is held is granted", "mutex", (), "acquire", ("lock",), LOCK_ODDS),
+    _bug("two-holders", "acquires of a lock that is held is granted", "mutex", (), "acquire", ("lock",)),
     _bug(
         "lost-update",
         "appends overwrites the one before it",

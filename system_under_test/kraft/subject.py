@@ -11,6 +11,7 @@ import errno
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,19 @@ def _bug(
     found_by: str,
     witness_kinds: tuple[str, ...],
     decision: str,
-    in_containers: bool = True,
     shown_by: tuple[str, ...] = ("partition",),
     workloads: tuple[str, ...] = ("register",),
 ) -> Bug:
     module = next(each for each in (decisions, of_controller, client_decisions) if name in each.BUGS)
     point = f"{module.__name__}:{decision}"
-    return Bug(name, module.BUGS[name], found_by, witness_kinds, point, in_containers, shown_by, workloads)
+    return Bug(name, module.BUGS[name], found_by, witness_kinds, point, shown_by=shown_by, workloads=workloads)
+
+
+def _simulated_bug(
+    name: str, found_by: str, witness_kinds: tuple[str, ...], decision: str, shown_by: tuple[str, ...] = ("partition",)
+) -> Bug:
+    """A bug that runs in containers hardly ever show."""
+    return replace(_bug(name, found_by, witness_kinds, decision, shown_by), in_containers=False)
 
 
 _BUGS = (
@@ -173,42 +180,37 @@ _BUGS = (
         ("log begins behind its snapshot",),
         "next_log_start",
     ),
-    _bug(
+    _simulated_bug(
         decisions.APPLIES_DELTA_AFTER_SNAPSHOT,
         "state-machine-safety",
         ("applied states differ",),
         "keeps_state_under_snapshot",
-        in_containers=False,
     ),
-    _bug(
+    _simulated_bug(
         decisions.OBSERVER_COUNTS,
         "high-watermark-majority",
         ("high watermark without a majority",),
         "counts_for_commit",
-        in_containers=False,
     ),
-    _bug(
+    _simulated_bug(
         decisions.COUNTS_UNFLUSHED_SELF,
         "majority-before-mark",
         ("high watermark before its majority",),
         "own_end_that_counts",
-        in_containers=False,
     ),
-    _bug(
+    _simulated_bug(
         decisions.FETCH_ACKS_UNFLUSHED,
         "majority-before-mark",
         ("high watermark before its majority",),
         "may_acknowledge",
-        in_containers=False,
     ),
-    _bug(
+    _simulated_bug(
         decisions.FLUSH_OF_CUT_TAIL,
         "majority-before-mark",
         ("high watermark before its majority",),
         "end_made_durable",
-        in_containers=False,
     ),
-    _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
+    _simulated_bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote"),
 )
 
 
@@ -227,21 +229,19 @@ _VOTER_BUGS = (
         "id_of_new_disk",
         shown_by=("membership",),
     ),
-    _bug(
+    _simulated_bug(
         decisions.TWO_CHANGES_AT_ONCE,
         "quorum-intersection",
         ("voters changed before the last change was committed",),
         "may_change_again",
         shown_by=("membership",),
-        in_containers=False,
     ),
-    _bug(
+    _simulated_bug(
         decisions.CHANGE_BEFORE_EPOCH_COMMITS,
         "quorum-intersection",
         ("voters changed before the epoch had committed",),
         "may_change_voters",
         shown_by=("membership",),
-        in_containers=False,
     ),
     _bug(
         decisions.VOTERS_AT_COMMIT,
@@ -250,21 +250,19 @@ _VOTER_BUGS = (
         "voters_in_force",
         shown_by=("membership",),
     ),
-    _bug(
+    _simulated_bug(
         decisions.VOTERS_NOT_TRUNCATED,
         "trace-validation",
         ("row contradicts the rows before it",),
         "takes_voters_back",
         shown_by=("membership",),
-        in_containers=False,
     ),
-    _bug(
+    _simulated_bug(
         decisions.REMOVED_LEADER_COUNTS_ITSELF,
         "trace-validation",
         ("row without a cause",),
         "leader_counts_itself",
         shown_by=("membership",),
-        in_containers=False,
     ),
 )
 
@@ -298,12 +296,11 @@ _BROKER_BUGS = (
         "may_be_in_sync",
         shown_by=("pause", "partition", "kill"),
     ),
-    _bug(
+    _simulated_bug(  # all replicas of a partition must start anew, the last one in sync at last
         of_controller.LAST_KNOWN_LEADER_UNCHECKED,
         "partition-chain",
         ("leader is not alive",),
         "last_known_may_lead",
-        in_containers=False,  # all replicas of a partition must start anew, the last one in sync at last
     ),
     _bug(
         of_controller.REASSIGNMENT_DONE_EARLY,
@@ -319,12 +316,11 @@ _BROKER_BUGS = (
         "topic_id_after_change",
         shown_by=("partition", "pause", "kill"),
     ),
-    _bug(
+    _simulated_bug(  # no workload deletes topics
         of_controller.DELETES_TOPIC_KEEPS_CONFIGS,
         "replay-equals-live",
         ("a replay of the log leads to another state",),
         "configs_go_with_topic",
-        in_containers=False,  # no workload deletes topics
         shown_by=(),
     ),
 )

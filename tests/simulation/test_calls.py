@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from simulation.calls import Lane, NoAnswer
+from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import Process, SimulatedLoop
 from simulation.network import SimulatedNetwork
 
@@ -37,7 +37,7 @@ class World:
         self.got: list[Any] = []
 
     def lane(self, **options: Any) -> Lane:
-        return self.a.context.run(lambda: Lane(self.network, "b", 9, **{"timeout_s": 2.0, **options}))
+        return self.a.context.run(lambda: Lane(self.network, "b", 9, LaneTimes(**{"call_s": 2.0, **options})))
 
     def run(self, script: Callable[[World], Coroutine[Any, Any, None]]) -> list[Any]:
         if self.echo is not None:
@@ -100,7 +100,7 @@ def test_a_link_that_is_cut_before_the_call_keeps_it_from_being_sent() -> None:
 
 def test_a_late_answer_does_not_answer_the_next_call_and_what_stalled_arrives_after_the_heal() -> None:
     async def script(world: World) -> None:
-        lane = world.lane(timeout_s=0.5)
+        lane = world.lane(call_s=0.5)
         lane.call("zero", world.got.append)
         await asyncio.sleep(0.1)
         world.network.cut({("a", "b")})

@@ -57,23 +57,29 @@ def with_more(open_: Open, count: int) -> Open:
     return more
 
 
+class GrammarColumns(NamedTuple):
+    """Columns of consecutive rows of a history.
+
+    row_index: the index that each row states.  dense_process: the index of each process in `Open`.
+    f, key: dictionary codes; key is -1 where a row has none.
+    """
+
+    row_index: Int64
+    process: Int32
+    dense_process: Int32
+    type: Int8
+    f: Int32
+    key: Int32
+
+
 @kernel
-def first_fault(
-    first_row: int,
-    index: Int64,
-    process: Int32,
-    dense_process: Int32,
-    type_: Int8,
-    f: Int32,
-    key: Int32,
-    open_: Open,
-) -> tuple[int, int, int]:
+def first_fault(first_row: int, rows: GrammarColumns, open_: Open) -> tuple[int, int, int]:
     """Return the first row that breaks the grammar: (which rule, row, the earlier row it contradicts or -1).
 
-    The columns hold consecutive rows of a history, from `first_row` on.  dense_process: indices of `open_`.
-    f, key: dictionary codes; key is -1 where a row has none.
+    rows: consecutive rows of a history, from `first_row` on.
     open_: the function updates it, so a caller may pass a history piece by piece.  O(rows).
     """
+    index, process, type_, f, key = rows.row_index, rows.process, rows.type, rows.f, rows.key
     for i in range(index.shape[0]):
         row = first_row + i
         if index[i] != row:
@@ -84,7 +90,7 @@ def first_fault(
             continue
         if process[i] < 0:
             return BAD_PROCESS, row, -1
-        p = dense_process[i]
+        p = rows.dense_process[i]
         if open_.row[p] == RETIRED:
             return PROCESS_REUSED, row, open_.last[p]
         if type_[i] == _INVOKE:

@@ -26,6 +26,14 @@ class Configs(NamedTuple):
     known: Bools
 
 
+class WantedConfigs(NamedTuple):
+    """kind: of the resource.  number, pairs: names of configs, as in `find_configs`."""
+
+    kind: int
+    number: UInt8
+    pairs: UInt8
+
+
 def find_configs(data: UInt8, batches: Batches, kind: int, number: UInt8, pairs: UInt8) -> tuple[Configs, int]:
     """Find the records of the metadata log that change one of two configs of a resource of this kind, or remove it.
 
@@ -40,10 +48,7 @@ def find_configs(data: UInt8, batches: Batches, kind: int, number: UInt8, pairs:
     configs = Configs(
         np.zeros(size, np.int64), np.full(size, -1, np.int32), np.zeros(size, np.int64), np.zeros(size, np.bool_)
     )
-    broken = _find_configs(
-        data, batches.records, batches.attributes, batches.start, batches.stop, kind, number, pairs, *configs
-    )
-    return configs, broken
+    return configs, _find_configs(data, batches, WantedConfigs(kind, number, pairs), configs)
 
 
 _BROKEN = -1
@@ -54,28 +59,15 @@ _DIGITS_MAX = 19
 
 
 @kernel
-def _find_configs(
-    data: UInt8,
-    count: Int32,
-    attributes: Int32,
-    start: Int64,
-    stop: Int64,
-    kind: int,
-    number: UInt8,
-    pairs: UInt8,
-    name_at: Int64,
-    name_size: Int32,
-    value: Int64,
-    known: Bools,
-) -> int:
+def _find_configs(data: UInt8, batches: Batches, wanted: WantedConfigs, configs: Configs) -> int:
     row = 0
-    for batch in range(count.shape[0]):
-        if attributes[batch] & CONTROL:
-            row += count[batch]
+    for batch in range(batches.records.shape[0]):
+        if batches.attributes[batch] & CONTROL:
+            row += batches.records[batch]
             continue
-        end = stop[batch]
-        at = start[batch] + HEADER_SIZE_BYTES
-        for _ in range(count[batch]):
+        end = batches.stop[batch]
+        at = batches.start[batch] + HEADER_SIZE_BYTES
+        for _ in range(batches.records[batch]):
             length, at = _zigzag(data, at, end)
             after = at + length
             if at < 0 or length < 1 or after > end:
@@ -88,9 +80,7 @@ def _find_configs(
             size, at = _zigzag(data, at + max(size, 0), after)
             if at < 0 or size > after - at:
                 return batch
-            if size > 0 and not _read_config(
-                data, at, at + size, kind, number, pairs, row, name_at, name_size, value, known
-            ):
+            if size > 0 and not _read_config(data, at, at + size, wanted, row, configs):
                 return batch
             at = after
             row += 1
@@ -100,19 +90,7 @@ def _find_configs(
 
 
 @inner_kernel
-def _read_config(
-    data: UInt8,
-    at: int,
-    end: int,
-    kind: int,
-    number: UInt8,
-    pairs: UInt8,
-    row: int,
-    name_at: Int64,
-    name_size: Int32,
-    value: Int64,
-    known: Bools,
-) -> bool:
+def _read_config(data: UInt8, at: int, end: int, wanted: WantedConfigs, row: int, configs: Configs) -> bool:
     """Note what one record sets; returns False if the record cannot be decoded."""
     _, at = _uvarint(data, at, end)  # version of the frame
     record, at = _uvarint(data, at, end)
@@ -123,7 +101,7 @@ def _read_config(
     _, at = _uvarint(data, at, end)  # version of the record
     if at < 0 or at >= end:
         return False
-    if np.int64(np.int8(data[at])) != kind:
+    if np.int64(np.int8(data[at])) != wanted.kind:
         return True
     name, name_length, at = _compact(data, at + 1, end)
     if at < 0:
@@ -131,8 +109,8 @@ def _read_config(
     what, what_length, at = _compact(data, at, end)
     if at < 0:
         return False
-    appends = _is(data, what, what_length, pairs)
-    if name_length < 0 or not (appends or _is(data, what, what_length, number)):
+    appends = _is(data, what, what_length, wanted.pairs)
+    if name_length < 0 or not (appends or _is(data, what, what_length, wanted.number)):
         return True
     text, text_length, at = _compact(data, at, end)
     if at < 0:
@@ -140,11 +118,11 @@ def _read_config(
     if text_length > 0 or (text_length == 0 and not appends):
         if appends:
             text, text_length = _first_of_last_pair(data, text, text_length)
-        right, value[row] = _whole_number(data, text, text_length)
+        right, configs.value[row] = _whole_number(data, text, text_length)
         if not right:
             return False
-        known[row] = True
-    name_at[row], name_size[row] = name, name_length
+        configs.known[row] = True
+    configs.name_at[row], configs.name_size[row] = name, name_length
     return True
 
 

@@ -17,11 +17,12 @@ def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
     h := BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC), all big endian, the digest read as a
     big-endian int64; int64[len(base)].
     """
-    return _chain(before, base, epoch, crc, _SIGMA, _BLAKE_START, np.zeros(16, np.uint64))
+    return _chain(before, base, epoch, crc, _SIGMA, _BLAKE_START)
 
 
 @kernel
-def _chain(before: int, base: Int64, epoch: Int32, crc: Int64, sigma: UInt8, begin: UInt64, message: UInt64) -> Int64:
+def _chain(before: int, base: Int64, epoch: Int32, crc: Int64, sigma: UInt8, begin: UInt64) -> Int64:
+    message = np.zeros(16, np.uint64)
     hashes = np.empty(base.shape[0], np.int64)
     last = np.uint64(before)
     for i in range(base.shape[0]):

@@ -48,27 +48,11 @@ class Batches(NamedTuple):
 
     def first(self, count: int) -> Batches:
         """Return the first `count` batches."""
-        return Batches(
-            self.base[:count],
-            self.epoch[:count],
-            self.crc[:count],
-            self.records[:count],
-            self.attributes[:count],
-            self.start[:count],
-            self.stop[:count],
-        )
+        return Batches._make(column[:count] for column in self)
 
     def without_first(self, count: int) -> Batches:
         """Return all but the first `count` batches."""
-        return Batches(
-            self.base[count:],
-            self.epoch[count:],
-            self.crc[count:],
-            self.records[count:],
-            self.attributes[count:],
-            self.start[count:],
-            self.stop[count:],
-        )
+        return Batches._make(column[count:] for column in self)
 
 
 def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tuple[Batches, int, int, int]:
@@ -89,29 +73,18 @@ def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tup
         np.empty(most, np.int64),
         np.empty(most, np.int64),
     )
-    count, why, position, stop = _scan(data, start, log_end, _CRC_TABLES, *batches)
+    count, why, position, stop = _scan(data, start, log_end, _CRC_TABLES, batches)
     return batches.first(count), why, position, stop
 
 
 @kernel
-def _scan(
-    data: UInt8,
-    start: int,
-    log_end: int,
-    tables: UInt32,
-    base: Int64,
-    epoch: Int32,
-    crc: Int64,
-    count: Int32,
-    attributes: Int32,
-    begin: Int64,
-    stop: Int64,
-) -> tuple[int, int, int, int]:
+def _scan(data: UInt8, start: int, log_end: int, tables: UInt32, batches: Batches) -> tuple[int, int, int, int]:
+    """Fill `batches`.  Returns (their number, why the scan ended, and the two bytes that `scan` returns)."""
     size = data.shape[0]
     position = start
     found = 0
     reached = log_end
-    while position < size and found < base.shape[0]:
+    while position < size and found < batches.base.shape[0]:
         left = size - position
         if left < HEADER_SIZE_BYTES:
             return found, SHORT_HEADER, position, size + 1
@@ -135,12 +108,12 @@ def _scan(
         flags = (np.int32(data[position + 21]) << 8) | np.int32(data[position + 22])
         if flags & _COMPRESSION:
             return found, COMPRESSED, position, end
-        base[found] = first
-        epoch[found] = _int32(data, position + 12)
-        crc[found] = stated
-        count[found] = records
-        attributes[found] = flags
-        begin[found], stop[found] = position, end
+        batches.base[found] = first
+        batches.epoch[found] = _int32(data, position + 12)
+        batches.crc[found] = stated
+        batches.records[found] = records
+        batches.attributes[found] = flags
+        batches.start[found], batches.stop[found] = position, end
         reached = first + records
         position = end
         found += 1

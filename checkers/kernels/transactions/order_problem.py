@@ -24,7 +24,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.transactions.columns import OK, WRITE, Edges, Transactions, holds
+from checkers.kernels.transactions.columns import OK, WRITE, Edges, Transactions, Written, holds
 from checkers.kernels.transactions.dependencies import PROCESS, WR, WW, Graph, Reverse, build_graph, reverse
 from checkers.kernels.transactions.list_versions import Versions
 
@@ -53,22 +53,16 @@ class OrderProblem(NamedTuple):
 
 @kernel
 def problem_of_registers(
-    txns: Transactions,
-    base: Int64,
-    writer: Int32,
-    final: Bools,
-    unusable: Int8,
-    happened: Bools,
-    sessions: Int32,
-    readers: bool,
+    txns: Transactions, base: Int64, written: Written, sessions: Int32, readers: bool
 ) -> OrderProblem:
-    """Make the problem of a history of registers.
+    """Make the problem of a history of registers, from the transactions that happened by `written`.
 
     sessions: int32 per transaction, the next one of its session or -1; empty if sessions do not count.
     readers: whether the question needs the readers of each version.
     """
     m, key_count = txns.status.shape[0], base.shape[0] - 1
-    version_of, write_first, write_key = _number_writes(txns, base, final, unusable, happened)
+    unusable, happened = written.unusable, written.happened
+    version_of, write_first, write_key = _number_writes(txns, base, written.final, unusable, happened)
     read_first, read_version = np.zeros(m + 1, np.int64), np.empty(txns.kind.shape[0], np.int32)
     touched = np.full(key_count, -1, np.int32)
     n = 0
@@ -82,7 +76,7 @@ def problem_of_registers(
                     continue
                 version = write_key.shape[0] + key
                 if value >= 0:
-                    version = version_of[base[key] + value] if holds(base, writer, key, value) else -1
+                    version = version_of[base[key] + value] if holds(base, written.writer, key, value) else -1
                 if version >= 0:
                     read_version[n] = version
                     n += 1

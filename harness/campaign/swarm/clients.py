@@ -15,7 +15,7 @@ from typing import Any
 from checkers.base.history import Type
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
 from harness.campaign.swarm.voter import OK, PORT, REFUSED, Operation, Value, VoterOnMachine
-from simulation.calls import Lane, NoAnswer
+from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import Process, SimulatedLoop
 from simulation.network import SimulatedNetwork
 
@@ -153,9 +153,8 @@ class StormClient:
                 self._leave(name)
         if self._lane is None:
             limit_s = self._scenario.op_timeout_s
-            self._lane = Lane(
-                self._network, self._target, PORT, timeout_s=limit_s, connect_timeout_s=limit_s, owner=self.process
-            )
+            times = LaneTimes(limit_s, connect_s=limit_s)
+            self._lane = Lane(self._network, self._target, PORT, times, self.process)
         return self._lane
 
     def _leave(self, name: str) -> None:

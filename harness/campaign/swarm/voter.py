@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.watch import Watch
-from simulation.calls import Lane, NoAnswer
+from harness.campaign.swarm.watch import Watch, WatchedRow
+from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
 from system_under_test.kraft.handler_costs import HANDLER_CPU_S
@@ -129,7 +129,7 @@ class Lanes:
 
     def __init__(self, network: SimulatedNetwork, me: int, hosts: Sequence[str]) -> None:
         self._lanes = {
-            (peer, fetches): Lane(network, host, PORT, timeout_s=2.0, backoff_s=0.02)
+            (peer, fetches): Lane(network, host, PORT, LaneTimes(2.0, backoff_s=0.02))
             for peer, host in enumerate(hosts, 1)
             if peer != me
             for fetches in (True, False)
@@ -160,7 +160,8 @@ class WatchedTrace(Trace):
         detail: str | None = None,
     ) -> None:
         if self._voter.machine.process is self._process:  # else it died inside the effect
-            self._voter.watch.row(self._voter, event, epoch, offset, hash, peer, role, detail)
+            row = WatchedRow(event, epoch, offset, hash, peer, role, detail)
+            self._voter.watch.row(self._voter, row)
 
 
 class DriftingClock:

@@ -21,9 +21,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 FOUND_MAX = 20
+
+
+class WatchedRow(NamedTuple):
+    """A row of a trace, as `kraft.node.trace` writes it."""
+
+    event: str
+    epoch: int
+    offset: int | None = None
+    hash: int | None = None
+    peer: str | None = None
+    role: str | None = None
+    detail: str | None = None
 
 
 class Watched(Protocol):
@@ -104,23 +116,13 @@ class Watch:
         if len(self.found) < FOUND_MAX:
             self.found.append(BrokenRule(round(self._now(), 6), rule, what, role))
 
-    def row(
-        self,
-        voter: Watched,
-        event: str,
-        epoch: int,
-        offset: int | None,
-        hash_: int | None,
-        peer: str | None,
-        role: str | None,
-        detail: str | None,
-    ) -> None:
+    def row(self, voter: Watched, row: WatchedRow) -> None:
         """A voter has written a row of its trace."""
         self.rows += 1
-        self._note(f"{self._now():.9f} {voter.name} {event} {epoch} {offset} {hash_} {peer} {role} {detail}\n")
-        rule = _RULES.get(event)
+        self._note(f"{self._now():.9f} {voter.name} {' '.join(map(str, row))}\n")
+        rule = _RULES.get(row.event)
         if rule is not None:
-            rule(self, voter, epoch, offset or 0, hash_, peer, role or "", detail or "")
+            rule(self, voter, row)
 
     def leads(self, voter: Watched) -> bool:
         return voter.name in self._led_from
@@ -132,7 +134,8 @@ class Watch:
 
     # One method per event
 
-    def _appended(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
+    def _appended(self, voter: Watched, row: WatchedRow) -> None:
+        epoch, offset = row.epoch, row.offset or 0
         prefix = voter.prefix(offset)
         if self._written.setdefault((offset, epoch), prefix) != prefix:
             self._violated("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
@@ -143,7 +146,8 @@ class Watch:
             self._violated("a log begins behind its snapshot", voter, what)
         self._met("appended", voter)
 
-    def _truncated(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
+    def _truncated(self, voter: Watched, row: WatchedRow) -> None:
+        offset = row.offset or 0
         if offset < self._marks.get(voter.name, 0):
             what = f"{voter.name} cuts its log to {offset}, its mark is {self._marks[voter.name]}"
             self._violated("truncation below the own mark", voter, what)
@@ -152,7 +156,8 @@ class Watch:
             self._violated("a committed entry is cut", voter, what)
         self._met("truncated", voter)
 
-    def _high_watermark(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
+    def _high_watermark(self, voter: Watched, row: WatchedRow) -> None:
+        epoch, offset, hash_ = row.epoch, row.offset or 0, row.hash
         name = voter.name
         if offset < self._marks.get(name, 0):
             self._violated("a mark goes back", voter, f"{name}: from {self._marks[name]} to {offset}")
@@ -183,11 +188,13 @@ class Watch:
             self._archive(voter, self.committed, offset)
             self.committed = offset
 
-    def _apply(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
+    def _apply(self, voter: Watched, row: WatchedRow) -> None:
+        offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
             self._violated("applied states differ", voter, f"{voter.name} at {offset}")
 
-    def _snapshot(self, voter: Watched, epoch: int, offset: int, hash_: int | None, *_: object) -> None:
+    def _snapshot(self, voter: Watched, row: WatchedRow) -> None:
+        offset, hash_ = row.offset or 0, row.hash
         if offset > self.committed:
             what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
             self._violated("a snapshot of what is not committed", voter, what)
@@ -195,23 +202,24 @@ class Watch:
             self._violated("a snapshot differs from its prefix", voter, f"{voter.name} up to {offset}")
         self._met("snapshot", voter)
 
-    def _vote(self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, *_: object) -> None:
+    def _vote(self, voter: Watched, row: WatchedRow) -> None:
+        epoch, peer = row.epoch, row.peer
         earlier = self._votes.get((voter.name, epoch))
         if peer is not None and earlier not in (None, peer):
             self._violated("voted twice in one epoch", voter, f"{voter.name} epoch {epoch}: {earlier}, then {peer}")
-        self._file(voter, epoch, offset, hash_, peer)
+        self._file(voter, row)
         self._met("vote", voter)
 
-    def _file(self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, *_: object) -> None:
+    def _file(self, voter: Watched, row: WatchedRow) -> None:
+        epoch, peer = row.epoch, row.peer
         earlier = self._votes.get((voter.name, epoch))
         if earlier is not None and peer is None:
             self._violated("vote not kept", voter, f"{voter.name} forgets that it voted for {earlier} in epoch {epoch}")
         if peer is not None:
             self._votes[voter.name, epoch] = peer
 
-    def _role(
-        self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, role: str, detail: str
-    ) -> None:
+    def _role(self, voter: Watched, row: WatchedRow) -> None:
+        epoch, offset, role = row.epoch, row.offset or 0, row.role or ""
         name = voter.name
         before = self.roles.get(name, "dead")
         self.transitions[before, role] += 1
@@ -229,15 +237,14 @@ class Watch:
         if moment := _MOMENT_OF.get(role):
             self._met(moment, voter)
 
-    def _start(self, voter: Watched, epoch: int, offset: int, *_: object) -> None:
+    def _start(self, voter: Watched, row: WatchedRow) -> None:
         self._marks.pop(voter.name, None)
         self._led_from.pop(voter.name, None)
         self.roles[voter.name] = "dead"
         self._met("started", voter)
 
-    def _fatal(
-        self, voter: Watched, epoch: int, offset: int, hash_: int | None, peer: str | None, role: str, detail: str
-    ) -> None:
+    def _fatal(self, voter: Watched, row: WatchedRow) -> None:
+        detail = row.detail or ""
         if not voter.may_stop:
             self._violated("a voter stops", voter, f"{voter.name}: {detail}")
 
@@ -261,7 +268,7 @@ _MOMENT_OF = {
     "resigned": "resigned",
 }
 
-_RULES: dict[str, Callable[..., None]] = {
+_RULES: dict[str, Callable[[Watch, Watched, WatchedRow], None]] = {
     "append": Watch._appended,
     "truncate": Watch._truncated,
     "high-watermark": Watch._high_watermark,

@@ -59,19 +59,11 @@ class CannotStart(RuntimeError):
 class KraftNode:
     """A voter with its API, its listening socket and its connections to the other voters."""
 
-    def __init__(
-        self,
-        config: Config,
-        network: Network,
-        quorum: QuorumNode,
-        api: Api,
-        transport: ChannelTransport,
-        own_voter: OwnVoter,
-        broker: BrokerRole | None = None,
-    ) -> None:
+    def __init__(self, config: Config, ports: Ports, quorum: QuorumNode, api: Api, transport: ChannelTransport) -> None:
+        """Raises CannotStart if the disk fails."""
         self.quorum = quorum
         self._config = config
-        self._network = network
+        self._network = ports.network
         self._api = api
         self._transport = transport
         take_of_voter = taking_raft_requests(quorum)
@@ -81,8 +73,10 @@ class KraftNode:
             take_at_once=lambda *request: take_of_voter(*request) or api.take_at_once(*request),
             finalized=lambda: _finalized(quorum),
         )
-        self._broker = broker
-        self._own_voter = own_voter
+        self._broker = _broker_role(config, ports, quorum, api)
+        me = config.peers[config.node_id]
+        at = VoterEndpoint(LISTENER, me.host, me.port)
+        self._own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -121,10 +115,7 @@ def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Kraf
     quorum = assemble_quorum(config, ports, timing, transport=transport)
     new_uuid = new_uuids(ports, quorum.incarnation)
     api = Api(quorum, new_uuid=new_uuid, network=ports.network)
-    me = config.peers[config.node_id]
-    at = VoterEndpoint(LISTENER, me.host, me.port)
-    own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
-    return KraftNode(config, ports.network, quorum, api, transport, own_voter, _broker_role(config, ports, quorum, api))
+    return KraftNode(config, ports, quorum, api, transport)
 
 
 def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:
@@ -140,18 +131,7 @@ def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> 
     )
     incarnation = UUID(int=ports.random(f"incarnation/{quorum.incarnation}").getrandbits(128), version=4)
     try:
-        return BrokerRole(
-            quorum,
-            (config.host, config.port),
-            incarnation,
-            settings,
-            api.ask_controller,
-            ports.clock,
-            ports.disk,
-            ports.network,
-            ports.say,
-            ports.random(f"moves/{quorum.incarnation}"),
-        )
+        return BrokerRole(quorum, (config.host, config.port), incarnation, settings, api.ask_controller, ports)
     except OSError as problem:
         raise CannotStart(f"the disk failed at start: {problem}") from None
 

@@ -14,7 +14,6 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +32,7 @@ from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import atomic
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.ports import Clock, Disk, Network
+from system_under_test.kraft.ports import Disk, Ports
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec
 from system_under_test.kraft.wire.quorum_service import NotQueued
@@ -82,24 +81,20 @@ class BrokerRole:
         incarnation: UUID,
         settings: BrokerSettings,
         send: Send,
-        clock: Clock,
-        disk: Disk,
-        network: Network,
-        say: Callable[[str], None],
-        random: Random,
+        ports: Ports,
     ) -> None:
-        self._random = random
-        self._say = say
+        self._random = ports.random(f"moves/{quorum.incarnation}")
+        self._say = ports.say
         self._quorum = quorum
         self._address = address
         self._incarnation = incarnation
         self._settings = settings
         self._send = send
-        self._clock = clock
-        self._disk = disk
-        self._network = network
+        self._clock = ports.clock
+        self._disk = ports.disk
+        self._network = ports.network
         self._keeper = InSyncKeeper(quorum.node_id, settings.lag_s)
-        self._life = Lifecycle(clock.now(), _take_clean_epoch(disk), settings.life)
+        self._life = Lifecycle(ports.clock.now(), _take_clean_epoch(ports.disk), settings.life)
         self._probes: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()

@@ -104,11 +104,8 @@ class QuorumNode:
             self._loaded_hash = content.state_hash
         self._replay = Replay(parts.log, self._machine, self._report_applied, self._say)
         self._snapshotting = Snapshotting(
-            parts.log,
+            parts,
             self._machine,
-            parts.clock,
-            parts.snapshots,
-            parts.identity.bugs,
             report=self._report_snapshot,
             guarded=self._guarded,
             high_watermark=lambda: self._core.high_watermark,

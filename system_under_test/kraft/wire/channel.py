@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -41,6 +42,17 @@ class ChannelState(Enum):
     BACKING_OFF = "backing off"
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelTimes:
+    """request_s: of a request, connecting included.  connect_s: of connecting alone.  backoff_s: the pause after a
+    failure.  patience_s: how long a newer request waits for the one before it."""
+
+    request_s: float = 2.0
+    connect_s: float = 0.5
+    backoff_s: float = 0.02
+    patience_s: float = 0.5
+
+
 class Channel:
     """Both lanes towards one peer.  Connects with the first request; never raises for what the network does.
 
@@ -54,20 +66,15 @@ class Channel:
         *,
         client_id: str,
         endpoint: translate.Endpoint | None = None,
-        request_timeout_s: float = 2.0,
-        connect_timeout_s: float = 0.5,
-        retry_backoff_s: float = 0.02,
-        patience_s: float = 0.5,
+        times: ChannelTimes = ChannelTimes(),
         network: Network | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._fetches, self._others = (
             _Lane(
                 f"{host}:{port}",
-                Connection(host, port, client_id, connect_timeout_s=connect_timeout_s, network=network),
-                request_timeout_s,
-                retry_backoff_s,
-                patience_s,
+                Connection(host, port, client_id, connect_timeout_s=times.connect_s, network=network),
+                times,
             )
             for _ in range(2)
         )
@@ -93,15 +100,11 @@ class Channel:
 
 
 class _Lane:
-    def __init__(
-        self, peer: str, connection: Connection, request_timeout_s: float, retry_backoff_s: float, patience_s: float
-    ) -> None:
+    def __init__(self, peer: str, connection: Connection, times: ChannelTimes) -> None:
         self.state = ChannelState.READY
         self._peer = peer
         self._connection = connection
-        self._request_timeout_s = request_timeout_s
-        self._retry_backoff_s = retry_backoff_s
-        self._patience_s = patience_s
+        self._times = times
         self._in_flight: asyncio.Future[Any] | None = None  # a frame, an attempt, or the pause after a failure
         self._newest = 0
         self._closed = False
@@ -110,7 +113,7 @@ class _Lane:
         self._newest += 1
         ticket = self._newest
         while (earlier := self._in_flight) is not None and not earlier.done():
-            await asyncio.wait({earlier}, timeout=self._patience_s)
+            await asyncio.wait({earlier}, timeout=self._times.patience_s)
             if ticket != self._newest:
                 return None
             if not earlier.done():
@@ -135,7 +138,7 @@ class _Lane:
             return False
         self._newest += 1
         self._in_flight, self.state = frame, ChannelState.AWAITING_RESPONSE
-        limit = asyncio.get_running_loop().call_later(self._request_timeout_s, _fail, frame, TimeoutError())
+        limit = asyncio.get_running_loop().call_later(self._times.request_s, _fail, frame, TimeoutError())
         frame.add_done_callback(partial(self._arrived, request, answered, limit))
         return True
 
@@ -173,7 +176,7 @@ class _Lane:
     async def _attempt(self, request: RaftRequest, endpoint: translate.Endpoint | None) -> RaftResponse | None:
         self.state = ChannelState.AWAITING_RESPONSE
         try:
-            async with asyncio.timeout(self._request_timeout_s):
+            async with asyncio.timeout(self._times.request_s):
                 return await self._connection.exchange(
                     partial(translate.encode_request, request, endpoint), partial(translate.decode_response, request)
                 )
@@ -194,7 +197,7 @@ class _Lane:
     async def _back_off(self) -> None:
         self.state = ChannelState.BACKING_OFF
         try:
-            await asyncio.sleep(self._retry_backoff_s)
+            await asyncio.sleep(self._times.backoff_s)
         finally:
             self.state = ChannelState.READY
 

@@ -36,7 +36,7 @@ from system_under_test.kraft.wire.frames import (
     decode_request_header,
     encode_response,
 )
-from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
+from system_under_test.kraft.wire.network import FrameBuffer
 from system_under_test.kraft.wire.versions import API_VERSIONS, SUPPORTED, Finalized, advertise
 
 log = logging.getLogger(__name__)
@@ -313,21 +313,3 @@ class _Accepted(asyncio.Protocol):
             self.end()
         else:
             self._idle = self._loop.call_at(due, self._watch_idleness)
-
-
-async def serve(
-    host: str,
-    port: int,
-    handler: Handler,
-    on_disconnect: Callable[[int], None] = lambda number: None,
-    connections_max: int | None = None,
-    network: Network | None = None,
-    take_at_once: TakeAtOnce | None = None,
-) -> Server:
-    """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `take_at_once` or `handler`.
-
-    on_disconnect: called with the number of a connection once it is over, for any reason.
-    connections_max: None = as many as the limit of open files allows.  network: None = sockets."""
-    server = Server(handler, on_disconnect, connections_max, take_at_once)
-    await server.listen(network or SocketNetwork(), host, port)
-    return server

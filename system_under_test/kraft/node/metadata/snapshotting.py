@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import snapshot_file
-from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.snapshot_file import SnapshotWriter
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
-from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
-from system_under_test.kraft.ports import Clock, Timer
+from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.ports import Timer
 from system_under_test.kraft.raft.decisions import (
     may_snapshot_uncommitted,
     next_log_start,
@@ -38,31 +37,28 @@ class Snapshotting:
 
     def __init__(
         self,
-        log: Log,
+        parts: NodeParts,
         machine: StateMachine,
-        clock: Clock,
-        limits: SnapshotLimits,
-        bugs: Collection[str],
         *,
         report: Callable[[int, int], None],
         guarded: Callable[[Callable[[], None]], None],
         high_watermark: Callable[[], int | None],
         voters_before: Callable[[int], VoterSet | None],
     ) -> None:
-        self._log = log
+        self._log = parts.log
         self._machine = machine
-        self._clock = clock
-        self._limits = limits
-        self._bugs = bugs
+        self._clock = parts.clock
+        self._limits = parts.snapshots
+        self._bugs = parts.identity.bugs
         self._report = report
         self._guarded = guarded
         self._high_watermark = high_watermark
         self._voters_before = voters_before
         self._bytes_before = 0  # `applied_bytes` at the last snapshot
-        self._began_at = clock.now()
+        self._began_at = self._clock.now()
         self._running: tuple[SnapshotId, SnapshotWriter, Iterator[bytes]] | None = None
         self._position = 0
-        self._cleaned_at = clock.now()
+        self._cleaned_at = self._clock.now()
         self._timer: Timer | None = None
 
     def applied(self) -> None:

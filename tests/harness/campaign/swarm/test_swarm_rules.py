@@ -11,7 +11,7 @@ from checkers.base.history import Type
 from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.watch import Watch
+from harness.campaign.swarm.watch import Watch, WatchedRow
 
 
 class Log:
@@ -41,7 +41,7 @@ def rows(*said: tuple[Log, str, int, dict[str, Any]], voters: tuple[Log, ...] = 
     watch.voters = voters
     for voter, event, epoch, rest in said:
         columns = [rest.get(name) for name in ("offset", "hash", "peer", "role", "detail")]
-        watch.row(voter, event, epoch, *columns)
+        watch.row(voter, WatchedRow(event, epoch, *columns))
     return [found.rule for found in watch.found]
 
 
@@ -138,9 +138,9 @@ def test_a_leader_with_a_successor_is_a_moment() -> None:
     one, other = Log("a", 5, {5: 55}), Log("b", 5, {5: 55})
     watch.voters = (one, other)
     for voter, epoch in ((one, 1), (other, 2)):
-        watch.row(voter, "role", epoch, 0, None, None, "leader", None)
+        watch.row(voter, WatchedRow("role", epoch, 0, role="leader"))
     assert not [who for moment, who in met if moment == "succeeded"], "the successor has committed nothing yet"
-    watch.row(other, "high-watermark", 2, 5, 55, None, None, None)
+    watch.row(other, WatchedRow("high-watermark", 2, 5, 55))
     assert [who for moment, who in met if moment == "succeeded"] == ["a"]
 
 

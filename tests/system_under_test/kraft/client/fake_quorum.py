@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import uuid4
 
+from kraft_server import serve
+
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.duties import Duties
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
-from system_under_test.kraft.wire.server import Server, WireCall, serve
+from system_under_test.kraft.wire.server import Server, WireCall
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ import pytest
 from kio.schema.describe_quorum.v2 import request as describe
 from kio.schema.describe_quorum.v2 import response as described
 from kio.schema.errors import ErrorCode
+from kraft_server import serve
 
 from system_under_test.kraft.wire.frames import Entity, decode_response, encode_request, read_frame
 from system_under_test.kraft.wire.server import (
@@ -18,7 +19,6 @@ from system_under_test.kraft.wire.server import (
     Server,
     WireCall,
     connections_limit,
-    serve,
 )
 
 pytestmark = pytest.mark.virtual_time

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from kraft_server import serve
 
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -20,9 +21,9 @@ from system_under_test.kraft.raft.messages import (
     VoteResponse,
 )
 from system_under_test.kraft.wire import translate
-from system_under_test.kraft.wire.channel import Channel, ChannelState
+from system_under_test.kraft.wire.channel import Channel, ChannelState, ChannelTimes
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
-from system_under_test.kraft.wire.server import Server, WireCall, serve
+from system_under_test.kraft.wire.server import Server, WireCall
 from system_under_test.kraft.wire.versions import SUPPORTED
 
 pytestmark = pytest.mark.virtual_time
@@ -75,9 +76,7 @@ async def channel(server: Server) -> AsyncIterator[Channel]:
         "127.0.0.1",
         server.port,
         client_id="krucible-n2",
-        request_timeout_s=0.5,
-        patience_s=PATIENCE_S,
-        retry_backoff_s=0.05,
+        times=ChannelTimes(request_s=0.5, patience_s=PATIENCE_S, backoff_s=0.05),
     )
     yield channel
     await channel.close()
