@@ -72,7 +72,7 @@ def explore(
 
     \b
     Exit codes:
-      0  all is exhausted, and no rule broke; of bounds that grow, at least the first one
+      0  all is exhausted, and no rule broke; of bounds that grow, at least one
       1  a rule broke
       2  time or memory was used up before; or, with --bug, nothing was found
       3  the command was called wrongly
@@ -122,7 +122,7 @@ def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int
 
     grown = grow(voters, bug, cpu_s_max, states, console.print, crew)
     budgets, last = grown.last
-    every = [found for _, found in grown.exhausted] + [last]
+    every = [found for _, found in grown.exhausted if found is not last] + [last]
     counted = _counted(
         sum(found.states for found in every),
         sum(found.transitions for found in every),
@@ -132,7 +132,10 @@ def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int
         console.print(f"broken within {budgets.words()}")
         _broken(console, last, grown.steps, counted)
         return 1
-    console.print(f"time is up within {budgets.words()}: nothing broke within {last.depth} steps")
+    if last.late:
+        console.print(f"time is up within {budgets.words()}: nothing broke within {last.depth} steps")
+    else:
+        console.print(f"all bounds that are left have more than {states:,} states; --states allows more")
     console.print(f"proved absent within {len(grown.exhausted)} bounds; {counted}")
     return 2 if bug or not grown.exhausted else 0
 

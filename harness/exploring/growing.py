@@ -28,21 +28,21 @@ BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns
 """Kinds of steps that a bound may allow beside timeouts, in the order in which they are added."""
 
 
-def bounds() -> Iterator[Budgets]:
-    """Every bound, without an end: any sum of steps is reached at last."""
-    yield Budgets(epochs=2, timeouts=2)
-    yield from _each_besides(1, 1)
-    yield Budgets(epochs=1, timeouts=3)
+def rounds() -> Iterator[list[Budgets]]:
+    """Every bound, without an end: any sum of steps is reached at last.  Each lies within one of the next round."""
+    first = [Budgets(epochs=2, timeouts=2), *_each_besides(1, 1), Budgets(epochs=1, timeouts=3)]
     for elections in count(2):
-        yield Budgets(epochs=elections, timeouts=elections, reads=1)
-        yield from _each_besides(elections - 1, elections)
-        yield from _each_besides(elections, elections)
-        for one, other in combinations_with_replacement(BESIDES, 2):
-            yield _with(_with(Budgets(epochs=elections - 1, timeouts=elections - 1), one), other)
-        yield Budgets(epochs=elections, timeouts=elections + 1)
-        yield Budgets(epochs=elections + 1, timeouts=elections + 1)
-        for name in BESIDES:
-            yield replace(Budgets(epochs=elections, timeouts=elections), **{name: elections})
+        few, many = Budgets(epochs=elections - 1, timeouts=elections - 1), Budgets(epochs=elections, timeouts=elections)
+        yield [
+            *(first if elections == 2 else []),
+            replace(many, reads=1),
+            *_each_besides(elections - 1, elections),
+            *_each_besides(elections, elections),
+            *(_with(_with(few, one), other) for one, other in combinations_with_replacement(BESIDES, 2)),
+            Budgets(epochs=elections, timeouts=elections + 1),
+            Budgets(epochs=elections + 1, timeouts=elections + 1),
+            *(replace(many, **{name: elections}) for name in BESIDES),
+        ]
 
 
 def _each_besides(epochs: int, timeouts: int) -> Iterator[Budgets]:
@@ -60,7 +60,7 @@ def covers(large: Budgets, small: Budgets) -> bool:
 
 @dataclass(slots=True)
 class Grown:
-    """last: the bound in which a rule broke or the time was used up, and its search.  steps: of that search.
+    """last: the bound in which a rule broke, or in which time or states were used up, and its search.  steps: of it.
 
     exhausted: bounds within which no rule broke, with what that took."""
 
@@ -78,9 +78,7 @@ def grow(
     exhausted: list[tuple[Budgets, Explored]] = []
     too_large: list[Budgets] = []
     used_s = 0.0
-    for budgets in bounds():
-        if any(covers(done, budgets) for done, _ in exhausted) or any(covers(budgets, each) for each in too_large):
-            continue
+    for budgets in _worth_trying(exhausted, too_large):
         explorer = Explorer(voters, budgets, bug)
         found = explorer.search(cpu_s_max - used_s, states_max, lambda line: None, workers)
         used_s += found.cpu_s
@@ -93,4 +91,18 @@ def grow(
         else:
             too_large.append(budgets)
             say(f"  too large: {budgets.words()}: {counted}; nothing broke within {found.depth} steps")
-    raise AssertionError("bounds have no end")
+    return Grown((budgets, found), explorer.steps, exhausted)
+
+
+def _worth_trying(exhausted: list[tuple[Budgets, Explored]], too_large: list[Budgets]) -> Iterator[Budgets]:
+    """Bounds that are not decided by what the two lists hold when their turn comes.  They end with a round of which
+    none is left, because then all of the next round have too many states, too."""
+    for each_round in rounds():
+        tried = False
+        for budgets in each_round:
+            known = any(covers(done, budgets) for done, _ in exhausted)
+            if not known and not any(covers(budgets, each) for each in too_large):
+                tried = True
+                yield budgets
+        if not tried:
+            return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harness.cli.main import cli
 from harness.exploring import explore as exploring
 from harness.exploring.explore import Explored, Explorer
-from harness.exploring.growing import bounds, covers, grow
+from harness.exploring.growing import covers, grow, rounds
 from harness.exploring.parts import CallUnderWay, Parts, namings
 from harness.exploring.rules import Broken
 from harness.exploring.steps import MARKS, Budgets, ClusterSteps, ExploredState, Footprint, Step, independent
@@ -278,7 +278,7 @@ def test_the_command_shows_the_trace_and_refuses_an_unknown_bug() -> None:
 
 def test_bounds_grow_until_any_sum_of_steps_is_covered() -> None:
     wanted = [Budgets(3, 4), Budgets(2, 2, reads=2), Budgets(2, 2, crashes=1, writes=1), Budgets(1, 1, insides=2)]
-    found = list(islice(bounds(), 300))
+    found = list(islice(chain.from_iterable(rounds()), 300))
     assert len(set(found)) > 250
     for each in wanted:
         assert any(covers(budgets, each) for budgets in found), each
@@ -304,6 +304,14 @@ def test_bounds_grow_around_what_is_too_large_and_skip_what_is_proved() -> None:
     assert len(proved) > 3
     assert not any(covers(before, after) for at, after in enumerate(proved) for before in proved[:at])
     assert any("too large" in line for line in lines)
+
+
+def test_bounds_end_where_all_that_are_left_are_too_large() -> None:
+    """With so few states the search ends long before its time, in place of naming ever larger bounds for ever."""
+    grown = grow(2, "", CPU_S, 20, lambda line: None)
+    assert not grown.last[1].late and not grown.last[1].broken
+    answer = CliRunner().invoke(cli, ["explore", "--voters", "2", "--states", "1", "--workers", "1"])
+    assert (answer.exit_code, "--states allows more" in answer.output) == (2, True), answer.output
 
 
 def test_the_command_grows_the_bounds_unless_one_is_given() -> None:
