@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from checkers.base.checker import Budget
+from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.first_that_holds import first_that_holds
 from checkers.base.independent_search import Disagreement
 from checkers.base.letters import letter
@@ -204,12 +205,14 @@ def _first_impossible(
 def _drop_observers(
     model: Model, window: Sequence[Operation], states: Sequence[State], culprit: Operation
 ) -> list[Operation]:
-    kept = list(window)
-    for operation in [o for o in window if o.f in model.observers and o is not culprit]:
-        without = [o for o in kept if o is not operation]
-        if impossible(model, without, states):
-            kept = without
-    return kept
+    observers = [o for o in window if o.f in model.observers and o is not culprit]
+
+    def without(piece: Sequence[Operation], rest: list[Operation]) -> list[Operation]:
+        return [o for o in rest if not any(o is dropped for dropped in piece)]
+
+    return drop_in_pieces(
+        observers, list(window), without, lambda rest: bool(impossible(model, rest, states)), piece_most=1
+    )
 
 
 def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience) -> tuple[str, list[ModelFailed]]:

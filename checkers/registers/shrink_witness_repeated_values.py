@@ -18,13 +18,14 @@ judges the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from checkers.base import independent_search as search
 from checkers.base.arrays import Int64
+from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.first_that_holds import first_that_holds
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
@@ -255,7 +256,7 @@ def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int6
 def _drop_observers(ask: Questions, key: Key, limit: int, excerpt: _Excerpt, culprit: int) -> _Excerpt:
     """Drop every read and mismatch that is not needed: half of them at a time, then a quarter, down to one by one."""
     observers = [int(op) for op in excerpt.operations if key.kind[op] in (READ, MISMATCH) and op != culprit]
-    return _drop_some(
+    return drop_in_pieces(
         observers, excerpt, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(ask, key, limit, p)
     )
 
@@ -280,31 +281,7 @@ def _drop_values(
                 weakened.add(op)
         return replace(_without(rest, gone), weakened=frozenset(weakened - gone))
 
-    return _drop_some(values, excerpt, without, lambda smaller: _impossible(ask, key, limit, smaller))
-
-
-def _drop_some(
-    items: list[int],
-    excerpt: _Excerpt,
-    without: Callable[[Sequence[int], _Excerpt], _Excerpt],
-    impossible: Callable[[_Excerpt], bool],
-) -> _Excerpt:
-    """Drop all items that can be dropped, in large pieces first."""
-    size = max(1, len(items) // 2)
-    while items:
-        kept: list[int] = []
-        for start in range(0, len(items), size):
-            piece = items[start : start + size]
-            smaller = without(piece, excerpt)
-            if impossible(smaller):
-                excerpt = smaller
-            else:
-                kept += piece
-        items = kept
-        if size == 1:
-            break
-        size = max(1, size // 2)
-    return excerpt
+    return drop_in_pieces(values, excerpt, without, lambda smaller: _impossible(ask, key, limit, smaller))
 
 
 def _without(excerpt: _Excerpt, gone: set[int]) -> _Excerpt:

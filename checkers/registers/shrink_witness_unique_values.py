@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base import independent_search as search
+from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.first_that_holds import first_that_holds
 from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
@@ -257,18 +258,10 @@ def _shorten_chain(
 
 def _drop_reads(key: Key, limit: int, kept: Ops, weakened: frozenset[int], culprit: int) -> Ops:
     """Drop every read that is not needed: half of them at a time, then a quarter, down to one by one."""
-    reads = kept[(key.kind[kept] == READ) & (kept != culprit)]
-    size = max(1, len(reads) // 2)
-    while len(reads):
-        for start in range(0, len(reads), size):
-            without = np.setdiff1d(kept, reads[start : start + size])
-            if len(without) < len(kept) and _impossible(key, limit, without, weakened):
-                kept = without
-        reads = np.intersect1d(reads, kept)
-        if size == 1:
-            break
-        size = max(1, size // 2)
-    return kept
+    reads = kept[(key.kind[kept] == READ) & (kept != culprit)].tolist()
+    return drop_in_pieces(
+        reads, kept, lambda piece, rest: np.setdiff1d(rest, piece), lambda rest: _impossible(key, limit, rest, weakened)
+    )
 
 
 def _with_past_cut(key: Key, window: Window) -> Window:

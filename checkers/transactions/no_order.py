@@ -19,6 +19,7 @@ import networkx as nx
 import numpy as np
 
 from checkers.base.arrays import Int64
+from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.verdict import Witness
 from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions.columns import (
@@ -99,20 +100,15 @@ def smallest_part(transcript: Transcript, involved: Int64, consistency: str) -> 
     chosen = [int(t) for t in involved]
     if not _has_no_order(transcript, chosen, consistency):
         chosen = list(range(len(transcript.txns.status)))
-    attempts, size = ATTEMPTS_MAX, max(1, len(chosen) // 2)
-    while attempts > 0:
-        at = 0
-        while at < len(chosen) and attempts > 0:
-            less = chosen[:at] + chosen[at + size :]
-            attempts -= 1
-            if less and _has_no_order(transcript, less, consistency):
-                chosen = less
-            else:
-                at += size
-        if size == 1:
-            break
-        size = max(1, size // 2)
-    return chosen
+
+    def without(piece: Sequence[int], rest: list[int]) -> list[int]:
+        gone = set(piece)
+        return [t for t in rest if t not in gone]
+
+    def holds(rest: list[int]) -> bool:
+        return bool(rest) and _has_no_order(transcript, rest, consistency)
+
+    return drop_in_pieces(chosen, chosen, without, holds, attempts_most=ATTEMPTS_MAX)
 
 
 def _has_no_order(transcript: Transcript, chosen: Sequence[int], consistency: str) -> bool:

@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from checkers.base.drop_in_pieces import without_pieces
 from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.faults import Achieved, Card
 from checkers.record.files import BrokenFile
@@ -179,12 +180,7 @@ def _smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
     cards = candidate.schedule.cards
     if len(cards) > 1:
         yield from (_with(candidate, (card,)) for card in cards)
-    size = len(cards) // 2
-    while size:
-        for begin in range(0, len(cards), size):
-            if kept := (*cards[:begin], *cards[begin + size :]):
-                yield _with(candidate, kept)
-        size //= 2
+    yield from (_with(candidate, kept) for kept in without_pieces(cards, len(cards) // 2) if kept)
     for place, card in enumerate(cards):
         hold_s = (card.heal_s - card.at_s) / 2
         if hold_s >= HOLD_S_MIN:

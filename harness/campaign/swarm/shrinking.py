@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from checkers.base.drop_in_pieces import without_pieces
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.world import Played, play
 
@@ -60,11 +61,7 @@ def _smaller(failing: Played) -> Iterator[Scenario]:
     if ends_s < scenario.seconds:
         yield replace(scenario, seconds=float(max(1, ends_s)))
     cards = scenario.cards
-    size = len(cards)
-    while size >= 1:
-        for at in range(0, len(cards), size):
-            yield replace(scenario, cards=(*cards[:at], *cards[at + size :]))
-        size //= 2
+    yield from (replace(scenario, cards=kept) for kept in without_pieces(cards, len(cards)))
     if scenario.nodes > NODES_MIN:
         rates = scenario.rates[:NODES_MIN]
         yield replace(scenario, nodes=NODES_MIN, rates=rates)
