@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from checkers.base.checker import Budget, Part
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity, Verdict
+from checkers.by_hand.likely_models import likely_models
 from checkers.formats.open_file import read_once
 from checkers.formats.recognise import place_of, read_bytes
 from checkers.formats.session_hints import cobra_logs, session_format
@@ -113,7 +114,7 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
         if session_format(content) is not None:
             return _judge_sessions(path, content, ask, budget)
         if not ask.model:
-            return _refused("line 1: its format does not name what is judged: give --model NAME")
+            return _refused(_without_model(content))
         events = read_bytes(content, keyed=ask.keyed)
         if not ask.keyed and not ask.source:
             _demand_no_tuples(events)
@@ -150,6 +151,13 @@ def _judge_sessions(path: Path, content: bytes, ask: Ask, budget: Budget) -> Fil
     if ask.model not in ("", model):
         return _refused(f"line 1: a history of {model} in the format {sessions.format}, not of {ask.model:.60}")
     return FileVerdict(_judge_transcript(transcript_of(sessions), ask, budget), model=model)
+
+
+def _without_model(content: bytes) -> str:
+    """What to do with a history whose format names no model."""
+    likely = likely_models(read_bytes(content))
+    hint = f", perhaps {' or '.join(likely)}" if likely else ""
+    return f"line 1: its format does not name what is judged: give --model NAME{hint}"
 
 
 def _demand_no_tuples(events: Sequence[Event]) -> None:

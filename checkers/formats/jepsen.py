@@ -22,7 +22,10 @@ from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.edn import Form, read_forms, read_items
 
 TRANSACTION = "txn"
-"""The f of operations that name none: histories of Elle."""
+"""The f of operations that name none, or nil: histories of Elle."""
+
+EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
+"""How an operation looks, for complaints."""
 
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 _LOG_LINE = re.compile(r"^INFO\s+jepsen\.util\s+-\s+(?P<operation>\S+\s+:\w+\s+:\S+(?:\s+.*)?)$")
@@ -57,7 +60,8 @@ def read_log_lines(text: str, *, keyed: bool = False) -> Iterator[Line]:
 def _operations(forms: Iterable[Form]) -> Iterator[tuple[int, dict[str, Any]]]:
     for form in forms:
         if not isinstance(form.value, dict):
-            raise MalformedHistory(f"line {form.line}: an operation must be a map, not {form.value!r:.40}")
+            words = f"an operation must be a map like {EXAMPLE}, not {form.value!r:.40}"
+            raise MalformedHistory(f"line {form.line}: {words}")
         yield form.line, form.value
 
 
@@ -83,13 +87,13 @@ def _logged(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> Iterator[Line]:
     is_text: dict[str, bool] = {}
+    asks: dict[str, bool] = {}  # per process: whether its last invoke had the value nil
     keyed_by: set[str] = set()  # the processes whose last invoke had the form [key value]
     last = -1
     for index, (line, operation) in enumerate(operations):
         last = _not_before(last, operation.get("index"), line)
-        type_ = _TYPES.get(str(operation.get("type")))
-        if type_ is None:
-            raise MalformedHistory(f"line {line}: an operation's :type must be invoke, ok, fail or info")
+        type_ = _type(operation, line)
+        _demand_answer(operation, type_, asks, line)
         value, key = operation.get("value"), operation.get("key")
         if keyed and key is None and isinstance(value, list) and len(value) == 2:
             key, value = value
@@ -105,7 +109,7 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 f"a key stands as the text {name!r} and as the value {name}, which are two objects: write one of them"
             )
             raise MalformedHistory(f"line {line}: {words} otherwise")
-        f = operation.get("f", TRANSACTION)
+        f = TRANSACTION if operation.get("f") is None else operation["f"]
         if not isinstance(f, str):
             raise MalformedHistory(f"line {line}: an operation's :f must be a keyword, not {f!r:.40}")
         number, number2, payload = _columns(f, _with_rebalances(operation, value))
@@ -124,6 +128,29 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 error=_error(operation, value),
             ),
         )
+
+
+def _type(operation: dict[str, Any], line: int) -> Type:
+    if (type_ := _TYPES.get(str(operation.get("type")))) is not None:
+        return type_
+    words = "an operation's :type must be invoke, ok, fail or info"
+    if "type" not in operation:
+        names = ", ".join(f":{name}" for name in operation if isinstance(name, str))
+        words += f"; this map has none ({names:.60}), so it is no operation like {EXAMPLE}"
+    raise MalformedHistory(f"line {line}: {words}")
+
+
+def _demand_answer(operation: dict[str, Any], type_: Type, asks: dict[str, bool], line: int) -> None:
+    """Raises MalformedHistory for an answer without a :value, if the invoke asked with `:value nil`.
+
+    A name that is damaged would else turn an answer into nil.
+    """
+    process = str(operation.get("process"))
+    if type_ is Type.INVOKE:
+        asks[process] = "value" in operation and operation["value"] is None
+    elif type_ is Type.OK and asks.pop(process, False) and "value" not in operation:
+        words = "the invoke has :value nil, and the answer has no :value; write :value nil if that was the answer"
+        raise MalformedHistory(f"line {line}: {words}")
 
 
 def _shortened(value: Any) -> str:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
-from checkers.formats.jepsen import Line, read_edn, read_log_lines
+from checkers.formats.jepsen import EXAMPLE, Line, read_edn, read_log_lines
 from checkers.formats.open_file import read_once
 
 PARQUET_MAGIC = b"PAR1"
@@ -39,6 +39,9 @@ _FOREIGN = {
 
 LINE, ROW = "line", "row"
 """The place that a complaint names: a line of a text, or a row of a table."""
+
+_JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
+"""The look of a JSON object: the name of its first field is a string, and a colon follows."""
 
 _LOG_HINT = re.compile(r"^INFO\s+jepsen\.util\b", re.MULTILINE)
 
@@ -62,6 +65,8 @@ def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:
     if content.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC)):
         return _rows_of(content), ROW
     text = _text(content)
+    if _JSON.match(text):
+        raise MalformedHistory(f"line 1: the file is JSON, and an operation is written in EDN, like {EXAMPLE}")
     if _LOG_HINT.search(text):
         return read_log_lines(text, keyed=keyed), LINE
     return read_edn(text, keyed=keyed), LINE
@@ -110,7 +115,8 @@ def check_grammar(lines: Iterator[Line], unit: str) -> list[Event]:
         if begun is None:
             if process in retired and event.type is Type.INFO:
                 continue
-            raise MalformedHistory(f"{where}: process {process} completes {event.f:.40} that it never invoked")
+            words = f"process {process} completes {event.f:.40} that it never invoked"
+            raise MalformedHistory(f"{where}: {words}; every completion needs an invoke, which shows what ran at once")
         if event.key is None and begun.key is not None:
             events[-1] = event = replace(event, key=begun.key)
         if begun.key != event.key:

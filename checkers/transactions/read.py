@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from checkers.base.arrays import Int64
-from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
 from checkers.models.answers import WrongEvent
 
@@ -125,6 +125,7 @@ class _ColumnsReader:
 
     def __init__(self, model: Model) -> None:
         self._model: Model = model
+        self._like = f"[[:{_WRITES[model]} 1 5] [:r 2 nil]]"
         self._keys: dict[Any, int] = {}
         self._key_names: list[Any] = []
         self._values: list[dict[Any, int]] = []
@@ -165,18 +166,18 @@ class _ColumnsReader:
         try:
             parts = json.loads(event.payload) if event.payload is not None else None
         except ValueError as problem:
-            raise MalformedHistory(f"event {event.index}: the payload is not JSON ({problem})") from problem
+            raise WrongEvent(event.index, f"the payload is not JSON ({problem})") from problem
         if not isinstance(parts, list):
-            raise MalformedHistory(f"event {event.index}: a transaction needs a list of micro-operations in its value")
+            raise WrongEvent(
+                event.index, f"a transaction needs a list of micro-operations in its value, like {self._like}"
+            )
         return parts
 
     def _add_row(self, event: Event, part: Any, *, committed: bool) -> None:
         write = _WRITES[self._model]
         if not isinstance(part, list) or len(part) != 3 or part[0] not in ("r", write):
-            raise MalformedHistory(
-                f"event {event.index}: {part!r:.60} is no micro-operation of {self._model}, "
-                f'which are ["{write}", key, value] and ["r", key, answer]'
-            )
+            words = f'which are ["{write}", key, value] and ["r", key, answer]'
+            raise WrongEvent(event.index, f"{part!r:.60} is no micro-operation of {self._model}, {words}")
         f, key_name, answer = part
         key = self._number(self._keys, self._key_names, key_name)
         if key == len(self._values):
@@ -190,7 +191,7 @@ class _ColumnsReader:
             number = self._number(self._values[key], self._value_names[key], answer)
         elif committed and self._model == "list-append":
             if not (answer is None or isinstance(answer, list)):
-                raise MalformedHistory(f"event {event.index}: a read of key {key_name!r} must show a list or null")
+                raise WrongEvent(event.index, f"a read of key {key_name!r:.60} must show a list or null")
             elements = [self._number(self._values[key], self._value_names[key], v) for v in answer or []]
         elif committed and answer is not None:
             number = self._number(self._values[key], self._value_names[key], answer)
