@@ -210,7 +210,7 @@ def cold(folder: Path, archive: bool = True) -> float:
 def write_history(folder: Path, rows: int, keys: int, processes: int, domain: int, wrong: bool = False) -> None:
     """An unsealed history of correct registers, half reads, half writes, with several operations of a key at once.
 
-    wrong: but for one stale read in its last twentieth.
+    wrong: one read in its last twentieth is stale.
     """
     folder.mkdir()
     process, type_, f, key, value = _simulate(rows, keys, processes, domain, 1)

@@ -206,11 +206,11 @@ class Spec:
         known = {f.name for f in fields(Spec)}
         given = {k: v for k, v in data.items() if k in known}
         if not isinstance(given.get("finding", ""), str | None):
-            raise WrongSpec(f"the finding of this run is {given['finding']!r:.40}, and no name")
+            raise WrongSpec(f"the finding of this run must be a name, not {given['finding']!r:.40}")
         for name, value in given.items():
             kind = type(_DEFAULTS[name])
             if kind in (bool, int, float, str) and not isinstance(value, (int, float) if kind is float else kind):
-                raise WrongSpec(f"{_option(name)} is {value!r:.40}, and no {kind.__name__}")
+                raise WrongSpec(f"{_option(name)} must be {kind.__name__}, not {value!r:.40}")
         return Spec(**given)
 
 

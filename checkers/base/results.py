@@ -120,7 +120,7 @@ class StatisticsDetails:
 
 @dataclass(frozen=True, slots=True)
 class CheckerResult:
-    """What became of one checker: its `Verdict`, and how it is shown.  witness: the worst first.
+    """The result of one checker: its `Verdict`, and words for readers.  witness: the worst one first.
 
     title, question: for readers, "" if the checker was not known.  seconds: of work, summed over all places."""
 

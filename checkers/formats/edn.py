@@ -179,7 +179,7 @@ class _FormReader:
 
 
 def _alike(found: dict[Any, Any]) -> bool:
-    """Whether two keys become one in JSON, in which answers are kept."""
+    """Whether two keys would be the same key in JSON, the format in which answers are kept."""
     if all(isinstance(key, str) for key in found):
         return False
     return len({key if isinstance(key, str) else json.dumps(key) for key in found}) < len(found)

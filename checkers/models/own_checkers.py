@@ -55,7 +55,7 @@ Find = Callable[[SeenByClients], Iterable[Found]]
 
 
 class WrongChecker(ValueError):
-    """What a workload states is no checker.  The message says why, in the middle of a sentence."""
+    """A workload states something that is no checker.  The caller puts the message into a sentence."""
 
 
 def own_checkers(stated: Iterable[object]) -> list[Checker]:

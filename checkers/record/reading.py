@@ -27,7 +27,6 @@ from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
 
 TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
-SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
 """Names of the small files of a run (results/README.md)."""
 
 OLDEST = 0

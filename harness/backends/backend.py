@@ -132,5 +132,5 @@ class Backend(Cluster, Protocol):
     async def destroy(self) -> None:
         """Remove everything that was made; safe to call twice and after a half-finished `create`.
 
-        What cannot be removed is added to `leftovers`; it is no reason to raise."""
+        It adds what it cannot remove to `leftovers`, and does not raise."""
         ...

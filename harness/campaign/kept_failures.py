@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.json_file import read_objects
-from harness.campaign.log import AS_EXPECTED, FOUND, Ended
+from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended
 from harness.spec import Spec
 
 FILE, SCHEDULES = "failures.json", "schedules"

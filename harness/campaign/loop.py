@@ -27,8 +27,8 @@ from checkers.base.results import NO_RESULTS, Results, read_results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import RunRecord
+from harness.campaign.campaign_log import AS_EXPECTED, FAILED, FOUND, CampaignLog, Ended, Planned
 from harness.campaign.child_run import ChildRun, run_child
-from harness.campaign.log import AS_EXPECTED, FAILED, FOUND, CampaignLog, Ended, Planned
 from harness.explanations.violations_by_cause import violations_by_cause
 from harness.plain_words import plural, shorten
 from harness.registry import load_subject

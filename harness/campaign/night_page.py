@@ -12,8 +12,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from checkers.base.verdict import HARNESS_FAILED, Validity
-from harness.campaign.log import AS_EXPECTED, FOUND
-from harness.campaign.standing import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, streaks
+from harness.campaign.campaign_log import AS_EXPECTED, FOUND
+from harness.campaign.symptom_status import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, streaks
 from harness.plain_words import plural
 from harness.report.render import environment, template_text
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.campaign.log import AS_EXPECTED, FOUND, CampaignLog, Ended
+from harness.campaign.campaign_log import AS_EXPECTED, FOUND, CampaignLog, Ended
 from harness.campaign.loop import Plan, title, what
 from harness.plain_words import plural
 from harness.report.junit import xml_text

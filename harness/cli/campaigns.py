@@ -20,7 +20,7 @@ from harness.spec import Spec, WrongSpec, unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.campaign.log import CampaignLog
+    from harness.campaign.campaign_log import CampaignLog
     from harness.campaign.loop import Plan
     from harness.campaign.shrink import Shrunk
     from harness.lake.lake import Lake
@@ -50,7 +50,7 @@ def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
 
     Its runs go into the lake above the folder, which is made beside it where it is kept in `results`.
     """
-    from harness.campaign.log import CampaignLog
+    from harness.campaign.campaign_log import CampaignLog
     from harness.campaign.loop import campaign
     from harness.campaign.page import write_all
     from harness.lake.lake import existing_lake
@@ -85,9 +85,9 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     A night that is interrupted (a job that ran out of its time) also leaves its summary, dashboard and failures.
     """
     from harness.campaign import kept_failures, night_page
-    from harness.campaign.log import CampaignLog
+    from harness.campaign.campaign_log import CampaignLog
     from harness.campaign.page import SUMMARY, headline
-    from harness.campaign.standing import past_runs, standings
+    from harness.campaign.symptom_status import past_runs, standings
     from harness.run.run_folder import revision
 
     began, at = datetime.now(UTC), revision()
@@ -394,7 +394,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
       3  three runs in a row could not be made, or the command was called wrongly
     """
     from checkers.base.results import NO_RESULTS, read_results
-    from harness.campaign.log import CampaignLog, seen_again
+    from harness.campaign.campaign_log import CampaignLog, seen_again
     from harness.campaign.loop import violations_in
     from harness.campaign.plans import replays
     from harness.judge.judge_run import spec_of

@@ -32,7 +32,7 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State, Votes
-from system_under_test.kraft.raft.validity import EpochAllowance
+from system_under_test.kraft.raft.valid_messages import EpochAllowance
 
 FOREVER_S = 9.0
 CONNECTIONS = 100

@@ -101,7 +101,7 @@ def spec_of(name: str, seed: int, backend: str, clean: bool) -> Spec:
 
 
 def clean_in_words(name: str) -> str:
-    """What a clean run or a counterpart runs."""
+    """Say in words what a clean run or a counterpart runs."""
     if name in CLEAN_RUNS:
         return f"{CLEAN_RUNS[name].system}: {CLEAN_RUNS[name].configuration}"
     counterpart = FINDINGS[name].clean

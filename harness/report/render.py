@@ -29,7 +29,7 @@ from harness.explanations.next_steps import next_steps, shortfalls
 from harness.explanations.notes import notes
 from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import title_of
-from harness.report import exercise, junit
+from harness.report import junit, real_test
 from harness.report.elements import plot as element_plot
 from harness.report.elements.fates import NAMES, ElementFates, fates_of, lost_in_words
 from harness.report.faults import coverage_table
@@ -125,7 +125,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
     moments = timeline.moments(found)
     marks = roles.watermarks(data)
     lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
-    figures = exercise.figures(data)
+    figures = real_test.figures(data)
     folder = data.folder / "plots"
     drawn = plots.render(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
     fates = fates_of(data)
@@ -142,8 +142,8 @@ def _page(data: ReportData, with_plots: bool) -> str:
         notes=notes(data.results, data.outcome),
         facts=_facts(data),
         figures=figures,
-        functions=exercise.functions(data),
-        errors=exercise.errors(data),
+        functions=real_test.functions(data),
+        errors=real_test.errors(data),
         checkers=_checkers(data, found),
         timeline=lines,
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),

@@ -26,6 +26,7 @@ from checkers.warm_up import load_online_kernels
 from harness.backends.entrance import Entrance
 from harness.live import RunStatus, Watcher
 from harness.run.background_duties import beside
+from harness.run.build_crates import build_programs
 from harness.run.context import RunContext
 from harness.run.last_entries import close_the_ledger, write_outcome
 from harness.run.phases.collection import collect, copy_logs
@@ -33,7 +34,6 @@ from harness.run.phases.final_reads import final_reads
 from harness.run.phases.operations_and_faults import operations_and_faults
 from harness.run.phases.recovery import recover
 from harness.run.phases.set_up import SetUpFailed, clients_of, set_up
-from harness.run.programs import build_programs
 from system_under_test.subject import Node
 
 

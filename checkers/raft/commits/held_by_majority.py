@@ -83,8 +83,7 @@ class VoterFinding:
 
     marks: the largest mark it reported in each epoch under each set of voters (trace rows).  counted: for each of them,
     the voters that the node counted; None if it did not lead, or if its log names none.  named: all sets that its log
-    named.  offices: epoch -> start offset, for each epoch that
-    the node led.
+    named.  offices: epoch -> start offset, for each epoch that the node led.
     """
 
     node: str

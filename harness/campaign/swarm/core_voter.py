@@ -60,7 +60,6 @@ class CoreVoter(VoterOnMachine):
         self._accepted: list[tuple[int, int]] = []  # (end offset, token)
         self._image: dict[str, Value] = {}
         self._applied = 0
-        self._leading_epoch: int | None = None
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")

@@ -41,9 +41,8 @@ from system_under_test.kraft.records.metadata import (
     UnregisterBrokerRecord,
 )
 
-HEARTBEAT_INTERVAL_S = 2.0
 SESSION_TIMEOUT_S = 9.0
-"""Kafka's broker.heartbeat.interval.ms and broker.session.timeout.ms."""
+"""Kafka's broker.session.timeout.ms."""
 
 UNKNOWN_EPOCH = -1
 NOT_SHUTTING_DOWN = 0

@@ -6,10 +6,10 @@
     a control batch with the footer    int16 version 0 | tags
 
 Offsets count from 0 within the file, and the epoch of every batch is that of the snapshot.  A file without its footer
-is not complete.  A quorum of static voters (kraft.version 0) writes no voters into its snapshots, as Kafka does not.
+is not complete.  A quorum of static voters (kraft.version 0) writes no voters into its snapshots; nor does Kafka.
 
 Tag 10000 of the header is our own, and other readers skip it: an int64, the prefix hash of the log at the end of the
-snapshot (`prefix_hash.py`).  With it the hash goes on where the log behind the snapshot is gone.
+snapshot (`prefix_hash.py`).  A node continues the prefix hash from it, because the log before the snapshot is gone.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Of a cluster whose brokers register.  All nodes have the same, but for the roles and the rack.
+    """The configuration of a cluster whose brokers register.  It is the same on all nodes, except roles and rack.
 
     roles: of this node (`process.roles`): controller, broker or both.  A broker that is no controller observes the
     metadata log, and its file names only the voters as peers.

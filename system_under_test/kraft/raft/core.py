@@ -27,7 +27,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 
-from system_under_test.kraft.raft import changes, commitment, election, leadership, replication, snapshots, validity
+from system_under_test.kraft.raft import (
+    changes,
+    commitment,
+    election,
+    leadership,
+    replication,
+    snapshots,
+    valid_messages,
+)
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import may_acknowledge
 from system_under_test.kraft.raft.effects import Effect
@@ -163,7 +171,7 @@ class Core:
 
     def seek_office(self, seeks: bool) -> None:
         """Off while the caller still replays what is committed: it could lead but not answer, so that another voter
-        should lead.  A campaign that has begun goes on, and votes are given as ever."""
+        should lead.  A campaign that has begun goes on, and this voter still grants votes."""
         self._voter.seeks_office = seeks
 
     def shutdown(self, now: float) -> list[Effect]:
@@ -288,7 +296,7 @@ def _on_request(voter: Voter, now: float, token: int, connection: int, request: 
     if request.cluster_id != voter.identity.cluster_id:
         voter.reply(token, _foreign(voter, request))
         return
-    error = validity.request_error(voter.trusted, request)
+    error = valid_messages.request_error(voter.trusted, request)
     if error == Error.NONE and isinstance(request, VoteRequest):
         granted = voter.epochs_by_request.grants(now, request.epoch - voter.epoch)
         error = Error.NONE if granted else Error.INVALID_REQUEST
@@ -340,7 +348,7 @@ def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, resp
     voter.in_flight.discard((peer, type(request)))
     if isinstance(request, FetchRequest):
         voter.named_leaders.pop(peer, None)
-    if response is None or not validity.is_sane(voter.trusted, response):
+    if response is None or not valid_messages.is_sane(voter.trusted, response):
         voter.back_off(peer, now)
     elif _lacks_pre_vote(request, response) and isinstance(voter.state, Prospective):
         election.become_candidate(voter, now)

@@ -43,7 +43,7 @@ from system_under_test.kraft.raft.messages import (
     SnapshotId,
 )
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Role, State, Unattached, check_transition
-from system_under_test.kraft.raft.validity import EPOCH_MAX, EpochAllowance, Trusted
+from system_under_test.kraft.raft.valid_messages import EPOCH_MAX, EpochAllowance, Trusted
 from system_under_test.kraft.raft.voters import StaticVoters, VoterRecords, VoterSet
 
 NOT_LEADER = "not the leader"
@@ -117,7 +117,7 @@ class Voter:
 
     @property
     def leader_id(self) -> int | None:
-        """The leader of this epoch as far as known; a resigned one is none."""
+        """The leader of this epoch; None if it is unknown or has resigned."""
         match self.state:
             case Leader():
                 return self.me

@@ -28,8 +28,6 @@ from functools import cached_property
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-NO_VERSION = -1
-
 
 class Malformed(ValueError):
     """Bytes that are not the struct that they should be.  The message names the field."""

@@ -21,8 +21,8 @@ from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
 from checkers.record.reading import RunRecord
 from harness.campaign import loop
+from harness.campaign.campaign_log import LOCK, CampaignLog, Symptom
 from harness.campaign.child_run import ChildRun
-from harness.campaign.log import LOCK, CampaignLog, Symptom
 from harness.campaign.loop import Plan, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, headline, summary, write_all
 from harness.campaign.plans import hunt, hunt_for_bugs, replays

@@ -15,11 +15,11 @@ from facts_of_runs import facts, violation, with_rows
 from rich.console import Console
 
 from harness.campaign import loop, night_page
+from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended, Planned
 from harness.campaign.kept_failures import KEPT_MAX, PASSES, Failure, after, due, keep, kept
-from harness.campaign.log import AS_EXPECTED, FOUND, Ended, Planned
 from harness.campaign.loop import Plan
 from harness.campaign.night_page import bounded, write_badge, write_dashboard
-from harness.campaign.standing import (
+from harness.campaign.symptom_status import (
     BACK_AFTER,
     PastRun,
     Standing,

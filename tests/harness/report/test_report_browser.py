@@ -17,7 +17,7 @@ import pytest
 from report_runs import build
 from waiting import PATIENCE_S
 
-from harness.campaign.log import CampaignLog, Ended, Planned
+from harness.campaign.campaign_log import CampaignLog, Ended, Planned
 from harness.campaign.loop import Plan
 from harness.campaign.page import write_all
 from harness.judge.judge_run import judge

@@ -22,7 +22,7 @@ import pytest
 from report_runs import build
 
 from checkers.catalog import CATALOG
-from harness.report.exercise import figures
+from harness.report.real_test import figures
 from harness.report.render import json_block, prewarm, render, title_in_a_list
 from harness.report.run_data import report_data as load_module
 from harness.report.run_data.report_data import load

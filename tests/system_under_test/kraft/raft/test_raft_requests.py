@@ -21,7 +21,7 @@ from system_under_test.kraft.raft.messages import (
     QuorumState,
     ReplicaKey,
 )
-from system_under_test.kraft.raft.validity import EPOCH_MAX, EPOCHS_AT_ONCE_MAX, EPOCHS_PER_S
+from system_under_test.kraft.raft.valid_messages import EPOCH_MAX, EPOCHS_AT_ONCE_MAX, EPOCHS_PER_S
 
 
 @pytest.mark.parametrize("role", ROLES)

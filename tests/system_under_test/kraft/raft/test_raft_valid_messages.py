@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raft_voter import CLUSTER, EPOCH, ME, PEER, THIRD, Bench
 
-from system_under_test.kraft.raft import validity
+from system_under_test.kraft.raft import valid_messages
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Fatal, Persist, Truncate
 from system_under_test.kraft.raft.messages import (
@@ -191,7 +191,7 @@ def test_no_request_stops_a_voter_or_leaves_nonsense_on_its_disk(role, requests)
         bench.ask(request, connection)
         assert not bench.core.halted, bench.effects
         state = bench.disk.quorum_state
-        assert epoch <= state.epoch <= validity.EPOCH_MAX
+        assert epoch <= state.epoch <= valid_messages.EPOCH_MAX
         epoch = state.epoch
         assert state.leader_id in (None, ME, PEER, THIRD)
         assert state.voted is None or state.voted.id in (ME, PEER, THIRD)
