@@ -43,7 +43,8 @@ class KnownFinding:
     workload: a name, or a file of EXAMPLES.  schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
     summary: the finding in a few words.  words: what happens to a user's data, with {names} of `looked_at`.
     published: where it is known from.  kinds: of witnesses; empty for any.
-    missing: a figure of `looked_at` that must not be 0, where a kind of witness alone would not be this finding."""
+    missing: a figure of `looked_at` that must not be 0, where a kind of witness alone would not be this finding.
+    says: a text that the summary of the witness must hold, for the same reason."""
 
     system: str
     configuration: str
@@ -56,6 +57,7 @@ class KnownFinding:
     published: str
     kinds: tuple[str, ...] = ()
     missing: str = ""
+    says: str = ""
     schedule: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     clean: Clean | None = None
@@ -366,18 +368,19 @@ FINDINGS: Mapping[str, KnownFinding] = {
         workload="register",
         nemesis="power",
         schedule="schedules/power_loss_reordered.json",
-        checker="recovery",
-        kinds=("not recovered",),
+        checker="nodes-stay-up",
+        kinds=("node died",),
+        says="Attempt to read non-existent data of length 0",
         summary="a node never starts again after a power loss",
         words="a node never started again after a power loss: the header of its write-ahead log was on the disk, and "
         "the record that it names was not, because one msync covers both",
         published="not known to be published; the cause is in hiqlite-wal's check_repair_data_integrity",
-        options={"nodes": 3, "time_limit_s": 55.0, "rate_hz": 100.0, "keys": 4, "concurrency": 12},
+        options={"nodes": 3, "time_limit_s": 79.0, "rate_hz": 100.0, "keys": 4, "concurrency": 12},
         clean=Clean(
             "a record that was not written is rolled back, and no read is stale (two mends)",
             file="hiqlite.py:LogMended",
             schedule="schedules/power_loss_reordered_then_more.json",
-            options={"time_limit_s": 86.0},
+            options={"time_limit_s": 110.0},
         ),
     ),
     "hiqlite-lock": KnownFinding(
@@ -468,9 +471,11 @@ def found(finding: KnownFinding, results: Results) -> bool:
 
 
 def witness_of(finding: KnownFinding, results: Results) -> Witness | None:
-    """The first witness of the finding's own kinds, None if there is none."""
+    """The first witness that shows the finding, None if there is none."""
     witnesses = results.checkers[finding.checker].witness
-    return next((w for w in witnesses if not finding.kinds or w.kind in finding.kinds), None)
+    return next(
+        (w for w in witnesses if (not finding.kinds or w.kind in finding.kinds) and finding.says in w.summary), None
+    )
 
 
 def in_words(finding: KnownFinding, results: Results) -> str:

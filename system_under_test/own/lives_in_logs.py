@@ -28,7 +28,8 @@ COMPLAINTS_MAX = 20
 """So many different complaints of one life in one file are kept."""
 _EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
 _LAST_LINES, _LAST_CHARACTERS = 3, 300
-_CAUSE_CHARACTERS = 200
+_LINE_BEGINS, _LINE_ENDS = 130, 60
+"""Of a line that is too long: errors begin with what happened, and often end with where."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -68,9 +69,15 @@ def last_words(logs: Path, pid: int) -> str:
 def last_lines(printed: Sequence[str]) -> list[str]:
     """What says why a program ended, and else its last lines, without notes on how to see more."""
     said = [line for line in printed if line.strip() and not is_note(line)]
-    cause = [line[-_CAUSE_CHARACTERS:] for line in cause_of_end(printed)]
-    rest = [line.strip() for line in said][-_LAST_LINES:]
+    cause = [_without_middle(line) for line in cause_of_end(printed)]
+    rest = [_without_middle(line.strip()) for line in said][-_LAST_LINES:]
     return cause or rest
+
+
+def _without_middle(line: str) -> str:
+    if len(line) <= _LINE_BEGINS + _LINE_ENDS:
+        return line
+    return f"{line[:_LINE_BEGINS]} ... {line[-_LINE_ENDS:]}"
 
 
 def _printed(log: Path, pid: int) -> list[str]:

@@ -109,3 +109,14 @@ def test_a_witness_is_named_as_users_know_it() -> None:
         witness_in_words(fork, results_in(results("invalid", "G-nonadjacent")))
         == "long fork (G-nonadjacent): T1 before T2"
     )
+
+
+def test_a_death_is_the_finding_only_if_the_server_printed_why() -> None:
+    died = {
+        "kind": "node died",
+        "summary": "n1 died unexpectedly: exited with status 1; its output ends: out of memory",
+    }
+    differ = {"verdict": "invalid", "checkers": {"nodes-stay-up": {"verdict": "invalid", "witness": [died]}}}
+    assert not found(FINDINGS["hiqlite-power"], results_in(differ))
+    died["summary"] += '; Error: WAL("Integrity: Attempt to read non-existent data of length 0'
+    assert found(FINDINGS["hiqlite-power"], results_in(differ))

@@ -53,6 +53,15 @@ def test_the_last_words_are_those_of_the_life_that_ended(tmp_path: Path) -> None
     assert last_words(tmp_path, 9) == last_words(tmp_path / "none", 7) == ""
 
 
+def test_of_a_long_line_the_beginning_stays_because_it_says_what_happened(tmp_path: Path) -> None:
+    long = "Error: WAL(no such record), " + "x" * 1000 + ", file: 7"
+    (tmp_path / "server.log").write_text(mark(7) + f"up\n{long}\n")
+    words = last_words(tmp_path, 7)
+    assert words.splitlines()[-1].startswith("Error: WAL(no such record), xxx")
+    assert words.endswith("xxx, file: 7")
+    assert len(words) < 300
+
+
 def test_the_last_words_of_several_processes_are_those_of_the_one_that_ended_first(tmp_path: Path) -> None:
     ended = "db ended with status 1; the others are killed"
     (tmp_path / "server.log").write_text(mark(7) + ended + "\n")
