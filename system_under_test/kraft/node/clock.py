@@ -25,4 +25,6 @@ class LoopClock:
         return time.time_ns() // 1_000_000
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        if when <= self._loop.time():
+            return self._loop.call_soon(callback)  # a timer would ring in the same turn, and costs more
         return self._loop.call_at(when, callback)

@@ -22,11 +22,10 @@ class FetchProgress:
 
     def fetched(self, replica: ReplicaKey, offset: int, log_end_offset: int, wall_ms: int) -> None:
         """A replica fetched from `offset`.  The Fetch must fit this leader's epoch and log."""
-        known = self._fetched.get(replica)
+        known = self._fetched.pop(replica, None)  # who fetched last stands last
         caught_up_ms = wall_ms if offset >= log_end_offset else -1
         if caught_up_ms < 0 and known is not None:
             caught_up_ms = known.last_caught_up_ms
-        self._fetched.pop(replica, None)
         self._fetched[replica] = VoterState(replica.id, offset, wall_ms, caught_up_ms, replica.directory)
         if len(self._fetched) > REPLICAS_MAX:  # anybody may fetch, under any id
             del self._fetched[next(iter(self._fetched))]

@@ -117,7 +117,13 @@ class QuorumNode:
         tokens = self._tokens = count(1)
         single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
         self._proposals = Proposals(
-            self._machine, parts.log, parts.clock, tokens, self._propose, single_record_batches=single
+            self._machine,
+            parts.log,
+            parts.clock,
+            tokens,
+            self._propose,
+            decided=lambda records: self._duties.decided(records=records),
+            single_record_batches=single,
         )
         self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)
@@ -264,7 +270,6 @@ class QuorumNode:
         if not write.records and must_confirm_no_op(self._parts.identity.bugs):
             # Nothing of its own will be committed, which would prove that this node still leads.
             write.done = partial(self._confirm_office, write.done)
-        self._duties.decided(write.records)
         if at_once:
             self._proposals.now()
         else:

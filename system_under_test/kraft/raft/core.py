@@ -23,7 +23,7 @@ what), `voters` (who votes), `validity` (what a peer may say), `reads`, `voter_m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from random import Random
 
@@ -247,7 +247,7 @@ def _shutdown(voter: Voter, now: float) -> None:
 
 
 def _timer(voter: Voter) -> float:
-    """When the state itself wants to act; what it wants to send is in `_wanted`."""
+    """When the state itself wants to act; what it wants to send is in `_send_wanted`."""
     match voter.state:
         case Leader(parked=parked, news_at=news_at, mark_at=mark_at, quorum_deadline=quorum_deadline):
             return min([news_at, mark_at, quorum_deadline, *(waiting.deadline for waiting in parked)])
@@ -395,40 +395,40 @@ _OF_A_SNAPSHOT = frozenset({Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANG
 
 
 def _send_wanted(voter: Voter, now: float) -> float:
-    """Send all that is due; returns when something is due next."""
+    """Send all that is due; returns when something is due next.  One request of a kind to a peer is on its way at a
+    time.  This is done after every event."""
     next_due = math.inf
     for peer in voter.named_leaders if _may_fetch(voter) else ():
         if (peer, FetchRequest) not in voter.in_flight:
             voter.send(peer, replication.fetch_request(voter, voter.named_leaders[peer]))
-    for peer, due in _wanted(voter):
+    state, kind = voter.state, _kind(voter)
+    for peer in _peers_to_ask(voter, kind):
+        if (peer, kind) in voter.in_flight:
+            continue
+        due = leadership.begin_due(voter, state, peer) if isinstance(state, Leader) else -math.inf
+        due = max(due, voter.retry_at.get(peer, -math.inf))
         if now < due:
             next_due = min(next_due, due)
             continue
         voter.send(peer, _request_for(voter, peer))
-        if isinstance(voter.state, Leader):
-            voter.state.followers[peer].begin_due = now + voter.timing.fetch_timeout_s / 2
+        if isinstance(state, Leader):
+            state.followers[peer].begin_due = now + voter.timing.fetch_timeout_s / 2
     return next_due
 
 
-def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
-    """The peers that this state has to send to, and when; one request of a kind is on its way at a time."""
-    state, kind, retry_at = voter.state, _kind(voter), voter.retry_at
-    peers: Iterable[int]
-    match state:
-        case Follower(leader_id=leader_id):
-            peers = (leader_id,) if kind is not FetchRequest or _may_fetch(voter) else ()
-        case Prospective() | Candidate():
-            peers = [peer for peer in voter.others if not state.votes.answered(peer)]
-        case Resigned(untold=untold):
-            peers = sorted(untold)
+def _peers_to_ask(voter: Voter, kind: type[RaftRequest] | None) -> Iterable[int]:
+    """The peers that this state has to send to."""
+    match voter.state:
         case Leader():
-            peers = voter.others
+            return voter.others
+        case Follower(leader_id=leader_id):
+            return (leader_id,) if kind is not FetchRequest or _may_fetch(voter) else ()
+        case Prospective() | Candidate():
+            return [peer for peer in voter.others if not voter.state.votes.answered(peer)]
+        case Resigned(untold=untold):
+            return sorted(untold)
         case Unattached():
-            peers = ()
-    for peer in peers:
-        if (peer, kind) not in voter.in_flight:
-            due = leadership.begin_due(voter, state, peer) if isinstance(state, Leader) else -math.inf
-            yield peer, max(due, retry_at.get(peer, -math.inf))
+            return ()
 
 
 def _may_fetch(voter: Voter) -> bool:

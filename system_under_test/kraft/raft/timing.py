@@ -14,5 +14,5 @@ class Timing:
     request_timeout_s: float = 2.0
     retry_backoff_s: float = 0.02
     fetch_max_wait_s: float = 0.5
-    mark_wait_s: float = 0.01  # so long the high watermark alone waits for records to share an answer with
+    mark_wait_s: float = 0.05  # so long the high watermark alone waits for records to share an answer with
     check_quorum_factor: float = 1.5  # of the fetch timeout

@@ -30,6 +30,7 @@ from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotReq
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import MalformedFrame
+from system_under_test.kraft.wire.time_limits import TimeLimit, TimeLimits
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ class _Lane:
         self._connection = connection
         self._times = times
         self._in_flight: asyncio.Future[Any] | None = None  # a frame, an attempt, or the pause after a failure
+        self._limits = TimeLimits()  # of requests that are sent at once
         self._newest = 0
         self._closed = False
 
@@ -138,7 +140,7 @@ class _Lane:
             return False
         self._newest += 1
         self._in_flight, self.state = frame, ChannelState.AWAITING_RESPONSE
-        limit = asyncio.get_running_loop().call_later(self._times.request_s, _fail, frame, TimeoutError())
+        limit = self._limits.begin(self._times.request_s, partial(_fail, frame, TimeoutError()))
         frame.add_done_callback(partial(self._arrived, request, answered, limit))
         return True
 
@@ -146,11 +148,11 @@ class _Lane:
         self,
         request: RaftRequest,
         answered: Callable[[RaftResponse | None], None],
-        limit: asyncio.TimerHandle,
+        limit: TimeLimit,
         frame: asyncio.Future[bytes],
     ) -> None:
         """A request that was sent at once has its answer, or was given up."""
-        limit.cancel()
+        limit.end()
         self.state = ChannelState.READY
         if frame.cancelled():
             self._connection.close()
@@ -169,6 +171,7 @@ class _Lane:
 
     def close(self) -> None:
         self._closed = True
+        self._limits.close()
         if self._in_flight is not None:
             self._in_flight.cancel()
         self._connection.close()

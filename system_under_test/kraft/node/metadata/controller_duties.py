@@ -54,8 +54,8 @@ class ControllerDuties:
         self._duties = None
         self._timer.cancel()
 
-    def decided(self, records: Collection[bytes]) -> None:
-        """A write was decided, with these records: deadlines may have moved."""
+    def decided(self, *, records: bool) -> None:
+        """Writes were decided, with or without records: deadlines may have moved."""
         if self._duties is not None:
             if records:
                 self._duties.appended(self._clock.now())

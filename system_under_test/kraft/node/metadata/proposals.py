@@ -22,7 +22,9 @@ BATCH_MAX_RECORDS = 10_000
 
 
 class Proposals:
-    """propose: hands the core a token and the bodies of batches; the core answers with `accepted` or `refused`."""
+    """propose: hands the core a token and the bodies of batches; the core answers with `accepted` or `refused`.
+
+    decided: called once for all writes that go on together, with whether they have records."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Proposals:
         tokens: Iterator[int],
         propose: Callable[[int, Sequence[tuple[Any, int]]], None],
         *,
+        decided: Callable[[bool], None],
         single_record_batches: bool,
     ) -> None:
         self._machine = machine
@@ -39,6 +42,7 @@ class Proposals:
         self._clock = clock
         self._tokens = tokens
         self._propose = propose
+        self._decided = decided
         self._single = single_record_batches
         self._linger: Timer | None = None
         self._proposed: dict[int, list[Write]] = {}
@@ -61,6 +65,7 @@ class Proposals:
         if not writes:
             return
         bodies = batches_of(writes, single=self._single)
+        self._decided(bool(bodies))
         if not bodies:
             self._machine.queued(writes, self._log.end_offset, self._log.end_offset)
             self._machine.settle()

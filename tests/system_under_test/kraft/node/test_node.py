@@ -152,8 +152,7 @@ async def test_a_queued_write_never_ends_as_not_queued(cluster: Cluster) -> None
 
 async def test_what_is_still_pending_when_leadership_goes_was_not_queued(cluster: Cluster) -> None:
     leader = await cluster.leader()
-    write = asyncio.ensure_future(leader.write(create("t")))
-    await asyncio.sleep(0)  # decided, within its linger
+    write = asyncio.ensure_future(leader.write(create("t")))  # decided, and proposed in the next turn of the loop
     stopping = asyncio.ensure_future(leader.stop(0))
     with pytest.raises(NotQueued, match=LOST_BEFORE_APPEND):
         await write
