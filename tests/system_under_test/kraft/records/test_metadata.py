@@ -27,7 +27,7 @@ from system_under_test.kraft.records.metadata import (
     encode,
     versions,
 )
-from system_under_test.kraft.records.struct import Codec, Malformed, Since, Struct, WireType
+from system_under_test.kraft.records.struct import Malformed, Since, Struct, StructCodec, WireType
 
 NUMBERS = {
     "b": st.integers(-(2**7), 2**7 - 1),
@@ -113,11 +113,11 @@ def test_arbitrary_bytes_are_refused_or_decoded_but_never_crash(kind: int, rest:
             continue
 
 
-def general(codec: Codec) -> Codec:
+def general(codec: StructCodec) -> StructCodec:
     """The same codec without the functions that are written for its common forms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(struct, "_straight_reader", lambda cls, plain, general: general)
-        twin = Codec(codec._cls, codec.version_max)
+        twin = StructCodec(codec._cls, codec.version_max)
         for version in range(codec.version_max + 1):
             twin._compile(version)
     return twin
@@ -126,7 +126,7 @@ def general(codec: Codec) -> Codec:
 CODECS = {cls: (codec, general(codec)) for cls, codec in metadata._CODECS.values()}
 
 
-def read_by(codec: Codec, data: bytes, version: int) -> object:
+def read_by(codec: StructCodec, data: bytes, version: int) -> object:
     try:
         return codec.read(data, 0, version)
     except Malformed as problem:
