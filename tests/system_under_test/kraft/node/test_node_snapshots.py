@@ -170,6 +170,7 @@ async def test_a_lagging_follower_fetches_a_snapshot_and_goes_on_with_the_log(
     fetched = [row for row in rows(cluster, away, "snapshot") if row.get("peer") not in (None, f"n{away}")]
     assert fetched
     assert node.committed_image().configs("t") == {"retention.ms": "109"}
+    await until(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
     assert len(state_hashes(cluster)) == 1
     await cluster.close()
     assert_explained(cluster)
@@ -182,6 +183,7 @@ async def test_a_node_with_an_empty_disk_is_brought_up_by_a_snapshot() -> None:
     await until(lambda: node.applied_offset == leader.applied_offset)
     assert rows(cluster, away, "snapshot")[0]["peer"] == f"n{leader.node_id}"
     assert "gone" not in node.committed_image().topics
+    await until(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
     assert len(state_hashes(cluster)) == 1
     await cluster.close()
 
