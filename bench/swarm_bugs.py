@@ -1,6 +1,6 @@
 """How soon the swarm finds each planted bug: seeds, simulated seconds and CPU seconds, five searches each.
 
-    python -m bench.swarm_bugs [--bug lone-vote] [--searches 5] [--cpu 300]
+    python -m bench.swarm_bugs [--bug lone-vote] [--layer core] [--searches 5] [--cpu 300]
 
 A search plays seeds from its own first seed on, until one breaks a rule with the bug and none without it.  Figures go
 into docs/swarm-ledger.json, from which `make docs` renews docs/planted-bugs.md.  A search that uses up its CPU time
@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from harness.campaign.swarm.scenario import Layer, draw
+from harness.campaign.swarm.scenario import LAYERS, Layer, draw
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.raft.decisions import (
     ACCEPTS_CORRUPT_BATCH,
@@ -52,17 +52,17 @@ APART = 100_000
 
 @click.command()
 @click.option("--bug", "bugs", multiple=True, type=click.Choice(sorted(BUGS)), help="Only this one; may be repeated.")
+@click.option("--layer", "layers", multiple=True, type=click.Choice(LAYERS), help="Only this one; may be repeated.")
 @click.option("--searches", default=5, show_default=True)
 @click.option("--cpu", "cpu_s_max", default=300.0, show_default=True, help="CPU seconds of a search.")
 @click.option("--seconds", default=60.0, show_default=True, help="Simulated, of each seed.")
-def main(bugs: tuple[str, ...], searches: int, cpu_s_max: float, seconds: float) -> None:
+def main(bugs: tuple[str, ...], layers: tuple[Layer, ...], searches: int, cpu_s_max: float, seconds: float) -> None:
     """Measure how soon the swarm finds each planted bug."""
     found: dict[str, Any] = json.loads(LEDGER.read_text()) if LEDGER.exists() else {}
-    layers: tuple[Layer, ...] = ("core", "node")
     play(draw(0, "core", 5.0))  # what is compiled and imported once is no cost of a search
     play(draw(1, "node", 5.0))
     for bug in bugs or BUGS:
-        for layer in layers:
+        for layer in layers or LAYERS:
             if layer == "core" and bug in ONLY_IN_NODES:
                 continue
             runs = [_search(bug, layer, number * APART, cpu_s_max, seconds) for number in range(searches)]

@@ -210,6 +210,13 @@ _BUGS = (
         ("high watermark before its majority",),
         "end_made_durable",
     ),
+    _simulated_bug(
+        decisions.CAMPAIGNS_UNFLUSHED,
+        "trace-validation",
+        ("row contradicts the rows before it",),
+        "must_flush_before_campaign",
+        shown_by=("disk",),
+    ),
     _simulated_bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote"),
 )
 

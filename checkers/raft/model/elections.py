@@ -58,6 +58,9 @@ def vote(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         if voter.role != "prospective" or epoch != voter.epoch + 1:
             why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
             return Unexplained("vote out of turn", why, "a prospective node votes for itself in the next epoch")
+        if voter.flushed < voter.log.end:
+            why = f"its log ended at {voter.log.end} and was durable up to {voter.flushed}"
+            return malformed(f"{why}, and the log of a candidate is durable before it asks for votes")
         _stand(quorum, voter, epoch)
         voter.epoch, voter.must_run = epoch, True
         return None

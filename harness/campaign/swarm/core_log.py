@@ -16,6 +16,7 @@ from system_under_test.kraft.raft.messages import (
     QuorumState,
     SnapshotId,
 )
+from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 
 
 class CoreLog:
@@ -117,8 +118,28 @@ class CoreLog:
         self._flushing = min(self._flushing, self.end_offset)
 
 
+class VotersInCoreLog:
+    """`raft.voters.VoterRecords` of such a log.  configured: in force as long as the log names none."""
+
+    def __init__(self, log: CoreLog, configured: VoterSet) -> None:
+        self._log = log
+        self._configured = configured
+
+    def load(self) -> VoterHistory:
+        history = VoterHistory(self._configured)
+        for batch in self._log.batches:
+            if (named := self.read(batch)) is not None:
+                history.append(batch.base_offset, named)
+        return history
+
+    def read(self, batch: Batch) -> VoterSet | None:
+        return batch.body if isinstance(batch.body, VoterSet) else None
+
+
 def _mixed(before: int, batch: Batch) -> int:
     """A running hash that is the same in every process."""
     body = batch.body if isinstance(batch.body, tuple) else ("leader",)
+    if isinstance(batch.body, VoterSet):
+        body = ("voters", *((entry.key.id, entry.key.directory, entry.endpoints) for entry in batch.body))
     text = f"{before} {batch.base_offset} {batch.epoch} {batch.count} {body}"
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big")

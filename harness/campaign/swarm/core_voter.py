@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
-from harness.campaign.swarm.core_log import CoreLog
+from harness.campaign.swarm.core_log import CoreLog, VotersInCoreLog
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import (
     OK,
@@ -31,10 +31,9 @@ from system_under_test.kraft.raft.decisions import BUGS, durable_state, must_fsy
 from system_under_test.kraft.raft.messages import (
     Identity,
     QuorumState,
-    ReplicaKey,
 )
 from system_under_test.kraft.raft.timing import Timing
-from system_under_test.kraft.raft.voters import CONFIGURED
+from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory
 
 
 class CoreVoter(VoterOnMachine):
@@ -44,12 +43,14 @@ class CoreVoter(VoterOnMachine):
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
     ) -> None:
         super().__init__(number, scenario, machine, network, watch)
-        self._log = CoreLog(machine)
-        self._core: Core | None = None
+        self._format()
         self._bugs = frozenset({scenario.bug}) if scenario.bug in BUGS else frozenset()
-        self._voters = tuple(range(1, scenario.nodes + 1))
         self._loop: SimulatedLoop = network.loop
         self._tokens = itertools.count(1)
+
+    def _format(self) -> None:
+        self._log = CoreLog(self.machine)
+        self._core: Core | None = None
 
     async def _serve(self, machine: Machine) -> int:
         self._calls = self._lanes()
@@ -57,6 +58,7 @@ class CoreVoter(VoterOnMachine):
         self._repliers: dict[int, Callable[[Any], None]] = {}
         self._reads: dict[int, tuple[str, int, Callable[[Any], None]]] = {}
         self._writes: dict[int, Callable[[Any], None]] = {}
+        self._changes: dict[int, Callable[[Any], None]] = {}
         self._accepted: list[tuple[int, int]] = []  # (end offset, token)
         self._image: dict[str, Value] = {}
         self._applied = 0
@@ -64,11 +66,19 @@ class CoreVoter(VoterOnMachine):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         random = Random(f"{self._scenario.seed}/{self.number}/timeouts/{self.lives}")
+        configured = self._configured()
         identity = Identity(
-            "swarm", ReplicaKey(self.number), self._voters, Timing(), self._bugs, observer=self.observes
+            "swarm",
+            self.replica,
+            configured.ids,
+            Timing(),
+            self._bugs,
+            {entry.key.id: entry.key.directory for entry in configured if entry.key.directory is not None},
+            observer=self.observes,
+            dynamic=self._scenario.dynamic,
         )
         state, log = self._log.state, self._log
-        self._core = Core(identity, log, state, random, self._now())
+        self._core = Core(identity, log, state, random, self._now(), VotersInCoreLog(log, configured))
         self._network.listen(self, self.name, PORT)
         self._trace.row(
             "start", max(state.epoch, log.last_epoch), offset=log.end_offset, hash=log.prefix(log.end_offset)
@@ -212,6 +222,10 @@ class CoreVoter(VoterOnMachine):
         offset = None if effect.offset == CONFIGURED else effect.offset
         self._trace.row("voters", self.epoch, offset=offset, detail=" ".join(f"n{n}" for n in effect.voters.ids))
 
+    def _voters_change_done(self, effect: fx.VotersChangeDone) -> None:
+        if (reply := self._changes.pop(effect.token, None)) is not None:
+            reply((REFUSED if effect.error else OK, None))
+
     def _fatal(self, effect: fx.Fatal) -> None:
         self._stop(effect.reason)
 
@@ -230,6 +244,9 @@ class CoreVoter(VoterOnMachine):
         if function == "read":
             self._reads[token] = (key, self.watch.committed, reply)
             self._drive(lambda now: core.read(now, token))
+        elif function == "voters":
+            self._changes[token] = reply
+            self._drive(lambda now: core.change_voters(now, token, value))
         elif function == "create":
             reply((OK, None) if core.role == "leader" else (REFUSED, None))
         else:
@@ -258,6 +275,9 @@ class CoreVoter(VoterOnMachine):
     def end(self) -> tuple[int, int]:  # type: ignore[override]
         return self._log.last_epoch, self._log.end_offset
 
+    def voter_history(self) -> VoterHistory:
+        return VotersInCoreLog(self._log, self._configured()).load()
+
     def prefix(self, offset: int) -> int | None:
         return self._log.prefix(offset)
 
@@ -285,5 +305,6 @@ _CORE_EFFECTS: Mapping[type, Callable[[CoreVoter, Any], None]] = {
     fx.NotAccepted: CoreVoter._refuse,
     fx.ReadReady: CoreVoter._read_ready,
     fx.VotersChanged: CoreVoter._voters_changed,
+    fx.VotersChangeDone: CoreVoter._voters_change_done,
     fx.Fatal: CoreVoter._fatal,
 }

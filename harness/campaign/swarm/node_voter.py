@@ -19,7 +19,6 @@ from harness.campaign.swarm.voter import (
     UNKNOWN,
     Change,
     DriftingClock,
-    Operation,
     Value,
     VoterOnMachine,
     WatchedTrace,
@@ -46,8 +45,10 @@ from system_under_test.kraft.node.assembly import CannotStart, assemble_quorum
 from system_under_test.kraft.node.config import Config, Peer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
+from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.decisions import BUGS
+from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, decode
 from system_under_test.kraft.simulated import LoopNetwork
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
@@ -66,8 +67,13 @@ class NodeVoter(VoterOnMachine):
         super().__init__(number, scenario, machine, network, watch)
         self.quorum: QuorumNode | None = None
         self._config = _config(scenario, number)
-        properties = MetaProperties(self._config.cluster_id, number, self._config.directories[number])
-        meta_properties.write(machine.disk, properties)
+        self._ids = itertools.count(1)
+        self._format()
+
+    def _format(self) -> None:
+        self.quorum = None
+        properties = MetaProperties(self._config.cluster_id, self.number, self.directory)
+        meta_properties.write(self.machine.disk, properties)
 
     async def _serve(self, machine: Machine) -> int:
         ports = Ports(
@@ -120,6 +126,15 @@ class NodeVoter(VoterOnMachine):
         snapshot = self.quorum.log.snapshot if self.quorum is not None else None
         return snapshot.end_offset if snapshot is not None else 0
 
+    def voter_history(self) -> VoterHistory:
+        if self.quorum is None:
+            return VoterHistory(self._configured())
+        return VotersInLog(self.quorum.log, self._configured()).load()
+
+    def snapshot_voters(self) -> VoterSet | None:
+        log = self.quorum.log if self.quorum is not None else None
+        return None if log is None or log.snapshot is None else log.snapshots.voters(log.snapshot)
+
     def prefix(self, offset: int) -> int | None:
         return self.quorum.log.prefix_hash_at(offset) if self.quorum is not None else (0 if offset == 0 else None)
 
@@ -161,7 +176,7 @@ class NodeVoter(VoterOnMachine):
         if self.quorum is not None:
             self.quorum.on_disconnect(connection)
 
-    async def _answer(self, quorum: QuorumNode, operation: Operation, reply: Callable[[Any], None]) -> None:
+    async def _answer(self, quorum: QuorumNode, operation: tuple[str, str, Any], reply: Callable[[Any], None]) -> None:
         function, key, value = operation
         owed = self.watch.committed
         try:
@@ -169,6 +184,9 @@ class NodeVoter(VoterOnMachine):
                 image = await quorum.read()
                 self.watch.answered_read(self, quorum.applied_offset, owed)
                 reply((OK, _held(image, key)))
+            elif function == "voters":
+                error, _ = await quorum.change_voters(value)
+                reply((REFUSED if error else OK, None))
             elif function == "create":
                 await quorum.write(lambda image: create_topics(image, [NewTopic(key)], of_ids([1]), self._new_id))
                 reply((OK, None))
@@ -199,8 +217,6 @@ class NodeVoter(VoterOnMachine):
         # A state that only grows hides a snapshot that was loaded on top of an older state.
         comes_and_goes = ConfigOperation.SET if value % 2 else ConfigOperation.DELETE
         return write, Alteration(COMES_AND_GOES, comes_and_goes, "1" if value % 2 else None)
-
-    _ids = itertools.count(1)
 
     def _new_id(self) -> UUID:
         return UUID(int=self.number << 64 | self.lives << 32 | next(self._ids), version=4)
@@ -254,6 +270,7 @@ def _config(scenario: Scenario, number: int) -> Config:
         cached_bytes=scenario.cached_bytes,
         snapshots=_snapshots(scenario),
         observer=observer,
+        dynamic=scenario.dynamic,
     )
 
 

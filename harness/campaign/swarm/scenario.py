@@ -41,6 +41,8 @@ MOMENTS: Mapping[str, str] = {
     "resigned": "a leader has resigned",
     "succeeded": "a leader has a successor that has committed, and does not know it yet",
     "started": "a server has started",
+    "voters": "a leader has appended another set of voters",
+    "removed": "a leader has removed itself from the voters",
 }
 """What a card can be aimed at, with what it means."""
 
@@ -76,6 +78,7 @@ class Scenario:
     seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
 
     observers: servers besides, which follow the log and do not vote; they are named after the voters.
+    spares: servers besides that may become voters; with any, voters can change (KIP-853), and there are no observers.
     snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
     cpu_factor: how many times its measured processor time each handler of a server takes; 0: none takes any.
@@ -98,10 +101,16 @@ class Scenario:
     cached_bytes: int = 1 << 12
     snapshot_bytes: int = 0
     observers: int = 0
+    spares: int = 0
     rates: tuple[float, ...] = ()
     cpu_factor: float = 0.0
     classes: tuple[str, ...] = ()
     cards: tuple[StormCard, ...] = field(default=())
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether voters can change."""
+        return self.spares > 0
 
     def to_json(self) -> dict[str, Any]:
         cards = [{name: value for name, value in asdict(card).items() if value != _PLAIN[name]} for card in self.cards]
@@ -167,10 +176,15 @@ FAULTS: Mapping[str, str] = {
     "wall-clock": "a wall clock is set wrong, or runs at another rate",
     "flip": "a bit of the log flips while its server is down",
     "stop": "a server is stopped in order",
+    "voters": "an operator adds, removes or updates a voter, or two operators do so at once",
+    "wipe": "a voter loses its disk, gets an empty one, and is removed and added again",
 }
 """What a card can do, with what it means."""
 
-CLASSES = (*FAULTS, "clock-rates", "aimed", "quick", "snapshots", "observers")
+OF_VOTERS = ("voters", "wipe")
+"""Faults of clusters whose voters can change."""
+_OTHERS = tuple(name for name in FAULTS if name not in OF_VOTERS)
+CLASSES = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers", *OF_VOTERS)
 RARE = {"flip": 0.3}
 CLIENTS = ("c1", "c2")
 PROBES = 6
@@ -196,7 +210,7 @@ def draw(
     """The scenario of a seed.  nodes: 0 = drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
-    on = [name for name in CLASSES if random.random() < RARE.get(name, 0.4)]
+    on = [name for name in CLASSES if name not in OF_VOTERS and random.random() < RARE.get(name, 0.4)]
     tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
     small = random.random() < 0.5
     slow_links = random.random() < 0.15
@@ -221,7 +235,61 @@ def draw(
         cpu_factor=1.0,
         classes=tuple(on),
     )
-    return replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
+    drawn = replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
+    slow = Random(f"{seed}/slow")
+    if slow.random() < LOST_WHILE_SLOW and seconds > 15:
+        drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_while_slow(slow, drawn))))
+    voters = Random(f"{seed}/voters")
+    return _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
+
+
+LOST_WHILE_SLOW = 0.2
+VOTERS_CHANGE = 0.35
+_CHANGES = ("add", "add", "remove", "remove", "update", "two")
+_AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch", "first-commit")
+
+
+def lost_while_slow(random: Random, scenario: Scenario) -> list[StormCard]:
+    """The leader is lost while an fsync of each follower goes on for longer than the followers wait for a leader."""
+    at_s = round(random.uniform(1, scenario.seconds - 12), 3)
+    disks = [
+        StormCard("disk", f"follower:{n}", at_s, 4.0, how="slow", size=round(random.uniform(2.5, 5), 2))
+        for n in range(scenario.nodes - 1)
+    ]
+    lost_s = round(at_s + random.uniform(0.05, 0.4), 3)
+    return [*disks, StormCard(random.choice(("kill", "cut", "pause")), "leader", lost_s, 6.0, how="both")]
+
+
+def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
+    return tuple(sorted(cards, key=lambda card: (card.at_s, card.fault)))
+
+
+def _with_voters(random: Random, scenario: Scenario) -> Scenario:
+    """The same storm over voters that change.  A log that may lose what it held is left out: a voter needs another
+    one that has it, and the voters may be few."""
+    wipes = random.random() < 0.4
+    spares = random.choice((1, 1, 2))
+    kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill"]
+    cards = [card for card in scenario.cards if card.fault != "flip"]
+    at_s, tempo_hz = 1.0, random.choice((0.15, 0.4, 1.0))
+    while at_s < scenario.seconds - 1:
+        cards.append(card_of(random, "wipe" if wipes and random.random() < 0.5 else "voters", round(at_s, 3)))
+        at_s += random.expovariate(tempo_hz)
+    for _ in range(random.choice((4, 8, 15))):
+        fault = random.choice(("voters", "voters", *kinds))
+        card = card_of(random, fault, round(random.uniform(0, max(1.0, scenario.seconds - 2)), 3))
+        delay_s = round(random.choice((0.0, 0.002, 0.02)) * random.random(), 5)
+        who = card.who if fault == "voters" else random.choice(("it", "it", card.who))
+        nth = random.choice((1, 1, 1, 2))
+        cards.append(replace(card, who=who, moment=random.choice(_AT_CHANGES), nth=nth, delay_s=delay_s))
+    return replace(
+        scenario,
+        spares=spares,
+        observers=0,
+        classes=(*scenario.classes, *(OF_VOTERS if wipes else OF_VOTERS[:1])),
+        cards=_in_order(cards),
+        rates=(*scenario.rates, *(1.0 for _ in range(spares))) if scenario.rates else (),
+    )
 
 
 def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[StormCard]:
@@ -283,4 +351,12 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
             return replace(card, who=who, size=round(random.choice((0.3, 5, 60)) * random.uniform(-1, 1), 2))
         case "flip":
             return replace(card, size=random.randrange(1 << 16), for_s=0.5)
+        case "voters":
+            return replace(
+                card, how=random.choice(_CHANGES), size=random.randrange(8), for_s=random.choice((0.0, 2.0, 6.0))
+            )
+        case "wipe":
+            return replace(
+                card, for_s=round(random.choice((0.05, 2.0)) * random.random(), 3), size=random.choice((0.0, 2.0, 5.0))
+            )
     return card

@@ -5,6 +5,7 @@ Both answer the same calls: requests of other voters, and operations of clients 
 
     ("read", key, None)      -> ("ok", what the object holds)
     ("write", key, value)    -> ("ok", None)
+    ("voters", "", change)   -> ("ok", None), of an operator
     either                   -> ("refused", None): certainly nothing was written; ("unknown", None)
 
 A register holds a number or None, a list a tuple of numbers.
@@ -19,13 +20,17 @@ from random import Random
 
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.watch import Watch, WatchedRow
+from harness.campaign.swarm.watch_voters import key_of
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
 from system_under_test.kraft.handler_costs import HANDLER_CPU_S
+from system_under_test.kraft.log.meta_properties import derived_uuid
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Timer
-from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse
+from system_under_test.kraft.raft.decisions import id_of_new_disk
+from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, voter_set
 
 PORT = 9093
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
@@ -56,6 +61,8 @@ class VoterOnMachine(ABC):
         self._network = network
         self._fetched_in = 0
         self._slowed = 1.0
+        self._disks = 0
+        self.directory = derived_uuid("directory", scenario.seed, self.name)
 
     def start(self) -> None:
         if self.machine.process is None:
@@ -72,11 +79,43 @@ class VoterOnMachine(ABC):
     @abstractmethod
     async def _serve(self, machine: Machine) -> int: ...
 
+    def replace_disk(self) -> None:
+        """An empty disk in the place of the one of a server that is down."""
+        self._disks += 1
+        drawn = derived_uuid("directory", self._scenario.seed, self.name, self._disks)
+        self.directory = id_of_new_disk(drawn, self.directory, {self._scenario.bug})
+        self.machine.wipe()
+        self._format()
+
+    @abstractmethod
+    def _format(self) -> None:
+        """Make its empty disk fit for a start, and forget what was on the one before it."""
+
     @property
     def alive(self) -> bool:
         return self.machine.process is not None
 
     # What the watch and the storm look at
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """This server with its disk."""
+        return ReplicaKey(self.number, self.directory)
+
+    @property
+    def key(self) -> str:
+        return key_of(self.replica)
+
+    @abstractmethod
+    def voter_history(self) -> VoterHistory:
+        """The voters as its log names them; those of the configuration before it does."""
+
+    def snapshot_voters(self) -> VoterSet | None:
+        """Those that its newest snapshot names."""
+        return None
+
+    def _configured(self) -> VoterSet:
+        return initial_voters(self._scenario)
 
     @property
     def role(self) -> str:
@@ -115,13 +154,26 @@ class VoterOnMachine(ABC):
     # Calls
 
     def _lanes(self) -> Lanes:
-        return Lanes(self._network, self.number, [f"n{n}" for n in range(1, self._scenario.nodes + 1)])
+        count = self._scenario.nodes + self._scenario.spares
+        return Lanes(self._network, self.number, [f"n{n}" for n in range(1, count + 1)])
 
     def _note_fetch(self, request: RaftRequest) -> None:
         first = isinstance(request, FetchRequest) and request.current_leader_epoch > self._fetched_in
         if first and isinstance(request, FetchRequest) and self.watch.leads(self):
             self._fetched_in = request.current_leader_epoch
             self.on_first_fetch(self)
+
+
+def initial_voters(scenario: Scenario) -> VoterSet:
+    """Those with which the cluster begins, each with its first disk."""
+    names = {number: f"n{number}" for number in range(1, scenario.nodes + 1)}
+    return voter_set(
+        VoterEntry(
+            ReplicaKey(number, derived_uuid("directory", scenario.seed, name)),
+            (VoterEndpoint("CONTROLLER", name, PORT),),
+        )
+        for number, name in names.items()
+    )
 
 
 class Lanes:

@@ -3,7 +3,7 @@
 The rows are those of `checkers.base.columns.TRACE_EVENTS`, as a voter writes them: after what they report is durable,
 before any message that depends on it leaves.  So no rule needs a clock, and none can blame a voter wrongly:
 
-    election safety       one leader, and one life of it, per epoch
+    election safety       one leader, and one life of it, per epoch, by the votes of a majority
     vote once             no voter votes for two in one epoch, or forgets a vote
     leader completeness   a new leader holds all that a former leader published as committed
     log matching          two logs with the same end offset of the same epoch hold the same
@@ -13,7 +13,11 @@ before any message that depends on it leaves.  So no rule needs a clock, and non
     reads                 a read is answered from at least what was published anywhere when it arrived
     truncation            nothing below the own mark is cut, nor what the voter holds of what is committed anywhere
     snapshots             a snapshot is the state of a committed prefix, and a log begins at or below the newest one
+    campaigns             a candidate's log is durable before it asks for a vote
+    a restart             finds all that is committed and that the voter held durably
     nobody stops          unless its disk failed
+
+Voters that change bring rules of their own (`watch_voters`).
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.watch_voters import VoterSets
 
 FOUND_MAX = 20
 
@@ -39,11 +46,16 @@ class WatchedRow(NamedTuple):
 
 
 class Watched(Protocol):
-    """A voter, as the watch sees it.  lives: how often it was started.  may_stop: its disk fails."""
+    """A voter, as the watch sees it.  lives: how often it was started.  may_stop: its disk fails.
+
+    key: names it together with its disk."""
 
     name: str
     lives: int
     may_stop: bool
+
+    @property
+    def key(self) -> str: ...
 
     @property
     def flushed(self) -> int: ...
@@ -79,13 +91,12 @@ class BrokenRule:
 
 
 class Watch:
-    """count: of voters.  voters: set once they are made.  now: the time.  met: called at each moment that a card may be
+    """voters: set once they are made.  now: the time.  met: called at each moment that a card may be
     aimed at, with its name and the voter.  note: takes every row as text.  archive: called with a voter, and the
     largest mark before and after the voter has published one that is larger."""
 
     def __init__(
         self,
-        count: int,
         now: Callable[[], float],
         met: Callable[[str, Watched], None],
         note: Callable[[str], None],
@@ -97,7 +108,8 @@ class Watch:
         self.committed = 0
         self.roles: dict[str, str] = {}
         self.voters: Sequence[Watched] = ()
-        self._majority = count // 2 + 1
+        self.sets: VoterSets | None = None
+        """Of voters that change; None: all of `voters` vote."""
         self._now = now
         self._met = met
         self._note = note
@@ -109,7 +121,7 @@ class Watch:
         self._applied: dict[int, int | None] = {}
         self._written: dict[tuple[int, int], int | None] = {}
         self._led_from: dict[str, tuple[int, int]] = {}
-        self._holds: dict[str, int] = {}  # voter -> up to where it was seen to hold what is committed, durably
+        self._holds: dict[str, int] = {}  # key of a voter -> up to where it was seen to hold what is committed, durably
         self._published: dict[int, int] = {}
 
     def violated(self, rule: str, what: str, role: str = "") -> None:
@@ -120,6 +132,8 @@ class Watch:
         """A voter has written a row of its trace."""
         self.rows += 1
         self._note(f"{self._now():.9f} {voter.name} {' '.join(map(str, row))}\n")
+        if self.sets is not None:
+            self.sets.later(voter, row.event)
         rule = _RULES.get(row.event)
         if rule is not None:
             rule(self, voter, row)
@@ -138,46 +152,57 @@ class Watch:
         epoch, offset = row.epoch, row.offset or 0
         prefix = voter.prefix(offset)
         if self._written.setdefault((offset, epoch), prefix) != prefix:
-            self._violated("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
+            self.violated_by("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
         if voter.log_start > voter.snapshot_end:
             what = (
                 f"{voter.name}: its log begins at {voter.log_start}, its newest snapshot ends at {voter.snapshot_end}"
             )
-            self._violated("a log begins behind its snapshot", voter, what)
+            self.violated_by("a log begins behind its snapshot", voter, what)
+        if self.sets is not None and voter.name in self._led_from:
+            self.sets.appended(voter, offset)
         self._met("appended", voter)
 
     def _truncated(self, voter: Watched, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._marks.get(voter.name, 0):
             what = f"{voter.name} cuts its log to {offset}, its mark is {self._marks[voter.name]}"
-            self._violated("truncation below the own mark", voter, what)
-        if offset < self._holds.get(voter.name, 0) and not voter.may_stop:
-            what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.name]}"
-            self._violated("a committed entry is cut", voter, what)
+            self.violated_by("truncation below the own mark", voter, what)
+        if offset < self._holds.get(voter.key, 0) and not voter.may_stop:
+            what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
+            self.violated_by("a committed entry is cut", voter, what)
+        if self.sets is not None:
+            self.sets.cut(voter)
         self._met("truncated", voter)
 
     def _high_watermark(self, voter: Watched, row: WatchedRow) -> None:
         epoch, offset, hash_ = row.epoch, row.offset or 0, row.hash
         name = voter.name
         if offset < self._marks.get(name, 0):
-            self._violated("a mark goes back", voter, f"{name}: from {self._marks[name]} to {offset}")
+            self.violated_by("a mark goes back", voter, f"{name}: from {self._marks[name]} to {offset}")
         self._marks[name] = offset
         if hash_ is None:
-            self._violated("a mark where no entry ends", voter, f"{name}: {offset}")
+            self.violated_by("a mark where no entry ends", voter, f"{name}: {offset}")
         elif self._at_mark.setdefault(offset, hash_) != hash_:
-            self._violated("committed prefixes differ", voter, f"{name}: another prefix up to {offset}")
+            self.violated_by("committed prefixes differ", voter, f"{name}: another prefix up to {offset}")
         led = self._led_from.get(name)
         if led is not None and led[0] == epoch:
             if offset <= led[1]:
                 what = f"{name} commits up to {offset}, its epoch {epoch} begins at {led[1]}"
-                self._violated("an earlier epoch is committed by count", voter, what)
-            holders = [
-                v for v in self.voters if v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
-            ]
-            self._holds.update({holder.name: offset for holder in holders})
-            if len(holders) < self._majority:
-                what = f"{name} commits up to {offset} of epoch {epoch}, held by {len(holders)} of {len(self.voters)}"
-                self._violated("a mark without a majority", voter, what)
+                self.violated_by("an earlier epoch is committed by count", voter, what)
+
+            def holds(v: Watched) -> bool:
+                return v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
+
+            holders = [v for v in self.voters if holds(v)]
+            self._holds.update({holder.key: offset for holder in holders})
+            count, of = len(holders), len(self.voters)
+            if self.sets is not None:
+                count, of = self.sets.electorate(voter, lambda v: v in holders, offset)
+            if count < of // 2 + 1:
+                what = f"{name} commits up to {offset} of epoch {epoch}, held by {count} of {of}"
+                self.violated_by("a mark without a majority", voter, what)
+            if self.sets is not None:
+                self.sets.committed(voter, offset)
             if epoch not in self._published:
                 self._met("first-commit", voter)
                 for former in self.voters:
@@ -191,32 +216,49 @@ class Watch:
     def _apply(self, voter: Watched, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
-            self._violated("applied states differ", voter, f"{voter.name} at {offset}")
+            self.violated_by("applied states differ", voter, f"{voter.name} at {offset}")
 
     def _snapshot(self, voter: Watched, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if offset > self.committed:
             what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
-            self._violated("a snapshot of what is not committed", voter, what)
+            self.violated_by("a snapshot of what is not committed", voter, what)
         elif self._applied.get(offset, hash_) != hash_:
-            self._violated("a snapshot differs from its prefix", voter, f"{voter.name} up to {offset}")
+            self.violated_by("a snapshot differs from its prefix", voter, f"{voter.name} up to {offset}")
+        if self.sets is not None:
+            self.sets.snapshot(voter, offset)
         self._met("snapshot", voter)
+
+    def _voters_named(self, voter: Watched, row: WatchedRow) -> None:
+        if self.sets is None:
+            return
+        office = self._led_from.get(voter.name)
+        marks = (self._marks.get(voter.name, 0), self._published.get(row.epoch, -1))
+        if self.sets.named(voter, row.offset or 0, office, marks):
+            self._met("voters", voter)
+            if voter.key not in self.sets.in_force(voter):
+                self._met("removed", voter)
 
     def _vote(self, voter: Watched, row: WatchedRow) -> None:
         epoch, peer = row.epoch, row.peer
-        earlier = self._votes.get((voter.name, epoch))
+        earlier = self._votes.get((voter.key, epoch))
         if peer is not None and earlier not in (None, peer):
-            self._violated("voted twice in one epoch", voter, f"{voter.name} epoch {epoch}: {earlier}, then {peer}")
+            self.violated_by("voted twice in one epoch", voter, f"{voter.name} epoch {epoch}: {earlier}, then {peer}")
+        if peer in _names(voter) and voter.flushed < voter.end[1]:
+            what = f"{voter.name} campaigns with a log up to {voter.end[1]}, and {voter.flushed} of it is durable"
+            self.violated_by("a candidate whose log is not durable", voter, what)
         self._file(voter, row)
         self._met("vote", voter)
 
     def _file(self, voter: Watched, row: WatchedRow) -> None:
         epoch, peer = row.epoch, row.peer
-        earlier = self._votes.get((voter.name, epoch))
+        earlier = self._votes.get((voter.key, epoch))
         if earlier is not None and peer is None:
-            self._violated("vote not kept", voter, f"{voter.name} forgets that it voted for {earlier} in epoch {epoch}")
+            self.violated_by(
+                "vote not kept", voter, f"{voter.name} forgets that it voted for {earlier} in epoch {epoch}"
+            )
         if peer is not None:
-            self._votes[voter.name, epoch] = peer
+            self._votes[voter.key, epoch] = peer
 
     def _role(self, voter: Watched, row: WatchedRow) -> None:
         epoch, offset, role = row.epoch, row.offset or 0, row.role or ""
@@ -228,16 +270,40 @@ class Watch:
         if role == "leader":
             who = (name, voter.lives)
             if self._leaders.setdefault(epoch, who) != who:
-                self._violated("two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}")
+                self.violated_by(
+                    "two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}"
+                )
             self._led_from[name] = (epoch, offset)
+            self._elected(voter, epoch, offset)
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):
                 what = f"{name} leads epoch {epoch} without what is committed up to {needed}"
-                self._violated("committed entry lost", voter, what)
+                self.violated_by("committed entry lost", voter, what)
+        elif self.sets is not None:
+            self.sets.left_office(voter)
         if moment := _MOMENT_OF.get(role):
             self._met(moment, voter)
 
+    def _elected(self, leader: Watched, epoch: int, start: int) -> None:
+        """Each voter has reported its vote before it granted it."""
+        names = _names(leader)
+        granted = {key for (key, at), peer in self._votes.items() if at == epoch and peer in names}
+        voters = frozenset(each.key for each in self.voters)
+        if self.sets is not None:
+            self.sets.took_office(leader, start)
+            voters = self.sets.in_force(leader)
+        count = len(granted & voters)
+        if voters and count < len(voters) // 2 + 1:
+            what = f"{leader.name} leads epoch {epoch} by the votes of {count} of {len(voters)}"
+            self.violated_by("elected without a majority", leader, what)
+
     def _start(self, voter: Watched, row: WatchedRow) -> None:
+        offset = row.offset or 0
+        if offset < self._holds.get(voter.key, 0) and not voter.may_stop:
+            what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
+            self.violated_by("a committed entry is forgotten", voter, f"{what}{self._holds[voter.key]}")
+        if self.sets is not None:
+            self.sets.started(voter)
         self._marks.pop(voter.name, None)
         self._led_from.pop(voter.name, None)
         self.roles[voter.name] = "dead"
@@ -246,9 +312,9 @@ class Watch:
     def _fatal(self, voter: Watched, row: WatchedRow) -> None:
         detail = row.detail or ""
         if not voter.may_stop:
-            self._violated("a voter stops", voter, f"{voter.name}: {detail}")
+            self.violated_by("a voter stops", voter, f"{voter.name}: {detail}")
 
-    def _violated(self, rule: str, voter: Watched, what: str) -> None:
+    def violated_by(self, rule: str, voter: Watched, what: str) -> None:
         self.violated(rule, what, self.roles.get(voter.name, ""))
 
     # What clients see
@@ -257,7 +323,12 @@ class Watch:
         """A read that arrived when `owed` was published is answered from what lies below `mark`."""
         if mark < owed:
             what = f"{voter.name} answers from below {mark}; {owed} was committed when the read arrived"
-            self._violated("stale read", voter, what)
+            self.violated_by("stale read", voter, what)
+
+
+def _names(voter: Watched) -> tuple[str, str]:
+    """What a vote may name it by: some voters know its number alone."""
+    return voter.name, voter.name.removeprefix("n")
 
 
 _MOMENT_OF = {
@@ -274,6 +345,7 @@ _RULES: dict[str, Callable[[Watch, Watched, WatchedRow], None]] = {
     "high-watermark": Watch._high_watermark,
     "applied": Watch._apply,
     "snapshot": Watch._snapshot,
+    "voters": Watch._voters_named,
     "vote": Watch._vote,
     "quorum-state": Watch._file,
     "role": Watch._role,

@@ -29,9 +29,11 @@ from harness.campaign.swarm.clients import Asked, History, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
+from harness.campaign.swarm.operators import Operators
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
 from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
 from harness.campaign.swarm.watch import BrokenRule, Watch, Watched
+from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, Link, SimulatedNetwork
@@ -133,20 +135,22 @@ class StormWorld:
         random = Random(f"{scenario.seed}/network")
         self.network = SimulatedNetwork(self.loop, random, scenario.base_delay_s, scenario.spread_s)
         self.digest = hashlib.blake2b(digest_size=12)
-        self.watch = Watch(scenario.nodes, self.loop.time, self._met, self.note, self._committed)
+        self.watch = Watch(self.loop.time, self._met, self.note, self._committed)
         self.archive: list[Change] = []
         kind = CoreVoter if scenario.layer == "core" else NodeVoter
-        servers = [f"n{number}" for number in range(1, scenario.nodes + scenario.observers + 1)]
-        names = servers[: scenario.nodes]
+        may_vote = scenario.nodes + scenario.spares
+        servers = [f"n{number}" for number in range(1, may_vote + scenario.observers + 1)]
+        names = servers[:may_vote]
         self.servers: list[VoterOnMachine] = []
-        """The voters, and the observers behind them: those are never cut off, and struck where a moment finds them."""
+        """Those that may vote, and the observers behind them: those are never cut off, and struck where a moment finds
+        them."""
         for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
             voter = kind(number, scenario, machine, self.network, self.watch)
             voter.on_first_fetch = lambda voter: self._met("first-fetch", voter)
             machine.on_operation = self._operation_of(voter)
             self.servers.append(voter)
-        self.voters = self.servers[: scenario.nodes]
+        self.voters = self.servers[:may_vote]
         self.watch.voters = self.voters
         self.history = History()
         self.problems: list[dict[str, Any]] = []
@@ -163,6 +167,11 @@ class StormWorld:
             StormClient(number, scenario, self.hosts, self.network, self.history, self.best, names)
             for number in numbers
         ]
+        self.operators: Operators | None = None
+        if scenario.dynamic:
+            sets = self.watch.sets = VoterSets(self.loop.time, self.watch.violated_by)
+            sets.servers = self.voters
+            self.operators = Operators(self.network, self.hosts, self.voters, sets, self.best)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []
@@ -209,6 +218,8 @@ class StormWorld:
         await asyncio.sleep(until_s - self.loop.time())
         self._storm = False
         self._armed.clear()
+        if self.operators is not None:
+            self.operators.stop()
         while not all(client.done for client in self.clients):  # noqa: ASYNC110 - a look costs nothing here
             await asyncio.sleep(LOOK_S)
 
@@ -529,6 +540,16 @@ class StormWorld:
         self._later(card.for_s, self._again, victim)
         return victim.name in self._damaged
 
+    def _change_voters(self, card: StormCard, victim: VoterOnMachine) -> bool:
+        return self.operators is not None and self.operators.change(card, victim)
+
+    def _wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
+        if self.operators is None or not self.operators.wipe(card, victim):
+            return False
+        self._lost_power.pop(victim.name, None)
+        self._later(card.for_s, self._again, victim)
+        return True
+
     def _heal(self) -> None:
         self._cuts.clear()
         self._impairments.clear()
@@ -557,4 +578,6 @@ _DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool]] = {
     "wall-clock": StormWorld._wall_clock,
     "flip": StormWorld._flip,
     "stop": StormWorld._stop,
+    "voters": StormWorld._change_voters,
+    "wipe": StormWorld._wipe,
 }

@@ -13,6 +13,9 @@ would commit until it has fetched the rest, if the new majority needs it.
 A leader that removes itself leads on until the removal has committed by the majority of the others.  It does not count
 itself then, and resigns afterwards.
 
+A replica whose log removes it, but does not say that this is committed, may hold entries that the others lack.  So it
+still campaigns if it hears of no leader (`voter_memory.Voter.may_be_needed`).
+
 Upgrade.  While `kraft.version` is 0, the log names no voters, and those of the configuration are in force.  Each voter
 reports its directory, endpoints and versions to every new leader, which keeps them in memory.  Once all voters have
 done so, the leader can raise the version to 1: it appends the version, and the same voters as a record.  A voter that

@@ -267,7 +267,7 @@ def _tick(voter: Voter, now: float) -> None:
             case Leader() as leader:
                 leader.news_at = math.inf
                 replication.answer_parked(voter, now, leader)
-            case Unattached() | Follower() if voter.observes:
+            case Unattached() | Follower() if voter.observes and not replication.must_campaign(voter):
                 replication.look_for_leader(voter, now)
             case Prospective():
                 election.give_up(voter, now)
@@ -276,6 +276,7 @@ def _tick(voter: Voter, now: float) -> None:
             case Resigned():
                 election.become_unattached(voter, now, voter.epoch + 1)
             case Unattached() | Candidate() | Follower():
+                voter.asked += voter.observes
                 election.become_prospective(voter, now)
 
 

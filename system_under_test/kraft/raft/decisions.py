@@ -56,6 +56,7 @@ ACKS_BEFORE_COMMIT = "acks-before-commit"
 RENOUNCE_KEEPS_SPECULATIVE = "renounce-keeps-speculative"
 WIPED_DISK_KEEPS_ID = "wiped-disk-keeps-id"
 JOINS_WITHOUT_CATCHING_UP = "joins-without-catching-up"
+CAMPAIGNS_UNFLUSHED = "campaigns-unflushed"
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ BUGS: dict[str, str] = {
     JOINS_WITHOUT_CATCHING_UP: "a replica becomes a voter before it has fetched the leader's log",
     ACKS_BEFORE_COMMIT: "a write is acknowledged as soon as its leader appends it, before it is committed",
     RENOUNCE_KEEPS_SPECULATIVE: "a node that ceases to lead keeps the state that it decided on, committed or not",
+    CAMPAIGNS_UNFLUSHED: "a candidate asks for votes with a log that is not durable yet",
     WIPED_DISK_KEEPS_ID: "an empty disk gets the directory id of the disk that it replaces (KAFKA-17426)",
 }
 """Every planted bug of the core, with what it does."""
@@ -138,10 +140,18 @@ def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = (
 
 
 def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collection[str] = ()) -> bool:
-    """Whether these votes, `me`'s own among them, elect."""
+    """Whether these votes, `me`'s own among them, elect.  That of a candidate that is no voter does not count."""
     if LONE_VOTE in bugs and me in granted:
         return True
-    return len(granted) >= majority(len(voters))
+    return len(set(granted) & set(voters)) >= majority(len(voters))
+
+
+def must_flush_before_campaign(bugs: Collection[str] = ()) -> bool:
+    """Whether a candidate makes its log durable before it asks for votes.
+
+    Voters compare their logs with what it reports.  After a power loss it may end lower, and the same votes would elect
+    it again in this epoch: a voter grants the vote that it gave, and compares no more."""
+    return CAMPAIGNS_UNFLUSHED not in bugs
 
 
 def own_end_that_counts(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> int:

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from system_under_test.kraft.raft.decisions import end_kept_by_new_follower, grants_vote, resigns_without_majority, wins
+from system_under_test.kraft.raft.decisions import (
+    end_kept_by_new_follower,
+    grants_vote,
+    must_flush_before_campaign,
+    resigns_without_majority,
+    wins,
+)
 from system_under_test.kraft.raft.messages import (
     Batch,
     Error,
@@ -84,7 +90,8 @@ def become_candidate(voter: Voter, now: float) -> None:
 
     The log is durable before that.  Voters compare the log end that the request names, and a candidate that restarts
     in the same epoch collects these votes again."""
-    voter.flush()
+    if must_flush_before_campaign(voter.bugs):
+        voter.flush()
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
     voter.enter(candidate, file, voted_now=True)
@@ -106,8 +113,9 @@ def become_leader(voter: Voter, now: float) -> None:
         quorum_deadline=quorum_deadline(voter, now),
         reads=Reads(voter.others),
     )
+    leader.reads.take_voters(voter.others, counts_itself=not voter.observes)
     voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
-    change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))
+    change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting & set(voter.voters))))
     opening = [Batch(start, epoch, 1, change)]
     if voter.identity.dynamic and not voter.history.may_change:
         opening += [Batch(start + 1, epoch, 1, KRaftVersion(1)), Batch(start + 2, epoch, 1, voter.voter_set)]

@@ -133,6 +133,11 @@ def look_for_leader(voter: Voter, now: float) -> None:
         voter.state.election_deadline = voter.fetch_timeout(now)
 
 
+def must_campaign(voter: Voter) -> bool:
+    """Whether an observer that hears of no leader campaigns now: one that may be needed, whenever it has asked all."""
+    return voter.may_be_needed and voter.asked % (len(voter.others) + 1) == len(voter.others)
+
+
 def fetch_request(voter: Voter, epoch: int) -> FetchRequest:
     """epoch: the leader's, which is the voter's own or one that the leader still has to confirm."""
     identity = voter.identity

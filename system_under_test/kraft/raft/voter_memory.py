@@ -146,6 +146,17 @@ class Voter:
     # Who votes
 
     @property
+    def may_be_needed(self) -> bool:
+        """Whether this replica is no voter by a change that may not be committed yet.
+
+        The others may not know of the change, and may lack what this log holds.  Then only this replica can win an
+        election, so it campaigns, without a vote of its own (Ongaro 2014, section 4.2.2, figure 4.6)."""
+        history = self.history
+        if not self.observes or not history.may_change or history.latest_offset < (self.high_watermark or 0):
+            return False
+        return history.before(history.latest_offset)[1].holds(self.identity.me)
+
+    @property
     def trusted(self) -> Trusted:
         return Trusted(self.identity.me, self.voter_set, self.identity.dynamic or self.history.may_change)
 

@@ -27,6 +27,11 @@ class Log:
 
     log_start = 0
     snapshot_end = 0
+    epoch = 0
+
+    @property
+    def key(self) -> str:
+        return self.name
 
     def prefix(self, offset: int) -> int | None:
         return self.hashes.get(offset)
@@ -36,10 +41,17 @@ class Log:
 
 
 def rows(*said: tuple[Log, str, int, dict[str, Any]], voters: tuple[Log, ...] = ()) -> list[str]:
-    """The rules that were broken by these rows: (voter, event, epoch, other columns)."""
-    watch = Watch(len(voters) or 3, lambda: 0.0, lambda moment, voter: None, lambda line: None)
+    """The rules that were broken by these rows: (voter, event, epoch, other columns).
+
+    Where there are voters, each of them votes for the first leader of an epoch."""
+    watch = Watch(lambda: 0.0, lambda moment, voter: None, lambda line: None)
     watch.voters = voters
+    led = set()
     for voter, event, epoch, rest in said:
+        if rest.get("role") == "leader" and epoch not in led:
+            led.add(epoch)
+            for each in voters:
+                watch.row(each, WatchedRow("vote", epoch, peer=voter.name))
         columns = [rest.get(name) for name in ("offset", "hash", "peer", "role", "detail")]
         watch.row(voter, WatchedRow(event, epoch, *columns))
     return [found.rule for found in watch.found]
@@ -132,9 +144,44 @@ def test_a_voter_cuts_what_is_committed_and_does_not_know_it(fails: bool) -> Non
     assert rows(*said, voters=(leader, follower, third)) == ([] if fails else ["a committed entry is cut"])
 
 
+def test_a_leader_is_elected_by_a_majority() -> None:
+    """A vote for another one, or of another epoch, is none.  A voter may name the leader by its number."""
+    logs = [Log(f"n{number}") for number in (1, 2, 3)]
+    for votes, broken in (
+        ([(0, 1, "n1"), (1, 1, "1")], []),
+        ([(0, 1, "n1"), (1, 1, "n2")], ["elected without a majority"]),
+        ([(0, 1, "n1"), (1, 2, "n1")], ["elected without a majority"]),
+    ):
+        watch = Watch(lambda: 0.0, lambda moment, voter: None, lambda line: None)
+        watch.voters = logs
+        for who, epoch, peer in votes:
+            watch.row(logs[who], WatchedRow("vote", epoch, peer=peer))
+        watch.row(logs[0], WatchedRow("role", 1, 0, role="leader"))
+        assert [found.rule for found in watch.found] == broken
+
+
+@pytest.mark.parametrize(("flushed", "broken"), [(5, []), (4, ["a candidate whose log is not durable"])])
+def test_a_candidate_asks_for_votes_with_a_durable_log(flushed: int, broken: list[str]) -> None:
+    """Who only votes for another one may flush later."""
+    log = Log("n1", flushed, {5: 55})
+    assert rows((log, "vote", 1, {"peer": "n1"})) == broken
+    assert rows((log, "vote", 1, {"peer": "1"})) == broken
+    assert rows((log, "vote", 1, {"peer": "n2"})) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_voter_finds_what_is_committed_when_it_starts_again(fails: bool) -> None:
+    leader, follower, third = Log("a", 5, {5: 55}), Log("b", 5, {5: 55}), Log("c")
+    follower.may_stop = fails
+    commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
+    starts = [(log, "start", 1, {"offset": end, "hash": 0}) for log, end in ((leader, 5), (third, 0), (follower, 4))]
+    said = [(leader, "role", 1, LEADS), commits, *starts]
+    assert rows(*said, voters=(leader, follower, third)) == ([] if fails else ["a committed entry is forgotten"])
+
+
 def test_a_leader_with_a_successor_is_a_moment() -> None:
     met: list[tuple[str, str]] = []
-    watch = Watch(2, lambda: 0.0, lambda moment, voter: met.append((moment, voter.name)), lambda line: None)
+    watch = Watch(lambda: 0.0, lambda moment, voter: met.append((moment, voter.name)), lambda line: None)
     one, other = Log("a", 5, {5: 55}), Log("b", 5, {5: 55})
     watch.voters = (one, other)
     for voter, epoch in ((one, 1), (other, 2)):
@@ -186,7 +233,7 @@ def judged(workload: str, log: list[tuple[int, str, int | str | None]], *asked: 
     best.written = [((at, 0), key, value) for at, key, value in log]
     history = History()
     history.asked = list(asked)
-    watch = Watch(1, lambda: 0.0, lambda moment, voter: None, lambda line: None)
+    watch = Watch(lambda: 0.0, lambda moment, voter: None, lambda line: None)
     judge(Scenario(1, workload=workload), history, [best], watch, [])  # type: ignore[list-item]
     return [found.rule for found in watch.found]
 

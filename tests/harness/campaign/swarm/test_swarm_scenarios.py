@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -23,6 +24,7 @@ from harness.campaign.swarm.scenario import (
     StormCard,
     draw,
     load,
+    lost_while_slow,
     save,
 )
 from harness.campaign.swarm.world import play
@@ -78,6 +80,14 @@ def test_another_process_with_other_hashes_plays_the_same(layer: Layer, tmp_path
     played = play(scenario)
     assert played.digest == there.stdout.strip()
     assert played.digest != play(replace(scenario, seed=4)).digest
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_what_was_played_before_changes_nothing(layer: Layer) -> None:
+    scenario = draw(3, layer, 5.0)
+    first = play(scenario).digest
+    play(draw(4, layer, 5.0))
+    assert play(scenario).digest == first
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -165,6 +175,15 @@ def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workloa
         if bug and played.found:
             break
     assert [found.rule for found in played.found][:1] == (["stale read"] if bug else [])
+
+
+@pytest.mark.parametrize("bug", ["", "campaigns-unflushed"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_leader_is_lost_while_disks_are_slow(layer: Layer, bug: str) -> None:
+    scenario = Scenario(1, layer, seconds=20.0, bug=bug)
+    played = [play(replace(scenario, cards=tuple(lost_while_slow(Random(n), scenario)))) for n in range(3)]
+    found = {found.rule for each in played for found in each.found}
+    assert found == ({"a candidate whose log is not durable"} if bug else set())
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from node_cluster import VOTERS, Cluster, create, set_retention
+from test_node_voters import unexplained, until
 
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.node import QuorumNode
@@ -111,3 +112,21 @@ async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledge
         flushed = max(row["offset"] for row in cluster.traces[voter] if row["event"] == "flush")
         assert (log.end_offset >= flushed) == (not bugs), "the trace reported it as durable"
     assert kept == 0 if bugs else kept >= 2
+
+
+@pytest.mark.parametrize("bug", ["", "campaigns-unflushed"])
+async def test_a_voter_whose_disk_is_slow_flushes_before_it_campaigns(bug: str) -> None:
+    """The last fsync of one follower never ends, and the leader is lost.  One of the two followers campaigns."""
+    stops = []
+    for number in (0, 1):
+        cluster, leader = await started(frozenset({bug} if bug else ()))
+        others = [cluster.network.nodes[voter] for voter in VOTERS if voter != leader.node_id]
+        cluster.disks[others[number].node_id].on_beside = lambda sync: None
+        await leader.write(create("u"))
+        await until(lambda others=others, leader=leader: all(n.log.end_offset == leader.log.end_offset for n in others))
+        cluster.network.isolate(leader.node_id)
+        await until(lambda others=others: any(node.role in ("candidate", "leader") for node in others))
+        await cluster.close()
+        stops += unexplained(cluster)
+    assert any("durable up to" in stop for stop in stops) == bool(bug), stops
+    assert bool(stops) == bool(bug)

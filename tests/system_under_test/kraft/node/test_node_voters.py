@@ -360,3 +360,25 @@ async def test_static_voters_refuse_changes() -> None:
     error, words = await leader.change_voters(RemoveVoter(ReplicaKey(1)))
     assert error == Error.UNSUPPORTED_VERSION and "kraft.version is 0" in words
     await cluster.close()
+
+
+async def test_a_leader_that_removed_itself_is_elected_once_more_if_only_it_holds_that() -> None:
+    """Its removal reached no other log.  The other voter needs the vote of the leader, whose log is longer than its own
+    one, and the leader's log names the other alone.  So no one else can win (Ongaro 2014, figure 4.6)."""
+    cluster = booted(1, 2, replicas=(1, 2))
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    other = 3 - leader.node_id
+    cluster.network.isolate(leader.node_id)
+    change = asyncio.ensure_future(leader.change_voters(RemoveVoter(ReplicaKey(leader.node_id))))
+    await until(lambda: leader.role == "resigned")
+    assert leader.voters.ids == (other,)
+    cluster.network.cut = set()
+    second = await cluster.leader(but=leader.node_id)
+    assert (await change)[0] == Error.NOT_LEADER_OR_FOLLOWER, "it learns of no commit in its own office"
+    assert second.voters.ids == (other,)
+    await second.write(create("u"))
+    await until(lambda: "u" in leader.committed_image().topics)
+    assert leader.role == "follower"
+    await cluster.close()
+    assert unexplained(cluster) == []

@@ -163,6 +163,15 @@ def test_fetch_acks_unflushed():
     assert bench.disk.flushed_end == 4
 
 
+def test_campaigns_unflushed():
+    bench = follower(bugs=[decisions.CAMPAIGNS_UNFLUSHED])
+    append(bench)
+    bench.expire()
+    bench.grant(THIRD)
+    assert bench.core.role == "candidate"
+    assert (bench.disk.flushed_end, bench.disk.end_offset) == (4, 5)
+
+
 def test_flush_of_cut_tail():
     bench = follower(bugs=[decisions.FLUSH_OF_CUT_TAIL])
     append(bench, count=3)

@@ -213,12 +213,27 @@ def test_a_follower_takes_a_set_at_its_append_and_takes_it_back_with_a_truncatio
 
 def test_a_removed_voter_seeks_no_office_and_may_still_vote():
     bench = follower()
-    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))])
+    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))], high_watermark=6)
     for _ in range(5):
         bench.expire()
         assert bench.core.role in ("follower", "unattached")
     answer = bench.ask(vote(EPOCH + 1, candidate=THIRD, last=(EPOCH, 6)))
     assert answer.error == Error.NONE and answer.granted
+
+
+def test_a_voter_whose_removal_may_not_be_committed_campaigns_without_a_vote_of_its_own():
+    """It first asks both voters who leads.  Then it needs both of their votes (Ongaro 2014, figure 4.6)."""
+    bench = follower()
+    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))])
+    for _ in range(2):
+        bench.expire()
+        assert bench.core.role == "follower"
+    bench.expire()
+    assert bench.core.role == "prospective"
+    bench.grant(PEER)
+    assert bench.core.role == "prospective", "its own vote does not count"
+    bench.grant(THIRD)
+    assert bench.core.role == "candidate"
 
 
 def test_a_voter_of_another_directory_is_an_observer():

@@ -1,0 +1,160 @@
+"""Operators of a storm: they add, remove and update voters, and have those replaced whose disk was lost (KIP-853).
+
+An operator asks the leader over the network, as a client does, and repeats what was refused.  Two of them do not know
+of each other.
+
+What they do must leave the cluster able to go on once all is healed.  A disk that was lost never votes again, and still
+its voter counts for a majority.  So a storm does one of two things.  Either voters are removed that have their disks,
+or disks are lost, one at a time, and only the voters of these disks are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.campaign.swarm.scenario import StormCard
+from harness.campaign.swarm.voter import OK, PORT, VoterOnMachine
+from harness.campaign.swarm.watch_voters import VoterSets
+from simulation.calls import Lane, LaneTimes
+from simulation.loop import Process, SimulatedLoop
+from simulation.network import SimulatedNetwork
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
+from system_under_test.kraft.raft.messages import ReplicaKey
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
+
+AGAIN_S = 0.1
+ANSWER_S_MAX = 3.0
+REPLACED_WITHIN_S = 20.0
+
+
+class Operators:
+    """hosts: where they run, one each.  best: the living leader of the highest epoch."""
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        hosts: Sequence[Process],
+        servers: Sequence[VoterOnMachine],
+        sets: VoterSets,
+        best: Callable[[], VoterOnMachine | None],
+    ) -> None:
+        self._network = network
+        self._loop: SimulatedLoop = network.loop
+        self._hosts = hosts
+        self._servers = servers
+        self._sets = sets
+        self._best = best
+        self._removes = self._wipes = False
+        self._lost: VoterOnMachine | None = None
+        self._until_s = float("inf")
+
+    def stop(self) -> None:
+        """They begin nothing more."""
+        self._until_s = self._loop.time()
+
+    # Cards
+
+    def change(self, card: StormCard, victim: VoterOnMachine) -> bool:
+        """Begin what the card says; whether there is anything to do."""
+        leader = self._best()
+        if leader is None:
+            return False
+        until_s = self._loop.time() + card.for_s
+        voters = self._sets.in_force(leader)
+        outside = [server for server in self._servers if server.key not in voters]
+        outside.sort(key=lambda server: server.end[1])  # who lags most comes first
+        joining = outside[int(card.size) % len(outside)] if outside else None
+        removes = card.how in ("remove", "two") and victim.key in voters and len(voters) > 1 and not self._wipes
+        if card.how in ("add", "two") and joining is not None:
+            self._repeat(0, lambda: self._added(joining), lambda: _add(joining), until_s)
+        elif card.how == "update" and victim.key in voters:
+            entry = VoterEntry(victim.replica, (VoterEndpoint("CONTROLLER", victim.name, PORT + 1 + int(card.size)),))
+            self._repeat(0, lambda: False, lambda: UpdateVoter(entry), self._loop.time())
+        elif not removes:
+            return False
+        if removes:
+            self._removes = True
+            replica = victim.replica
+            self._repeat(1, lambda: self._is_gone(replica), lambda: RemoveVoter(replica), until_s)
+        return True
+
+    def wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
+        """Replace a disk, and have the voter replaced; whether the cluster can bear that."""
+        leader = self._best()
+        if leader is None or self._removes or not self._is_settled(leader):
+            return False
+        voters = self._sets.in_force(leader)
+        if victim.key not in voters or len(voters) < 3:
+            return False
+        self._wipes, self._lost = True, victim
+        old = victim.replica
+        victim.machine.kill()
+        self._sets.disk_is_lost(victim)
+        victim.replace_disk()
+        until_s = self._loop.time() + REPLACED_WITHIN_S
+        self._loop.post(
+            self._loop.time() + card.size,
+            self._hosts[0],
+            lambda _: self._repeat(
+                0,
+                lambda: self._is_gone(old),
+                lambda: RemoveVoter(old),
+                until_s,
+                lambda: self._repeat(0, lambda: self._added(victim), lambda: _add(victim), until_s),
+            ),
+            None,
+        )
+        return True
+
+    def _is_settled(self, leader: VoterOnMachine) -> bool:
+        """Every voter that lost its disk is one again with the new one, and that is committed."""
+        if leader.voter_history().latest_offset >= leader.mark:
+            return False
+        return self._lost is None or self._lost.key in self._sets.in_force(leader)
+
+    # Requests
+
+    def _added(self, server: VoterOnMachine) -> bool:
+        leader = self._best()
+        return leader is not None and server.key in self._sets.in_force(leader)
+
+    def _is_gone(self, replica: ReplicaKey) -> bool:
+        leader = self._best()
+        entry = leader.voter_history().latest.entry(replica.id) if leader is not None else None
+        return leader is not None and (entry is None or entry.key != replica)
+
+    def _repeat(
+        self,
+        host: int,
+        done: Callable[[], bool],
+        change: Callable[[], VoterChange],
+        until_s: float,
+        then: Callable[[], None] = lambda: None,
+        asked: bool = False,
+    ) -> None:
+        """Ask until it is done, or until the time; at least once."""
+        if done():
+            then()
+            return
+        if self._loop.time() > min(until_s, self._until_s) and asked:
+            return
+
+        def again(_: object) -> None:
+            self._repeat(host, done, change, until_s, then, True)
+
+        def answered(answer: object) -> None:
+            if answer == (OK, None):
+                then()
+            else:
+                self._loop.post(self._loop.time() + AGAIN_S, self._hosts[host], again, None)
+
+        leader = self._best()
+        if leader is None:
+            self._loop.post(self._loop.time() + AGAIN_S, self._hosts[host], again, None)
+            return
+        lane = Lane(self._network, leader.name, PORT, LaneTimes(ANSWER_S_MAX), owner=self._hosts[host])
+        lane.call(("voters", "", change()), answered)
+
+
+def _add(server: VoterOnMachine) -> VoterChange:
+    return AddVoter(VoterEntry(server.replica, (VoterEndpoint("CONTROLLER", server.name, PORT),)))

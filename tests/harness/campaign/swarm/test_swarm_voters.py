@@ -1,0 +1,285 @@
+"""Voters that change in a swarm: each rule is broken on purpose, each planted bug breaks one, a clean system none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from uuid import UUID
+
+import pytest
+
+from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, StormCard, draw
+from harness.campaign.swarm.watch import Watch, WatchedRow
+from harness.campaign.swarm.watch_voters import VoterSets, key_of
+from harness.campaign.swarm.world import play
+from system_under_test.kraft.raft.messages import ReplicaKey
+from system_under_test.kraft.raft.voters import VoterEntry, VoterHistory, VoterSet, voter_set
+
+
+def named(*ids: int) -> VoterSet:
+    return voter_set(VoterEntry(ReplicaKey(id, UUID(int=id))) for id in ids)
+
+
+class VotingServer:
+    """It holds the log that a test says, all of it durably.  sets: offset -> the voters that are named there."""
+
+    log_start = snapshot_end = 0
+    may_stop = False
+    lives = 1
+    epoch = 1
+
+    def __init__(self, number: int) -> None:
+        self.name = f"n{number}"
+        self.key = key_of(ReplicaKey(number, UUID(int=number)))
+        self.flushed = 0
+        self.sets: dict[int, VoterSet] = {}
+        self.in_snapshot: VoterSet | None = None
+
+    @property
+    def end(self) -> tuple[int, int]:
+        return 1, self.flushed
+
+    def prefix(self, offset: int) -> int | None:
+        return offset if offset <= self.flushed else None
+
+    def snapshot_voters(self) -> VoterSet | None:
+        return self.in_snapshot
+
+    def voter_history(self) -> VoterHistory:
+        history = VoterHistory(named(1, 2, 3))
+        for offset, voters in sorted(self.sets.items()):
+            history.append(offset, voters)
+        return history
+
+
+class OfVoters:
+    """Voters n1, n2 and n3, and n4 besides.  n1 leads epoch 1 from offset 0 on, and has named the voters at 2."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.met: list[str] = []
+        self.watch = Watch(lambda: self.now, lambda moment, voter: self.met.append(moment), lambda line: None)
+        self.sets = self.watch.sets = VoterSets(lambda: self.now, self.watch.violated_by)
+        self.servers = [VotingServer(number) for number in (1, 2, 3, 4)]
+        self.watch.voters = self.sets.servers = self.servers
+        self.leader, self.second, self.third, self.spare = self.servers
+        for voter in (self.leader, self.second):
+            self.row(voter, "vote", peer="n1")
+        self.row(self.leader, "role", offset=0, role="leader")
+        for server in self.servers:
+            self.append(server, 3, {2: named(1, 2, 3)})
+        self.mark(3)
+
+    def row(
+        self,
+        server: VotingServer,
+        event: str,
+        offset: int | None = None,
+        peer: str | None = None,
+        role: str | None = None,
+    ) -> None:
+        hash_ = offset if event == "high-watermark" else None
+        self.watch.row(server, WatchedRow(event, 1, offset, hash_, peer, role))
+
+    def append(self, server: VotingServer, end: int, sets: dict[int, VoterSet] | None = None) -> None:
+        server.flushed = end
+        self.row(server, "append", end)
+        for offset, voters in (sets or {}).items():
+            server.sets[offset] = voters
+            self.row(server, "voters", offset)
+
+    def mark(self, offset: int) -> None:
+        self.row(self.leader, "high-watermark", offset)
+
+    @property
+    def broken(self) -> list[str]:
+        return [found.rule for found in self.watch.found]
+
+
+def test_a_change_after_another_is_committed_is_right_and_met() -> None:
+    cluster = OfVoters()
+    cluster.append(cluster.leader, 4, {3: named(1, 2, 3, 4)})
+    cluster.append(cluster.second, 4, {3: named(1, 2, 3, 4)})
+    cluster.append(cluster.spare, 4, {3: named(1, 2, 3, 4)})
+    cluster.mark(4)
+    cluster.append(cluster.leader, 5, {4: named(1, 2, 4)})
+    assert cluster.broken == []
+    assert cluster.met.count("voters") == 2, "what the first leader names is no change"
+
+
+def test_a_change_before_the_one_before_it_is_committed() -> None:
+    cluster = OfVoters()
+    cluster.append(cluster.leader, 4, {3: named(1, 2, 3, 4)})
+    cluster.append(cluster.leader, 5, {4: named(1, 2, 4)})
+    assert cluster.broken == ["two changes of voters at once"]
+
+
+def test_a_change_before_the_epoch_commits() -> None:
+    cluster = OfVoters()
+    for voter in (cluster.leader, cluster.second):
+        cluster.watch.row(voter, WatchedRow("vote", 2, peer="n1"))
+    cluster.watch.row(cluster.leader, WatchedRow("role", 2, 3, role="leader"))
+    cluster.leader.flushed = 5
+    cluster.leader.sets[4] = named(1, 2)
+    cluster.watch.row(cluster.leader, WatchedRow("voters", 2, 4))
+    assert cluster.broken == ["voters change before the epoch commits"]
+
+
+def test_sets_that_differ_by_two() -> None:
+    cluster = OfVoters()
+    cluster.append(cluster.leader, 4, {3: named(1, 2, 4)})
+    assert cluster.broken == ["sets of voters differ by more than one"]
+
+
+@pytest.mark.parametrize(("holders", "broken"), [(2, ["a mark without a majority"]), (3, [])])
+def test_a_majority_is_one_of_the_voters_that_the_log_names_last(holders: int, broken: list[str]) -> None:
+    cluster = OfVoters()
+    for server in cluster.servers[:holders]:
+        cluster.append(server, 4, {3: named(1, 2, 3, 4)})
+    cluster.mark(4)
+    assert cluster.broken == broken
+
+
+def test_a_disk_that_is_lost_still_counts_with_what_it_held() -> None:
+    cluster = OfVoters()
+    for server in (cluster.leader, cluster.second):
+        cluster.append(server, 4)
+    cluster.sets.disk_is_lost(cluster.second)
+    cluster.second.key, cluster.second.flushed = "n2/new", 0
+    cluster.mark(4)
+    assert cluster.broken == []
+    cluster.append(cluster.leader, 5)
+    cluster.mark(5)
+    assert cluster.broken == ["a mark without a majority"]
+
+
+@pytest.mark.parametrize(("seconds", "broken"), [(4.0, []), (9.0, ["a voter joins before it has caught up"])])
+def test_a_voter_joins_when_it_has_caught_up(seconds: float, broken: list[str]) -> None:
+    cluster = OfVoters()
+    cluster.append(cluster.leader, 4)
+    cluster.now = seconds
+    cluster.append(cluster.leader, 6, {5: named(1, 2, 3, 4)})
+    assert cluster.broken == broken
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_voters_are_taken_back_with_their_record(reports: bool) -> None:
+    cluster = OfVoters()
+    cluster.append(cluster.third, 4, {3: named(1, 2)})
+    cluster.third.flushed = 3
+    del cluster.third.sets[3]
+    cluster.row(cluster.third, "truncate", 3)
+    if reports:
+        cluster.row(cluster.third, "voters", 2)
+    cluster.now = 1.0
+    cluster.row(cluster.third, "append", 3)
+    assert cluster.broken == ([] if reports else ["voters outlive their record"])
+
+
+@pytest.mark.parametrize("resigns", [True, False])
+def test_a_removed_leader_resigns_when_that_is_committed(resigns: bool) -> None:
+    cluster = OfVoters()
+    for server in cluster.servers[:3]:
+        cluster.append(server, 4, {3: named(2, 3)})
+    assert "removed" in cluster.met
+    cluster.mark(4)
+    if resigns:
+        cluster.row(cluster.leader, "role", role="resigned")
+    cluster.now = 1.0
+    cluster.append(cluster.leader, 4)
+    assert cluster.broken == ([] if resigns else ["a removed leader leads on"])
+
+
+@pytest.mark.parametrize(
+    ("voters", "broken"), [((1, 2, 3), []), ((1, 2), ["a snapshot names other voters"])], ids=["right", "later"]
+)
+def test_a_snapshot_names_the_voters_below_its_end(voters: tuple[int, ...], broken: list[str]) -> None:
+    """A later set stands behind its end."""
+    cluster = OfVoters()
+    cluster.append(cluster.third, 4, {3: named(1, 2)})
+    cluster.third.snapshot_end, cluster.third.in_snapshot = 3, named(*voters)
+    cluster.row(cluster.third, "snapshot", 3)
+    assert cluster.broken == broken
+
+
+def test_a_leader_that_is_no_voter() -> None:
+    """Not one that the last change has removed: only it may hold that change."""
+    cluster = OfVoters()
+    cluster.append(cluster.leader, 4, {3: named(1, 2)})
+    cluster.mark(3)
+    cluster.append(cluster.leader, 5, {4: named(2)})
+    for voter in (cluster.leader, cluster.second):
+        cluster.watch.row(voter, WatchedRow("vote", 2, peer="n1"))
+    before = cluster.broken
+    cluster.watch.row(cluster.leader, WatchedRow("role", 2, 5, role="leader"))
+    assert cluster.broken == before
+    cluster.spare.sets = {2: named(1, 2, 3)}
+    for voter in (cluster.second, cluster.third):
+        cluster.watch.row(voter, WatchedRow("vote", 3, peer="n4"))
+    cluster.watch.row(cluster.spare, WatchedRow("role", 3, 3, role="leader"))
+    assert cluster.broken[len(before) :] == ["a leader that is no voter"]
+
+
+# Storms
+
+
+def with_voters(layer: Layer, fault: str = "voters", bug: str = "") -> Iterator[Scenario]:
+    """Scenarios of half a minute whose voters change."""
+    drawn = (draw(seed, layer, 30.0, bug=bug) for seed in range(300))
+    return (scenario for scenario in drawn if fault in scenario.classes)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_clean_system_keeps_every_rule_while_voters_change(layer: Layer) -> None:
+    played = [play(scenario) for scenario in islice(with_voters(layer), 4)]
+    assert [each.found for each in played] == [[]] * 4
+    assert sum(each.moments["voters"] for each in played) > 20
+    assert any(each.moments.get("removed") for each in played) or layer == "node"
+
+
+def test_disks_are_replaced_one_at_a_time_and_their_voters_with_them() -> None:
+    played = [play(scenario) for scenario in islice(with_voters("node", "wipe"), 3)]
+    assert [each.found for each in played] == [[]] * 3
+    assert any(fault == "wipe" for each in played for fault, _, _ in each.faults)
+
+
+PLANTED = (
+    "two-voter-changes-at-once",
+    "change-before-epoch-commits",
+    "voters-at-commit",
+    "voters-not-truncated",
+    "removed-leader-counts-itself",
+    "joins-without-catching-up",
+    "wiped-disk-keeps-id",
+)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_bug_of_voters_breaks_a_rule(bug: str) -> None:
+    fault = "wipe" if bug == "wiped-disk-keeps-id" else "voters"
+    assert any(play(scenario).found for scenario in islice(with_voters("core", fault, bug), 40))
+
+
+def test_a_leader_removes_itself_adds_another_and_two_operators_disagree() -> None:
+    cards = (
+        StormCard("voters", "leader", 3.0, 4.0, how="remove"),
+        StormCard("voters", "any:0", 8.0, 4.0, how="add"),
+        StormCard("voters", "leader", 14.0, 4.0, how="two"),
+        StormCard("voters", "any:1", 18.0, 1.0, how="update", size=3),
+    )
+    for layer in LAYERS:
+        played = play(Scenario(3, layer, 3, seconds=22.0, spares=1, cards=cards))
+        assert played.found == []
+        assert played.moments["removed"] >= 1
+        assert played.moments["voters"] >= 4
+
+
+def test_voters_that_change_leave_other_storms_as_they_are() -> None:
+    for seed in range(20):
+        scenario = draw(seed, "node")
+        if not scenario.dynamic:
+            assert not {"voters", "wipe"} & {card.fault for card in scenario.cards}
+        else:
+            assert not any(card.fault == "flip" for card in scenario.cards)
+            assert replace(scenario, spares=0).dynamic is False
