@@ -130,17 +130,15 @@ class Operators:
         change: Callable[[], VoterChange],
         until_s: float,
         then: Callable[[], None] = lambda: None,
-        asked: bool = False,
     ) -> None:
         """Ask until it is done, or until the time; at least once."""
         if done():
             then()
             return
-        if self._loop.time() > min(until_s, self._until_s) and asked:
-            return
 
         def again(_: object) -> None:
-            self._repeat(host, done, change, until_s, then, True)
+            if self._loop.time() <= min(until_s, self._until_s):
+                self._repeat(host, done, change, until_s, then)
 
         def answered(answer: object) -> None:
             if answer == (OK, None):
