@@ -54,7 +54,6 @@ from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (
-    DIVERGENCE_BY_OFFSET,
     durable_state,
     keeps_state_under_snapshot,
     must_check_batches,
@@ -115,15 +114,8 @@ class QuorumNode:
         self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
         tokens = self._tokens = count(1)
-        single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
         self._proposals = Proposals(
-            self._machine,
-            parts.log,
-            parts.clock,
-            tokens,
-            self._propose,
-            decided=lambda records: self._duties.decided(records=records),
-            single_record_batches=single,
+            parts, self._machine, tokens, self._propose, lambda records: self._duties.decided(records=records)
         )
         self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)

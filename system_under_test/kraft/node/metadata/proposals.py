@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.node.metadata.state_machine import StateMachine, Write
-from system_under_test.kraft.ports import Clock, Timer
+from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.ports import Timer
+from system_under_test.kraft.raft.decisions import DIVERGENCE_BY_OFFSET
 from system_under_test.kraft.wire.quorum_service import NotQueued
 
 LINGER_S = 0.002
@@ -28,22 +29,19 @@ class Proposals:
 
     def __init__(
         self,
+        parts: NodeParts,
         machine: StateMachine,
-        log: Log,
-        clock: Clock,
         tokens: Iterator[int],
         propose: Callable[[int, Sequence[tuple[Any, int]]], None],
-        *,
         decided: Callable[[bool], None],
-        single_record_batches: bool,
     ) -> None:
         self._machine = machine
-        self._log = log
-        self._clock = clock
+        self._log = parts.log
+        self._clock = parts.clock
         self._tokens = tokens
         self._propose = propose
         self._decided = decided
-        self._single = single_record_batches
+        self._single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
         self._linger: Timer | None = None
         self._proposed: dict[int, list[Write]] = {}
 
