@@ -69,5 +69,5 @@ def test_the_command_that_runs_it_again_is_the_one_that_ran_it() -> None:
 
 
 def test_a_finding_that_is_no_name_is_refused() -> None:
-    with pytest.raises(WrongSpec, match="no name"):
+    with pytest.raises(WrongSpec, match="must be a name"):
         Spec.from_json({"finding": ["redis"]})
