@@ -26,7 +26,6 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask
 from checkers.catalog import BY_MODEL
 from checkers.judging.pipeline import judge_run, results_of
-from checkers.sealing.codes import dense_processes
 from checkers.spark.session import SparkJudge
 from checkers.transactions import complete, independent
 from checkers.transactions.anomalies import MODELS, NO_ORDER_NAME, REALTIME, WORST_FIRST, parts_of
@@ -128,9 +127,7 @@ def test_the_order_of_all_groups_fits_the_whole_history(model: Model, level: str
 
 def fits(transcript: Transcript, model: Model, level: str, order: Int32, snapshots: bool) -> None:
     """Raises WrongOrder if the order does not explain the history."""
-    process, count = dense_processes(transcript.txns.process)
-    known = known_of(transcript, model)
-    complete._demand_that_it_fits(transcript.txns, known, *parts_of(level), order, snapshots, process, count)
+    complete._demand_that_it_fits(transcript.txns, known_of(transcript, model), *parts_of(level), order, snapshots)
 
 
 @pytest.mark.usefixtures("any_size")
