@@ -27,6 +27,7 @@ from harness.campaign.swarm.scenario import Layer, Scenario
 from harness.campaign.swarm.world import play
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
+from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
@@ -71,7 +72,7 @@ def _measured(spec: Spec, time_limit_s: float) -> tuple[float, float, int]:
         clock = clock_of(loop, datetime.now(UTC))
         folder = RunFolder.create(Path(results), whole)
         progress = Progress(Console(file=io.StringIO()), clock.monotonic_s)
-        conductor = Conductor(whole, "simulator", folder, progress, clock)
+        conductor = Conductor(prepare(whole, "simulator", folder, progress, clock))
         began_s = time.process_time()
         loop.run(conductor.run())
         return loop.time(), time.process_time() - began_s, loop.handled
