@@ -62,7 +62,7 @@ def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> li
         words.append(f"processes waited for a processor for {max(pressures):.0%} of the time")
     for node, each in sorted(shares.items()):
         if each.waited is not None and each.waited > most:
-            words.append(f"the server of {node} waited for one for {each.waited:.0%} of it")
+            words.append(f"the server of {node} waited for a processor for {each.waited:.0%} of the time")
     return words
 
 

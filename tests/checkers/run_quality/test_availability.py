@@ -268,7 +268,7 @@ def test_the_machine_is_blamed_only_by_its_own_measurements(tmp_path: Path, star
     stated = replace(DEMANDS, unavailable_s=10.0)
     verdict = judged(tmp_path, answering(SILENCE), [], stated, processor={"n2": rows})
     assert verdict.validity is (Validity.UNKNOWN if starved else Validity.INVALID)
-    assert ("the server of n2 waited for one for 80% of it" in verdict.reason) is starved
+    assert ("the server of n2 waited for a processor for 80% of the time" in verdict.reason) is starved
 
 
 def test_a_loop_that_stood_still_is_a_measurement_of_the_machine(tmp_path: Path) -> None:

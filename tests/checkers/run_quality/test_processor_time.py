@@ -36,7 +36,7 @@ def test_a_busy_machine_is_named_by_its_measurements() -> None:
     shares = {"n1": Shares(0.93, 0.02), "n2": Shares(0.93, 0.31)}
     assert busy_in_words(shares) == [
         "processes waited for a processor for 93% of the time",
-        "the server of n2 waited for one for 31% of it",
+        "the server of n2 waited for a processor for 31% of the time",
     ]
     assert busy_in_words({"n1": Shares(0.4, 0.02), "c1": Shares(0.4)}) == []
 
