@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -130,6 +131,16 @@ class VolatileDisk:
         if verb in self.failing:
             number = self.failing[verb]
             raise OSError(number, os.strerror(number))
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """Within, an observer reads: no error meets it, and `on_operation` does not hear of it."""
+        heard, failing = self.on_operation, self.failing
+        self.on_operation, self.failing = _unobserved, {}
+        try:
+            yield
+        finally:
+            self.on_operation, self.failing = heard, failing
 
     def free_bytes(self) -> int | None:
         """What may still be written; None: as much as one likes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -77,3 +78,16 @@ def test_changes_that_a_crash_took_back_are_counted() -> None:
     for seed in range(20):
         after = disk.crash("reorder", Random(seed))
         assert after.lost_changes == 5 - after.files()["a"].count(b"x")
+
+
+def test_an_observer_reads_a_failing_disk_and_is_not_noticed() -> None:
+    disk = VolatileDisk()
+    disk.open("f").write_at(0, b"abc")
+    heard: list[str] = []
+    disk.on_operation = lambda verb, path: heard.append(verb)
+    disk.failing["open"] = disk.failing["read"] = errno.EIO
+    with disk.looked_at():
+        assert disk.open("f").read_at(0, 3) == b"abc"
+    assert heard == []
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.open("f")

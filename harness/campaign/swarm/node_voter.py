@@ -129,11 +129,13 @@ class NodeVoter(VoterOnMachine):
     def voter_history(self) -> VoterHistory:
         if self.quorum is None:
             return VoterHistory(self._configured())
-        return VotersInLog(self.quorum.log, self._configured()).load()
+        with self.machine.disk.looked_at():
+            return VotersInLog(self.quorum.log, self._configured()).load()
 
     def snapshot_voters(self) -> VoterSet | None:
         log = self.quorum.log if self.quorum is not None else None
-        return None if log is None or log.snapshot is None else log.snapshots.voters(log.snapshot)
+        with self.machine.disk.looked_at():
+            return None if log is None or log.snapshot is None else log.snapshots.voters(log.snapshot)
 
     def prefix(self, offset: int) -> int | None:
         return self.quorum.log.prefix_hash_at(offset) if self.quorum is not None else (0 if offset == 0 else None)
