@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from harness.campaign.swarm.watch_voters import VoterSets
+from harness.campaign.swarm.watch_voters import VoterSets
+from harness.campaign.swarm.watched import Watched
 
 FOUND_MAX = 20
 
@@ -43,41 +43,6 @@ class WatchedRow(NamedTuple):
     peer: str | None = None
     role: str | None = None
     detail: str | None = None
-
-
-class Watched(Protocol):
-    """A voter, as the watch sees it.  lives: how often it was started.  may_stop: its disk fails.
-
-    key: names it together with its disk."""
-
-    name: str
-    lives: int
-    may_stop: bool
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def flushed(self) -> int: ...
-
-    @property
-    def end(self) -> tuple[int, int]:
-        """(epoch, offset) of the end of its log."""
-        ...
-
-    @property
-    def log_start(self) -> int:
-        """Where its log begins: all below it is in a snapshot."""
-        ...
-
-    @property
-    def snapshot_end(self) -> int:
-        """Where its newest snapshot ends; 0: it has none."""
-        ...
-
-    def prefix(self, offset: int) -> int | None:
-        """Identifies all entries below this offset; None if it is not the end of one, or the log begins behind it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,29 +19,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from harness.campaign.swarm.watch import Watched
+from harness.campaign.swarm.watched import Member, Watched
 from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
 
 SLOWEST_CLOCK = 0.9
 """Of the clocks of a storm: so many of its seconds pass in one real second."""
-
-
-class Member(Watched, Protocol):
-    """A server that votes, or may come to."""
-
-    epoch: int
-
-    def voter_history(self) -> VoterHistory:
-        """As its log names them."""
-        ...
-
-    def snapshot_voters(self) -> VoterSet | None:
-        """Those that its newest snapshot names."""
-        ...
 
 
 def key_of(key: ReplicaKey) -> str:

@@ -32,8 +32,9 @@ from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Operators
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
 from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
-from harness.campaign.swarm.watch import BrokenRule, Watch, Watched
+from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_voters import VoterSets
+from harness.campaign.swarm.watched import Watched
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, Link, SimulatedNetwork

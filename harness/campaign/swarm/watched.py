@@ -1,0 +1,56 @@
+"""What the watch of a swarm sees of a voter, and of a server that may become one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
+
+
+class Watched(Protocol):
+    """A voter, as the watch sees it.  lives: how often it was started.  may_stop: its disk fails.
+
+    key: names it together with its disk."""
+
+    name: str
+    lives: int
+    may_stop: bool
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def flushed(self) -> int: ...
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """(epoch, offset) of the end of its log."""
+        ...
+
+    @property
+    def log_start(self) -> int:
+        """Where its log begins: all below it is in a snapshot."""
+        ...
+
+    @property
+    def snapshot_end(self) -> int:
+        """Where its newest snapshot ends; 0: it has none."""
+        ...
+
+    def prefix(self, offset: int) -> int | None:
+        """Identifies all entries below this offset; None if it is not the end of one, or the log begins behind it."""
+        ...
+
+
+class Member(Watched, Protocol):
+    """A server that votes, or may come to."""
+
+    epoch: int
+
+    def voter_history(self) -> VoterHistory:
+        """As its log names them."""
+        ...
+
+    def snapshot_voters(self) -> VoterSet | None:
+        """Those that its newest snapshot names."""
+        ...
