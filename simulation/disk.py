@@ -133,7 +133,7 @@ class VolatileDisk:
             raise OSError(number, os.strerror(number))
 
     @contextmanager
-    def looked_at(self) -> Iterator[None]:
+    def for_observer(self) -> Iterator[None]:
         """Within, an observer reads: no error meets it, and `on_operation` does not hear of it."""
         heard, failing = self.on_operation, self.failing
         self.on_operation, self.failing = _unobserved, {}

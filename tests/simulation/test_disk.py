@@ -86,7 +86,7 @@ def test_an_observer_reads_a_failing_disk_and_is_not_noticed() -> None:
     heard: list[str] = []
     disk.on_operation = lambda verb, path: heard.append(verb)
     disk.failing["open"] = disk.failing["read"] = errno.EIO
-    with disk.looked_at():
+    with disk.for_observer():
         assert disk.open("f").read_at(0, 3) == b"abc"
     assert heard == []
     with pytest.raises(OSError, match="Input/output error"):

@@ -129,12 +129,12 @@ class NodeVoter(VoterOnMachine):
     def voter_history(self) -> VoterHistory:
         if self.quorum is None:
             return VoterHistory(self._configured())
-        with self.machine.disk.looked_at():
+        with self.machine.disk.for_observer():
             return VotersInLog(self.quorum.log, self._configured()).load()
 
     def snapshot_voters(self) -> VoterSet | None:
         log = self.quorum.log if self.quorum is not None else None
-        with self.machine.disk.looked_at():
+        with self.machine.disk.for_observer():
             return None if log is None or log.snapshot is None else log.snapshots.voters(log.snapshot)
 
     def prefix(self, offset: int) -> int | None:
