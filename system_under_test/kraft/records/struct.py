@@ -346,7 +346,7 @@ def _straight_reader(cls: type[Struct], plain: list[_Field], general: Reader) ->
         names[f"set_{name}"], names[f"default_{name}"] = getattr(cls, name).__set__, attribute.default
         value = f"v_{name}" if any(name == each.name for each in plain) else f"default_{name}"
         lines += [f"   set_{name}(made, {value})"]
-    lines += ["   return made, at + 1", " except trouble: pass"]
+    lines += ["   return made, at + 1", " except trouble:", "  return general(data, begin)"]
     lines += [" return general(data, begin)"]
     exec("\n".join(lines), names)
     made_reader: Reader = names["read"]

@@ -94,7 +94,7 @@ EXAMPLES: dict[str, tuple[bool, tuple[Row, ...]]] = {
         (("append", "a", 0, 4), ("append", "b", 1, 5), ("get", "ab", 2, 6), ("get", "ba", 3, 7)),
     ),
     "a part of a value": (False, (("append", "ab", 0, 1), ("get", "a", 2, 3))),
-    "a value that nobody wrote": (False, (("append", "a", 0, 1), ("get", "b", 2, 3))),
+    "a value that was never written": (False, (("append", "a", 0, 1), ("get", "b", 2, 3))),
     "a value before it was written": (False, (("get", "a", 0, 1), ("append", "a", 2, 3))),
     "an append without an answer": (True, (("append", "a", 0, None), ("get", "", 1, 2), ("get", "a", 3, 4))),
     "the same value twice, named by real time": (

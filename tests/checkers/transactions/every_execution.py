@@ -7,7 +7,7 @@ happened.  Then each level says what its transactions may read.
     snapshot-isolation              the state after some prefix of the order, if none of their keys is written after it
     read-committed                  each read for itself, a version committed before
     read-atomic, causal             the same; one version of each key, and none older than one that is visible
-    read-uncommitted                whatever somebody wrote; lists that agree show the order of the commits
+    read-uncommitted                any value that was written; lists that agree show the order of the commits
 
 Values may repeat: then a read may show any version that looks like it.  (Definitions: Adya 1999; Cerone & Gotsman 2016;
 Biswas & Enea 2019.)

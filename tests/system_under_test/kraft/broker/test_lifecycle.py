@@ -69,11 +69,11 @@ def test_it_leaves_uncleanly_where_no_controller_answers() -> None:
     assert life.state is LifeState.STOPPED and not life.left_cleanly
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_only_one_that_leaves_is_stopped_by_an_answer(told: bool) -> None:
+@pytest.mark.parametrize("fenced", [True, False])
+def test_only_one_that_leaves_is_stopped_by_an_answer(fenced: bool) -> None:
     life = serving()
-    life.beaten(102.0, fenced=told, should_shut_down=told)
-    assert life.state is (LifeState.FENCED if told else LifeState.SERVING)
+    life.beaten(102.0, fenced=fenced, should_shut_down=fenced)
+    assert life.state is (LifeState.FENCED if fenced else LifeState.SERVING)
 
 
 def test_one_that_was_never_registered_just_stops() -> None:
