@@ -19,7 +19,7 @@ from checkers.base.checker import Budget, Part
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.likely_models import likely_models
-from checkers.formats.open_file import read_once
+from checkers.formats.read_once import jepsen_history, read_once
 from checkers.formats.recognise import place_of, read_bytes
 from checkers.formats.session_hints import cobra_logs, session_format
 from checkers.judging.tasks import Judged, Task
@@ -108,9 +108,9 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     content = b""
     try:
         path = Path(part.paths[0])
-        if path.is_dir():
+        if path.is_dir() and cobra_logs(path):
             return _judge_sessions(path, b"", ask, budget)
-        content = read_once(path)
+        content = read_once(path if not path.is_dir() else jepsen_history(path) or path)
         if session_format(content) is not None:
             return _judge_sessions(path, content, ask, budget)
         if not ask.model:

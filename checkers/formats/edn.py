@@ -1,8 +1,9 @@
 """A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
 
 Krucible has its own reader because a damaged history must be refused with the damaged line, which the readers on PyPI
-do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `list` in the
-order of the text, maps `dict`; a tagged value is read as the value behind its tag (a record is its map).
+do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, maps `dict`.
+A set is a `list` in an order of its own, so that equal sets are equal lists.  A tagged value is read as the value
+behind its tag (a record is its map); a `#uuid` gets lower case, because the case of its letters means nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_UUID = "#uuid"
 _CLOSES = {"(": ")", "[": "]", "{": "}", "#{": "}"}
 _NAMED = {"nil": None, "true": True, "false": False}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -127,7 +129,8 @@ class _FormReader:
             case "number":
                 return self._number(text)
             case "tag":
-                return self.value(self.required(), depth + 1)
+                tagged = self.value(self.required(), depth + 1)
+                return tagged.lower() if text == _UUID and isinstance(tagged, str) else tagged
             case "char":
                 word = text[1:]
                 return _CHARS.get(word) or self._whole(chr(int(word[1:], 16)) if len(word) == 5 else word)
@@ -143,6 +146,8 @@ class _FormReader:
             else:
                 items.append(self.value(token, depth + 1))
         self.must_close(opened, line, token)
+        if opened == "#{":
+            return _in_one_order(items)
         if opened != "{":
             return items
         if len(items) % 2:
@@ -176,6 +181,26 @@ class _FormReader:
 
     def _damage(self, what: str) -> MalformedHistory:
         return MalformedHistory(f"line {self.line}: {what}")
+
+
+def _in_one_order(items: list[Any]) -> list[Any]:
+    """The elements of a set, in an order that does not depend on the text: numbers first."""
+    if all(type(item) is int for item in items):
+        return sorted(items)
+    return sorted(items, key=lambda item: (not _is_number(item), item if _is_number(item) else 0, _canonical(item)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _canonical(value: Any) -> str:
+    """A text that equal values share.  Maps may have keys of several types, which JSON cannot sort."""
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{json.dumps(k)}:{_canonical(v)}" for k, v in value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_canonical, value)) + "]"
+    return json.dumps(value)
 
 
 def _alike(found: dict[Any, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Jepsen's histories: EDN operations (`history.edn`) and the log lines of `jepsen.util`.
 
 Both become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
-may have gaps (some tools leave them), but it never falls.  Values that are no integers go into `payload` as JSON.  The
+may have gaps (some tools leave them), but it always rises.  Values that are no integers go into `payload` as JSON.  The
 process `:nemesis` becomes NEMESIS.
 
 Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
@@ -158,11 +158,14 @@ def _shortened(value: Any) -> str:
 
 
 def _not_before(last: int, index: Any, line: int) -> int:
-    """The largest `:index` so far.  Raises MalformedHistory if it falls: the lines are not in order."""
+    """The largest `:index` so far.  Raises MalformedHistory if it falls or stays: the lines are not in order."""
     if not _is_int64(index) or index < 0:
         return last
     if index < last:
         words = f":index {index} comes after :index {last}, so the lines are out of order, or from two histories"
+        raise MalformedHistory(f"line {line}: {words}")
+    if index == last:
+        words = f":index {index} comes twice, so a line was copied, or the lines are from two histories"
         raise MalformedHistory(f"line {line}: {words}")
     return int(index)
 
@@ -178,7 +181,10 @@ def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key, sort_keys=True)
+    if isinstance(key, str):
+        return key
+    named = json.loads(json.dumps(key))  # the keys of a map become texts, which can be sorted
+    return json.dumps(named, sort_keys=True)
 
 
 def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:

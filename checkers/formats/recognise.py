@@ -20,14 +20,15 @@ from pathlib import Path
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.jepsen import EXAMPLE, Line, read_edn, read_log_lines
-from checkers.formats.open_file import read_once
+from checkers.formats.read_once import read_once
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 ARROW_FILE_MAGIC = b"ARROW1"
 
 _FOREIGN = {
-    b"\x1f\x8b": "compressed by gzip: unpack it first",
+    b"\x1f\x8b": "compressed by gzip twice: unpack it first",
+    b"JEPSEN": "Jepsen's own form of a test: judge the history.edn that Jepsen writes beside it",
     b"BZh": "compressed by bzip2: unpack it first",
     b"\xfd7zXZ\x00": "compressed by xz: unpack it first",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",

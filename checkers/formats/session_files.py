@@ -36,7 +36,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import MalformedHistory, Type
-from checkers.formats.open_file import read_once
+from checkers.formats.read_once import read_once
 from checkers.formats.session_hints import (
     AWDIT,
     CHRONOS,
@@ -95,7 +95,9 @@ def read_session_history(content: bytes) -> SessionHistory:
     """
     format_name = session_format(content)
     if format_name == COBRA_LOG:
-        raise MalformedHistory("byte 0: one log of a Cobra history, whose sessions are one log each: name the folder")
+        raise MalformedHistory(
+            "byte 0: one log of a Cobra history, whose sessions are one log each: name the folder of the unpacked logs"
+        )
     readers = {PLUME: _read_plume, AWDIT: _read_awdit, CHRONOS: _read_chronos, DBCOP: _read_dbcop}
     return readers[format_name or ""](content)
 
@@ -417,7 +419,9 @@ class _Stamp(msgspec.Struct):
     l: int = 0  # noqa: E741 (its name in the file)
 
 
-class _StampedOperation(msgspec.Struct):
+class _StampedOperation(msgspec.Struct, forbid_unknown_fields=True):
+    """A field with another name may be a damaged one: what was read must not turn into nothing."""
+
     t: str
     k: int
     v: int | list[int] | None = None
@@ -447,6 +451,10 @@ def _read_chronos(content: bytes) -> SessionHistory:
 
 def _add_stamped(rows: _Rows, txn: _StampedTransaction, operation: _StampedOperation, lists: bool) -> None:
     name, value = operation.t.lower(), operation.v
+    for number in (operation.k, *(value if isinstance(value, list) else () if value is None else (value,))):
+        if number not in _INT64:
+            words = f"a number of more than 64 bits: {number!r:.40}"
+            raise MalformedHistory(f"transaction {txn.tid!r:.40}: {words}")
     if name in ("r", "read") and (value is None or isinstance(value, list) == lists):
         shown = value if isinstance(value, list) else []
         rows.add(READ, operation.k, value if isinstance(value, int) else 0, value is None or value == [], shown)

@@ -142,7 +142,7 @@ def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Oper
 def value_of(event: Event) -> Hashable:
     """The value of an event: an integer or None, a pair of these, or its payload with lists as tuples."""
     if event.payload is not None:
-        return _value_of_short(event.payload) if len(event.payload) <= SHORT else frozen(json.loads(event.payload))
+        return _value_of_short(event.payload) if len(event.payload) <= SHORT else frozen(_decoded(event.payload))
     if event.value2 is not None:
         return event.value, event.value2
     return event.value
@@ -154,7 +154,19 @@ SHORT = 40
 
 @lru_cache(maxsize=10_000)
 def _value_of_short(payload: str) -> Hashable:
-    return frozen(json.loads(payload))
+    return frozen(_decoded(payload))
+
+
+def _decoded(payload: str) -> Any:
+    """As `json.loads`, which costs three times as much for a short string: it looks for blanks around the value."""
+    if payload[:1] in '"[{':
+        value, end = _DECODER.raw_decode(payload)
+        if end == len(payload):
+            return value
+    return json.loads(payload)
+
+
+_DECODER = json.JSONDecoder()
 
 
 def forget_values() -> None:

@@ -30,8 +30,9 @@ from checkers.kernels.transactions import order_replay as replays
 from checkers.kernels.transactions import visible_writes as visible
 from checkers.kernels.transactions.columns import OK, Edges, Transactions, Written
 from checkers.kernels.transactions.cycle_starts import next_of_process
+from checkers.kernels.transactions.forced_order import forced_order
 from checkers.kernels.transactions.list_versions import Versions
-from checkers.kernels.transactions.order_guess import guess_of, no_time, real_time
+from checkers.kernels.transactions.order_guess import guess_of, no_time, ranked, real_time
 from checkers.kernels.transactions.order_problem import OrderProblem
 from checkers.kernels.transactions.order_search import (
     CONFLICTS,
@@ -61,6 +62,12 @@ MANY_STEPS = 1 << 50
 
 _PATIENCE_STRONGER = 64
 """How many steps for each event and micro-operation the stronger question gets."""
+
+_PATIENCE_WITHOUT_FORCED = 64
+"""How many steps for each event and micro-operation a search gets before it is computed what is forced."""
+
+REACHABLE_SIZE_BYTES_MAX = 200_000_000
+"""What is forced is not computed if a bit for each pair of transactions takes more: for more than 40,000."""
 
 _PATIENCE = 8
 """How many steps for each event and micro-operation a guess of the starts gets before the other one is tried."""
@@ -142,18 +149,30 @@ def _decided(
     snapshots = model == "snapshot-isolation"
     time = real_time(txns, problem) if variant == REALTIME else no_time()
     figures: dict[str, int] = {}
-    for starts_early, steps in _attempts(snapshots, len(txns.kind) + len(txns.status), steps_max):
+    size = len(txns.kind) + len(txns.status)
+    forces = not snapshots and model not in WEAK and len(txns.status) ** 2 // 8 <= REACHABLE_SIZE_BYTES_MAX
+    first_steps = min(steps_max, _PATIENCE_WITHOUT_FORCED * size) if forces else steps_max
+    for starts_early, steps in _attempts(snapshots, size, first_steps):
         guess = guess_of(txns, problem, snapshots=snapshots, starts_early=starts_early, begin=begin)
         outcome, search = find_order(problem, time, guess, snapshots, steps)
         for name, place in _FIGURES.items():
             figures[name] = figures.get(name, 0) + int(search.at[place])
         if outcome in (NO_ORDER, ORDER):
             break
+    involved = search.involved != 0
+    if outcome == UNDECIDED and first_steps < steps_max:
+        forced = forced_order(problem, steps_max - first_steps)
+        guess = ranked(forced.place, happened) if time.by_end.size == 0 else guess
+        figures["forced"] = len(forced.edges.source)
+        left = steps_max - first_steps - forced.steps
+        outcome, search = find_order(problems.with_pairs(problem, forced.edges), time, guess, False, left)
+        figures["steps"] += forced.steps + int(search.at[STEPS])
+        involved = happened  # what forced the edges of a circle may be anywhere
     if outcome == ORDER:
         _demand_that_it_fits(txns, known, model, variant, search.order, snapshots)
-    involved = np.flatnonzero(search.involved) if outcome == NO_ORDER else np.empty(0, np.int64)
+    rests_on = np.flatnonzero(involved) if outcome == NO_ORDER else np.empty(0, np.int64)
     return OrderDecision(
-        outcome, snapshots, search.order if outcome == ORDER else np.empty(0, np.int32), involved, figures
+        outcome, snapshots, search.order if outcome == ORDER else np.empty(0, np.int32), rests_on, figures
     )
 
 
@@ -235,7 +254,7 @@ def _demand_that_it_fits(
     skipped: Bools = known.written.unusable != 0
     of_order = order // 2 if snapshots else order
     placed = np.bincount(of_order, minlength=len(txns.status))
-    if (placed[txns.status == OK] != (2 if snapshots else 1)).any():
+    if ((txns.status == OK) & (placed != (2 if snapshots else 1))).any():
         raise WrongOrder("the order lacks a transaction that committed")
     if model not in WEAK:
         if known.versions is not None:

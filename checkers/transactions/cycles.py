@@ -100,10 +100,17 @@ def find_cycles(
     """
     state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
     if stuck_at < 0:
-        rank = state.rank[: len(txns.status)]
-        placed = np.flatnonzero(happened & (rank >= 0))
-        return CycleSearch((), (), placed[np.argsort(rank[placed])].astype(np.int32))
+        by_rank = _nodes_by_rank(state.rank)
+        return CycleSearch((), (), by_rank[by_rank < len(txns.status)])
     return _Search(txns, graph, state, happened, stuck_at).all(steps_max)
+
+
+def _nodes_by_rank(rank: Int32) -> Int32:
+    """Return the nodes that were taken out, in that order."""
+    ranked = np.flatnonzero(rank >= 0).astype(np.int32)
+    nodes: Int32 = np.empty(len(ranked), np.int32)
+    nodes[rank[ranked]] = ranked
+    return nodes
 
 
 def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
@@ -137,10 +144,7 @@ class _Search:
         self._backward = reverse(graph)
         self._txn_count = len(txns.status)
         broken = sweep_on(txns, graph, self._backward, happened, state, stuck_at)
-        by_rank = np.full(len(state.rank), -1, np.int32)
-        ranked = np.flatnonzero(state.rank >= 0).astype(np.int32)
-        by_rank[state.rank[ranked]] = ranked
-        self._ranking = Ranking(state.rank, by_rank, _next_of_process(txns, happened))
+        self._ranking = Ranking(state.rank, _nodes_by_rank(state.rank), _next_of_process(txns, happened))
         self._starts = starts_of(broken, graph, self._backward, state.rank, self._txn_count)
         self._worst = np.full(len(self._starts.edge), len(_CLASSES), np.int64)
         self._length = np.zeros(len(self._starts.edge), np.int64)

@@ -64,8 +64,10 @@ class InTime:
 
     def _meeting(self, step: Step) -> tuple[int, int, Any, Any] | None:
         """Return (two transactions, the values they met) that order the version before that of the step's target."""
+        if not self._assumes or step.kind not in (WW, RW):
+            return None
         through = version_through(self._transcript, step)
-        if not self._assumes or step.kind not in (WW, RW) or through is None or through[1] == NIL_VALUE:
+        if through is None or through[1] == NIL_VALUE:
             return None
         key, old = through
         txns = self._transcript.txns

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
@@ -31,8 +31,10 @@ from checkers.kernels.transactions import list_append, list_versions, rw_registe
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
 from checkers.kernels.transactions.links import Groups
+from checkers.kernels.transactions.order_replay import keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
 from checkers.kernels.transactions.serial_in_time import is_serial_in_time
+from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
@@ -154,8 +156,7 @@ def _with_choices(
             list_append.link(unique.txns, base, known.versions, found)  # it finds anomalies of single reads, too
         shown = [k for k, name in anomalies.KIND_NAMES.items() if found.times[k] and _counted([name], consistency)]
         if shown:
-            rests_on = _transactions_of(found, shown[0]) if known.versions is None else None
-            return repeated_values.Attempt(repeated_values.FAILS, rests_on)
+            return repeated_values.Attempt(repeated_values.FAILS, _transactions_of(found, shown[0]))
         decision = decide(unique.txns, known, consistency, max(1, left), unique.begin, timed=unique.timed)
         left -= len(unique.txns.kind) + decision.figures["steps"]
         if decision.outcome == NO_ORDER:
@@ -198,6 +199,7 @@ _TRANSACTIONS_OF = {
     kinds.FUTURE_READ: (0,),
     kinds.LOST_UPDATE: (0, 1),
     kinds.DIRTY_UPDATE: (0, 1),
+    kinds.REORDERED_APPENDS: (0,),
 }
 """The places of transactions in the sample of a finding."""
 
@@ -267,13 +269,26 @@ class _Question:
         cycles = [cycle.name for cycle in search.cycles] if search is not None else []
         if _counted([*self._names(), *cycles], self.consistency):
             return search or self._cycles_of_registers(True), None
-        if search is not None and search.order is not None and not self.known.written.unusable.any():
+        if search is not None and search.order is not None and self._is_an_answer(search.order):
             return search, decided_by(search.order, txns, self.known, self.consistency)
         begin, timed = self.transcript.begin, self.transcript.timed
         decision = decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
         if search is None and decision.outcome == ORDER and self._is_strict_serializable():
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
+
+    def _is_an_answer(self, order: Int32) -> bool:
+        """Whether an order of dependencies and real time answers the question.
+
+        Without real time all transactions overlap in the columns, so such an order may contradict a session.
+        """
+        if self.known.written.unusable.any():
+            return False
+        txns, variant = self.transcript.txns, anomalies.parts_of(self.consistency)[1]
+        process, process_count = dense_processes(txns.process)
+        return (
+            self.transcript.timed or variant == anomalies.PLAIN or keeps_sessions(process, order, False, process_count)
+        )
 
     def _is_strict_serializable(self) -> bool:
         """Whether registers that fit the model certainly show no cycle of a stronger one either."""
@@ -399,7 +414,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     reason = reason or _nothing_shown(transcript)
     if reason or decision is None:
         return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
-    transactions = np.count_nonzero(np.bincount(decision.transactions))
+    transactions = len(decision.order) // (2 if decision.snapshots else 1)
     details["decided"] = f"{consistency}: an order of all {transactions} transactions was replayed"
     if keep_order:
         details["order"] = _order_in_rows(transcript, decision)

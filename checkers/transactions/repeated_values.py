@@ -6,8 +6,11 @@ if one of its choices does.
 
     registers   a choice is a write for each (transaction, key, value) that was read, or the initial state where a value
                 may stand for it.  A read after an own write of that value shows the own write
-    lists       a choice is an append for each place of a repeated value in the longest list of its key; every append
-                stands at one place at most.  Other lists must be beginnings of that one
+    lists       a choice is a transaction for each place of a repeated value in the longest list of its key; it stands
+                there as often as it appended the value, at most.  Other lists must be beginnings of that one
+
+Equal appends of one transaction stand in its order.  If they stood in another one, to exchange them would change no
+list, and it would take away an anomaly (reordered appends).
 
 *Search.*  A failed choice names what its proof rests on: the reads and places whose transactions lie on a circle that
 the search for an order met.  Only these are changed.  If a proof rests on what was decided for earlier, the search goes
@@ -19,6 +22,7 @@ The first choice follows the guess of the order: a read shows the latest write t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,8 +32,8 @@ from checkers.base.arrays import Int32, Int64
 from checkers.kernels.transactions.columns import FAIL, NEVER, NIL_VALUE, OK, WRITE, Transactions
 from checkers.transactions.read import Transcript
 
-NOTHING_WRITTEN = -1
-"""The row that stands for the initial state."""
+NOTHING_WRITTEN = (-1,)
+"""The choice that stands for the initial state."""
 
 ATTEMPTS_MAX = 400
 """Choices that are tried; more may leave the verdict unknown."""
@@ -61,12 +65,17 @@ class Resolved:
     attempts: int
 
 
+_Writes = tuple[int, ...]
+"""Rows of equal writes of one transaction to one key, in its order; or NOTHING_WRITTEN."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Something that has a choice.  rows: of the writes that it may show, best first.  concerned: transactions whose
-    place in a proof may rest on the choice.  exclusive: a row may be chosen by one unit only."""
+    """Something that has a choice.  choices: rows of the writes that it may show, best first; of a list, all equal
+    appends of one transaction.  concerned: transactions whose place in a proof may rest on the choice.  exclusive: each
+    row is shown by one unit only, and units that chose the same rows show them in the order of the units."""
 
-    rows: tuple[int, ...]
+    choices: tuple[_Writes, ...]
     concerned: frozenset[int]
     reads: tuple[int, ...]
     exclusive: bool
@@ -95,25 +104,29 @@ class _Search:
     def __init__(self, transcript: Transcript, units: list[_Unit], attempt: Callable[[Transcript], Attempt]) -> None:
         self._transcript, self._units, self._attempt = transcript, units, attempt
         self.attempts = 0
+        self._failures: dict[tuple[_Writes, ...], Attempt] = {}
         self.first: Transcript | None = None
         self.fitting: Transcript | None = None
 
-    def solve(self, fixed: Mapping[int, int]) -> frozenset[int] | str:
+    def solve(self, fixed: Mapping[int, _Writes]) -> frozenset[int] | str:
         """FITS, OPEN (too many were tried), or the fixed units that the failure of all choices rests on."""
         chosen, clash = self._chosen(fixed)
         if chosen is None:
             return clash
-        if self.attempts == ATTEMPTS_MAX:
-            return OPEN
-        self.attempts += 1
-        unique = renamed(self._transcript, self._units, chosen)
-        self.first = self.first or unique
-        found = self._attempt(unique)
-        if found.outcome == OPEN:
-            return OPEN
-        if found.outcome == FITS:
-            self.fitting = unique
-            return FITS
+        found = self._failures.get(tuple(chosen))
+        if found is None:
+            if self.attempts == ATTEMPTS_MAX:
+                return OPEN
+            self.attempts += 1
+            unique = renamed(self._transcript, self._units, chosen)
+            self.first = self.first or unique
+            found = self._attempt(unique)
+            if found.outcome == OPEN:
+                return OPEN
+            if found.outcome == FITS:
+                self.fitting = unique
+                return FITS
+            self._failures[tuple(chosen)] = found
         resting = {
             number
             for number, unit in enumerate(self._units)
@@ -122,34 +135,34 @@ class _Search:
         free = [number for number in resting if number not in fixed]
         if not free:
             return frozenset(resting & fixed.keys())
-        unit = min(free, key=lambda number: len(self._units[number].rows))
+        unit = min(free, key=lambda number: len(self._units[number].choices))
         conflict: set[int] = set()
-        for row in self._units[unit].rows:
-            below = self.solve({**fixed, unit: row})
+        for writes in self._units[unit].choices:
+            below = self.solve({**fixed, unit: writes})
             if isinstance(below, str) or unit not in below:
                 return below
             conflict |= below
         return frozenset(conflict - {unit})
 
-    def _chosen(self, fixed: Mapping[int, int]) -> tuple[list[int] | None, frozenset[int]]:
-        """(A row for each unit, fixed ones as they are; or None and the fixed units that exclude any choice)."""
-        taken: dict[int, int] = {}
-        for number, row in fixed.items():
-            if self._units[number].exclusive and taken.setdefault(row, number) != number:
-                return None, frozenset((number, taken[row]))
+    def _chosen(self, fixed: Mapping[int, _Writes]) -> tuple[list[_Writes] | None, frozenset[int]]:
+        """(A choice for each unit, fixed ones as they are; or None and the fixed units that exclude any choice)."""
+        taken = Counter(writes for number, writes in fixed.items() if self._units[number].exclusive)
+        for writes, times in taken.items():
+            if times > len(writes):
+                return None, frozenset(number for number, chosen in fixed.items() if chosen == writes)
         chosen = []
         for number, unit in enumerate(self._units):
-            free = (r for r in unit.rows if not unit.exclusive or r not in taken)
+            free = (w for w in unit.choices if not unit.exclusive or taken[w] < len(w))
             found = fixed[number] if number in fixed else next(free, None)
-            if found is None:
-                return None, frozenset(n for n in fixed if self._units[n].exclusive)
-            if unit.exclusive:
-                taken[found] = number
+            if found is None:  # the value stands more often than it was appended, and so under every choice
+                return None, frozenset()
+            if number not in fixed:
+                taken[found] += 1
             chosen.append(found)
         return chosen, frozenset()
 
 
-def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[int]) -> Transcript:
+def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[_Writes]) -> Transcript:
     """The transcript with a value of its own for every write of a repeated value."""
     txns = transcript.txns
     value, lists = txns.value.copy(), txns.lists.copy()
@@ -167,10 +180,13 @@ def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[int
         own[row] = int(count[key])
         value[row] = own[row]
         count[key] += 1
-    for unit, row in zip(units, chosen, strict=True):
-        number = NIL_VALUE if row == NOTHING_WRITTEN else own[row]
-        target = lists if unit.exclusive else value
-        target[list(unit.reads)] = number
+    shown = Counter[_Writes]()
+    for unit, writes in zip(units, chosen, strict=True):
+        if unit.exclusive:
+            lists[list(unit.reads)] = own[writes[shown[writes]]]
+            shown[writes] += 1
+        else:
+            value[list(unit.reads)] = NIL_VALUE if writes == NOTHING_WRITTEN else own[writes[0]]
     if transcript.model == "rw-register":
         _show_own_writes(txns, value, own)
     for key in range(key_count):
@@ -243,13 +259,13 @@ def _units(transcript: Transcript, any_write: bool) -> list[_Unit]:
     units = []
     for (t, key, shown), rows in reads.items():
         versions = [w for w in writes[key, shown] if owner[w] != t and _is_version(txns, owner, w)]
-        usable = writes[key, shown] if any_write or not versions else versions
+        own = [w for w in writes[key, shown] if owner[w] == t and w < rows[0]]  # overwritten before the reads
+        usable = writes[key, shown] if any_write or not versions else [*versions, *own]
         ahead = {w: int(ends[owner[w]]) - int(ends[t]) for w in usable}
         usable = sorted(usable, key=lambda w: (ahead[w] > 0, abs(ahead[w])))
-        if (key, shown) in transcript.initial:
-            usable.append(NOTHING_WRITTEN)
-        concerned = frozenset({t, *(int(owner[w]) for w in usable if w != NOTHING_WRITTEN)})
-        units.append(_Unit(tuple(usable), concerned, tuple(rows), exclusive=False))
+        concerned = frozenset({t, *(int(owner[w]) for w in usable)})
+        choices = [(w,) for w in usable] + ([NOTHING_WRITTEN] if (key, shown) in transcript.initial else [])
+        units.append(_Unit(tuple(choices), concerned, tuple(rows), exclusive=False))
     return units
 
 
@@ -285,7 +301,10 @@ def _units_of_lists(transcript: Transcript) -> list[_Unit] | None:
         for place, shown in enumerate(longest.tolist()):
             if (key, shown) not in repeated:
                 continue
-            rows = sorted(appends.get((key, shown), []), key=lambda w: int(ends[owner[w]]))
+            by: dict[int, list[int]] = {}
+            for row in appends.get((key, shown), []):
+                by.setdefault(int(owner[row]), []).append(row)
+            choices = tuple(tuple(by[t]) for t in sorted(by, key=lambda t: int(ends[t])))
             reads = tuple(b + place for b, e in spans if e - b > place)
-            units.append(_Unit(tuple(rows), frozenset(int(owner[w]) for w in rows), reads, exclusive=True))
+            units.append(_Unit(choices, frozenset(by), reads, exclusive=True))
     return units

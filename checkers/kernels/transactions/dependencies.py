@@ -128,24 +128,23 @@ def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int
 @kernel
 def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, Int32]:
     """Build one graph of both kinds of edges; returns (graph, the number of edges into each node)."""
-    first = np.zeros(node_count + 1, np.int64)
+    cursor = np.zeros(node_count + 2, np.int64)  # of node n at n + 1; in the end it stands where node n + 1 begins
     incoming = np.zeros(node_count, np.int32)
     for edges in (direct, grouped):
         for e in range(edges.source.shape[0]):
-            first[edges.source[e] + 1] += 1
+            cursor[edges.source[e] + 2] += 1
             incoming[edges.target[e]] += 1
     for node in range(node_count):
-        first[node + 1] += first[node]
-    target = np.empty(first[node_count], np.int32)
-    kind = np.empty(first[node_count], np.int8)
-    cursor = first[:node_count].copy()
+        cursor[node + 2] += cursor[node + 1]
+    target = np.empty(cursor[node_count + 1], np.int32)
+    kind = np.empty(cursor[node_count + 1], np.int8)
     for edges in (direct, grouped):
         for e in range(edges.source.shape[0]):
-            at = cursor[edges.source[e]]
-            cursor[edges.source[e]] = at + 1
+            at = cursor[edges.source[e] + 1]
+            cursor[edges.source[e] + 1] = at + 1
             target[at] = edges.target[e]
             kind[at] = edges.kind[e]
-    return Graph(first, target, kind), incoming
+    return Graph(cursor[: node_count + 1], target, kind), incoming
 
 
 @kernel

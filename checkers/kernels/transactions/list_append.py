@@ -62,7 +62,6 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
     longest = np.full(key_count, -1, np.int64)  # the row that read the longest list of it, or -1
     own = np.zeros(key_count, np.int32)  # the number of its own appends since the last read
     latest = np.full(key_count, -1, np.int64)  # the row of the last of them
-    before = np.full(txns.kind.shape[0], -1, np.int64)  # the append of the same key before a row
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
@@ -81,13 +80,12 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
                     seen = txns.list_first[longest[key] + 1] - txns.list_first[longest[key]]
                     if versions.position[element] < seen:
                         note(found, FUTURE_READ, t, longest[key], row)
-                before[row] = latest[key]
                 latest[key] = row
                 own[key] += 1
                 continue
             _check_last_element(txns, base, versions, t, row, found)
             if not external:
-                contradicted = _contradicted(txns, row, known[key], own[key], latest[key], before)
+                contradicted = _contradicted(txns, row, known[key], own[key], latest[key])
                 if contradicted >= 0:
                     note(found, INTERNAL, t, row, contradicted)
             known[key] = row
@@ -118,10 +116,11 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
 
 
 @inner_kernel
-def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int, before: Int64) -> int:
+def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int) -> int:
     """Return the earlier row of its transaction that a read contradicts, or -1.
 
-    The read must show the known list, followed by the transaction's own appends (`own`).
+    The read must show the known list, followed by the transaction's own appends since then: `own` in number, of which
+    row `latest` is the last one.
     """
     start, end = txns.list_first[row], txns.list_first[row + 1]
     size = end - start
@@ -137,7 +136,10 @@ def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: in
     for i in range(own):
         if i >= size or txns.lists[end - 1 - i] != txns.value[append]:
             return append
-        append = before[append]
+        if i + 1 < own:
+            append -= 1
+            while txns.kind[append] != WRITE or txns.key[append] != txns.key[row]:
+                append -= 1
     return -1
 
 
@@ -183,6 +185,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
         np.full(key_count, -1, np.int32),
         np.full(versions.written.writer.shape[0] + key_count, -1, np.int32),
     )
+    torn = found.times[INTERNAL] > 0  # otherwise later reads of a key agree with the first one
     for t in range(txns.status.shape[0]):
         if not versions.written.happened[t]:
             continue
@@ -198,9 +201,11 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
                     met.touched[key] = met.opened[key] = t
                     met.read[key] = row
                     met.shown[key] = by
+                    if not torn:
+                        _link_overwriter(txns, base, versions, last_writer[key], t, row, links)
                 elif by >= 0 and met.opened[key] == t and met.shown[key] != by:
                     met.opened[key] = -1
-        for row in range(txns.first[t], txns.first[t + 1]):
+        for row in range(txns.first[t], txns.first[t + 1] if torn else txns.first[t]):
             key = txns.key[row]
             if met.opened[key] == t and txns.kind[row] != WRITE:
                 met.opened[key] = -1

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.base.arrays import Int32, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import (
     ABORTED_READ,
@@ -31,7 +31,6 @@ from checkers.kernels.transactions.columns import (
     OK,
     READ,
     UNWRITTEN_READ,
-    WRITE,
     Findings,
     Transactions,
     Written,
@@ -70,49 +69,88 @@ class _Shown(NamedTuple):
 @kernel
 def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions:
     """Find the order of the versions of every key, and the anomalies that rule out an order."""
-    key_count = base.shape[0] - 1
     written = index_writers(txns, base, found)
+    longest, length, crooked = _longest_lists(txns, base.shape[0] - 1)
+    if crooked.any():
+        _note_crooked(txns, longest, crooked, written, found)
+    position = np.full(written.writer.shape[0], -1, np.int32)
+    elements = written.writer.shape[0] if crooked.any() or written.rewrites.writes.shape[0] else 0
+    shown = _Shown(np.full(elements, -1, np.int64), np.zeros(elements, np.int32))
+    rows = _rows_to_look_at(txns, longest, crooked)
+    owners = np.searchsorted(txns.first, rows, side="right")
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        is_longest = row == longest[txns.key[row]]
+        _look_at_list(txns, base, written, owners[i] - 1, row, is_longest, position, shown, found)
+    return Versions(written, position, longest, length)
+
+
+@kernel
+def _longest_lists(txns: Transactions, key_count: int) -> tuple[Int64, Int32, Bools]:
+    """Return, per key: the row of the longest list or -1, its length, and whether the lists contradict one another.
+
+    Each list is compared with the longest one so far, which was read shortly before and so stands in the cache.  All
+    lists are prefixes of the longest one if each agrees with that.
+    """
     longest = np.full(key_count, -1, np.int64)
     length = np.zeros(key_count, np.int32)
-    for t in range(txns.status.shape[0]):
-        if txns.status[t] != OK:
-            continue
-        for row in range(txns.first[t], txns.first[t + 1]):
-            if txns.kind[row] == READ:
-                key = txns.key[row]
-                size = txns.list_first[row + 1] - txns.list_first[row]
-                if size > length[key] or longest[key] < 0:
-                    longest[key] = row
-                    length[key] = size
     crooked = np.zeros(key_count, np.bool_)
+    t, count = 0, txns.status.shape[0]
+    while t < count:  # one loop over the rows of many transactions is faster than many short ones
+        begin = t
+        while t < count and txns.status[t] == OK:
+            t += 1
+        for row in range(txns.first[begin], txns.first[t]):
+            if txns.kind[row] != READ:
+                continue
+            key = txns.key[row]
+            start = txns.list_first[row]
+            size = txns.list_first[row + 1] - start
+            known = longest[key]
+            if known >= 0 and _differ(txns.lists, start, txns.list_first[known], min(size, length[key])):
+                crooked[key] = True
+            if known < 0 or size > length[key]:
+                longest[key] = row
+                length[key] = size
+        t += 1
+    return longest, length, crooked
+
+
+@kernel
+def _note_crooked(txns: Transactions, longest: Int64, crooked: Bools, written: Written, found: Findings) -> None:
+    """Note each list that is no prefix of the longest one of its key."""
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key = txns.key[row]
-            if txns.kind[row] == WRITE or row == longest[key]:
+            if not crooked[key] or txns.kind[row] != READ:
                 continue
-            start = txns.list_first[row]
-            size = txns.list_first[row + 1] - start
-            other = txns.list_first[longest[key]]
-            if _differ(txns.lists, start, other, size):
+            start, other = txns.list_first[row], txns.list_first[longest[key]]
+            if _differ(txns.lists, start, other, txns.list_first[row + 1] - start):
                 at = 0
                 while txns.lists[start + at] == txns.lists[other + at]:
                     at += 1
-                crooked[key] = True
                 written.unusable[key] = 1
                 note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
-    position = np.full(written.writer.shape[0], -1, np.int32)
-    elements = written.writer.shape[0] if crooked.any() or written.rewrites.writes.shape[0] else 0
-    shown = _Shown(np.full(elements, -1, np.int64), np.zeros(elements, np.int32))
+
+
+@kernel
+def _rows_to_look_at(txns: Transactions, longest: Int64, crooked: Bools) -> Int64:
+    """Return the rows of the longest lists, and of all lists of keys whose lists contradict one another, in order."""
+    if not crooked.any():
+        return np.sort(longest[longest >= 0])
+    rows = np.empty(txns.kind.shape[0], np.int64)
+    n = 0
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key = txns.key[row]
             if txns.kind[row] == READ and (row == longest[key] or crooked[key]):
-                _look_at_list(txns, base, written, t, row, row == longest[key], position, shown, found)
-    return Versions(written, position, longest, length)
+                rows[n] = row
+                n += 1
+    return rows[:n]
 
 
 @inner_kernel

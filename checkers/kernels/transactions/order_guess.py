@@ -31,15 +31,16 @@ def guess_of(
     """
     end = _ends(txns, problem)
     if not snapshots:
-        return _ranked(end, problem.happened)
+        return ranked(end, problem.happened)
     moments = np.empty(2 * len(end), np.int64)
     moments[1::2] = 2 * end
     early = 2 * txns.invoked if begin is None else 2 * begin + 1
     moments[0::2] = np.minimum(early, moments[1::2] - 1) if starts_early else moments[1::2] - 1
-    return _ranked(moments, np.repeat(problem.happened, 2))
+    return ranked(moments, np.repeat(problem.happened, 2))
 
 
-def _ranked(moments: Int64, happened: Bools) -> Guess:
+def ranked(moments: Int64, happened: Bools) -> Guess:
+    """Return the ranks of events by these moments, those of equal ones in the order of the events."""
     by_rank = np.argsort(moments, kind="stable").astype(np.int32)
     by_rank = by_rank[happened[by_rank]]
     rank = np.full(len(moments), -1, np.int32)

@@ -46,12 +46,9 @@ def replay_registers(txns: Transactions, order: Int32, key_count: int, snapshots
             for row in range(txns.first[t], txns.first[t + 1]):
                 key = txns.key[row]
                 if txns.kind[row] == WRITE:
-                    if written_at[key] > started[t] and not skipped[key]:
+                    if started[t] < written_at[key] < at and not skipped[key]:
                         return at
-                    held[key] = txns.value[row]
-            for row in range(txns.first[t], txns.first[t + 1]):
-                if txns.kind[row] == WRITE:
-                    written_at[txns.key[row]] = at
+                    held[key], written_at[key] = txns.value[row], at
     return FITS
 
 
@@ -96,13 +93,10 @@ def replay_lists(txns: Transactions, base: Int64, order: Int32, snapshots: bool,
             for row in range(txns.first[t], txns.first[t + 1]):
                 key = txns.key[row]
                 if txns.kind[row] == WRITE:
-                    if written_at[key] > started[t] and not skipped[key]:
+                    if started[t] < written_at[key] < at and not skipped[key]:
                         return at
-                    held[room[key] + size[key]] = txns.value[row]
+                    held[room[key] + size[key]], written_at[key] = txns.value[row], at
                     size[key] += 1
-            for row in range(txns.first[t], txns.first[t + 1]):
-                if txns.kind[row] == WRITE:
-                    written_at[txns.key[row]] = at
     return FITS
 
 

@@ -13,7 +13,8 @@ without creates the right accounts and the right total are those that most reads
 all others.  On a tie they are those that were shown first.
 
 Money may be conserved and yet in the wrong place.  Where set-up is known, `bank_transfers.py` asks whether all
-acknowledged transfers were there in the end.
+acknowledged transfers were there in the end.  If a transfer names an account that set-up did not open, nobody knows
+what the accounts should hold, and the verdict is unknown.
 
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 """
@@ -60,6 +61,7 @@ def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -
         reason = "no read of the balances was answered, so nothing shows whether money was conserved"
         return ObjectFinding(reason=reason, steps=len(operations), counts=counts)
     opening = opening_of(operations)
+    strange: Operation | None = None
     if opening is None:
         found = [_other_accounts(reads), _other_total(reads)]
     elif opening.uncertain:
@@ -67,12 +69,22 @@ def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -
         found = [_not_as_opened(reads, opening), _other_total([r for r in reads if _accounts(r[1]) == usual])]
     else:
         found = [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
-        if found == [None, None] and (transfers := _transfers(operations, opening)) is not None:
+        transfers = _transfers(operations, opening)
+        if isinstance(transfers, Operation):
+            strange = transfers
+        elif found == [None, None]:
             found.append(lost_transfers(opening.balances, transfers, reads))
     if not overdraft:
         found.append(_negative(reads))
     violations = tuple(each for each in found if each is not None)
-    reason = "" if violations or opening is not None else _nothing_shown(operations, reads)
+    reason = ""
+    if not violations and strange is not None:
+        reason = (
+            f"index {strange.call}: {strange.input!r:.60} moves no whole amount between accounts that set-up opened"
+        )
+        reason += ", so it is not known what the accounts should hold"
+    elif not violations and opening is None:
+        reason = _nothing_shown(operations, reads)
     return ObjectFinding(violations, reason, len(operations), counts=counts)
 
 
@@ -158,17 +170,17 @@ def _moved_between(transfer: Operation) -> tuple[str, ...]:
     return str(given[0]), str(given[1])
 
 
-def _transfers(operations: Sequence[Operation], opening: Opening) -> list[Transfer] | None:
-    """All transfers between the opened accounts; None if one has another form or moves no whole amount."""
+def _transfers(operations: Sequence[Operation], opening: Opening) -> list[Transfer] | Operation:
+    """All transfers; or the first of another form, of no whole amount, or of an account that set-up did not open."""
     found: list[Transfer] = []
     for operation in operations:
         if operation.f == TRANSFER:
             given, ends = operation.input, _moved_between(operation)
             if len(ends) != 2 or not set(ends) <= set(opening.balances) or not isinstance(given, tuple):
-                return None
+                return operation
             amount = dict(given).get("amount") if isinstance(given[0], tuple) else given[2]
             if not isinstance(amount, int) or isinstance(amount, bool):
-                return None
+                return operation
             found.append(Transfer(operation, *ends, amount))
     return found
 
@@ -235,7 +247,8 @@ def _other_accounts(reads: _Reads) -> Decided | None:
     for read, shown in reads:
         accounts = _accounts(shown)
         if accounts != usual:
-            words = f"a read showed the accounts {', '.join(accounts) or 'none'}; other reads show {', '.join(usual)}"
+            these, others = (", ".join(names) or "none" for names in (accounts, usual))
+            words = f"a read showed the accounts {these}; other reads show {others}"
             right = "a balance of every account, and of no other"
             why = ["Transfers neither open nor close accounts"]
             violation = Violation("other accounts", words, [read], read, right, why)

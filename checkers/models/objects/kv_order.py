@@ -31,10 +31,10 @@ An operation without an answer that no get shows is left out: without it an orde
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from checkers.base.independent_search import Disagreement
 from checkers.models.model import REFUSED, Model, Operation, State
@@ -150,8 +150,7 @@ class _Generation:
         return order
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     """Operations that no others interrupt.  first_return, last_call: see the text at the top."""
 
     operations: Sequence[Operation]
@@ -230,11 +229,10 @@ class _Roots:
         self._by_value: dict[str, list[Operation]] = {}
         for put in puts:
             self._by_value.setdefault(_given(put), []).append(put)
-        self._lengths = sorted({len(value) for value in self._by_value})
         self._first_call: dict[str, int] = {}
         for append in appends:
             self._first_call.setdefault(_given(append), append.call)
-        self._append_lengths = sorted({len(word) for word in self._first_call})
+        self._lengths = sorted({len(value) for value in (*self._by_value, *self._first_call)})
         returned = sorted((o for o in puts if o.returned), key=lambda o: o.call)
         self._calls = [o.call for o in returned]
         self._return_from = [NEVER] * (len(returned) + 1)
@@ -243,13 +241,17 @@ class _Roots:
 
     def of(self, get: Operation) -> list[Operation | None]:
         """The puts that a get may show, and None if it may show the generation that begins empty."""
-        shown = _shown(get)
+        shown, returned = _shown(get), _returned(get)
+        begins_empty = not shown
         roots: list[Operation | None] = []
-        first_calls = [self._first_call.get(shown[:length], NEVER) for length in self._append_lengths]
-        if not shown or min(first_calls, default=NEVER) < _returned(get):
-            roots.append(None)
         for length in self._lengths:
-            roots += self._by_value.get(shown[:length], ()) if length <= len(shown) else ()
+            if length > len(shown):
+                break
+            first = shown[:length]
+            begins_empty = begins_empty or self._first_call.get(first, NEVER) < returned
+            roots += self._by_value.get(first, ())
+        if begins_empty:
+            roots.insert(0, None)
         return [root for root in roots if self._may_show(root, get)]
 
     def _may_show(self, root: Operation | None, get: Operation) -> bool:
@@ -369,15 +371,11 @@ def _in_one_string(
 
 
 def _given(operation: Operation) -> str:
-    return _string(operation.input)
+    return str(operation.input or "")
 
 
 def _shown(operation: Operation) -> str:
-    return _string(operation.output)
-
-
-def _string(value: Hashable) -> str:
-    return "" if value is None else str(value)
+    return str(operation.output or "")
 
 
 def _returned(operation: Operation) -> int:

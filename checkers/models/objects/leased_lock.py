@@ -10,18 +10,22 @@ early as possible.  So a state is the earliest time at which the last hold began
 tries the orders.
 
     acquire without an answer    need not have happened: it could only keep other processes from the lock
+    acquire by the holder        renews its hold, which then ends at the later of both times
     release without an answer    happens at some later time, or never
     release after the lease      changes nothing, also where another process holds the lock by then
 
 Times are those of the harness, whose clock both ends of an operation share; a server's clock only gives a length.  Two
-clocks differ a little, so DRIFT of the stated time and SLACK_NS do not count.
+clocks differ a little, so DRIFT of the stated time and SLACK_NS do not count.  If the times of a history fall by more
+than SLACK_NS, they are not of one clock, or one of them is missing.  Then the verdict is unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkers.models.known_object import searched
+from checkers.base.checker import Budget
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 
 DRIFT = 0.001
@@ -40,9 +44,12 @@ def step(state: State, operation: Operation) -> object:
             if not operation.returned or answered_ns is None:
                 return state  # that it took the lock could only refuse others
             if answered_ns <= 0:
-                raise WrongOperation("an acquire has no time, so nothing can be said of its lease")
+                raise WrongOperation("an acquire has no time in whole nanoseconds, so nothing can be said of its lease")
+            if holder == operation.process:
+                at_ns = max(called_ns, granted_ns)
+                return holder, at_ns, max(ends_ns, at_ns + lasts_ns(operation))
             at_ns = max(called_ns, ends_ns)
-            return REFUSED if at_ns > answered_ns else (operation.process, at_ns, at_ns + lasts_ns(operation))
+            return REFUSED if ends_ns > answered_ns else (operation.process, at_ns, at_ns + lasts_ns(operation))
         case "release" if holder == operation.process:
             return holder, granted_ns, min(ends_ns, max(granted_ns, called_ns))
         case "release":
@@ -89,6 +96,30 @@ MODEL = Model(
     show=_Words.show,
 )
 
-LEASED_LOCK = searched(
-    MODEL, "Lock with a lease", "Was the lock never given to another process while a stated lease was still valid?"
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Let the search judge one lock, if its times are those of one clock.  Raises WrongOperation."""
+    fell = _fallen_time(operations)
+    return ObjectFinding(reason=fell, steps=len(operations)) if fell else by_search(MODEL, operations, budget)
+
+
+def _fallen_time(operations: Sequence[Operation]) -> str:
+    """The first time that lies before an earlier one, as one sentence; "" if there is none."""
+    times = [(o.call, o.time_ns[0]) for o in operations]
+    times += [(o.ret, o.time_ns[1]) for o in operations if o.ret is not None and o.time_ns[1] is not None]
+    latest_index, latest_ns = 0, 0
+    for index, time_ns in sorted(times):
+        if time_ns < latest_ns - SLACK_NS:
+            fall = f"the time falls from {latest_ns / 1e9:.3f} s at index {latest_index} to {time_ns / 1e9:.3f} s"
+            return f"index {index}: {fall}, so nothing can be said of leases"
+        if time_ns >= latest_ns:
+            latest_index, latest_ns = index, time_ns
+    return ""
+
+
+LEASED_LOCK = KnownObject(
+    MODEL.name,
+    "Lock with a lease",
+    "Was the lock never given to another process while a stated lease was still valid?",
+    judge,
 )

@@ -13,7 +13,7 @@ If a process releases more than it holds, the model is searched.  The model does
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
@@ -32,6 +32,11 @@ def permits_of(operation: Operation) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise WrongOperation(f"index {operation.call}: {operation.f} needs a number of permits, not {count!r:.60}")
     return count
+
+
+def same_number(invoked: Hashable, answered: Hashable) -> bool:
+    """Whether the answer is no other number of permits than was invoked; nil is one."""
+    return not isinstance(answered, int) or answered == (1 if invoked is None else invoked)
 
 
 def semaphore(permits: int) -> Model:
@@ -55,7 +60,8 @@ def semaphore_object(permits: int) -> KnownObject:
         found = too_many(operations, permits)
         return ObjectFinding(() if found is None else (Decided(found, model),), steps=len(operations))
 
-    return KnownObject(model.name, "Semaphore", f"Were never more than {permits} permits held at once?", judge)
+    question = f"Were never more than {permits} permits held at once?"
+    return KnownObject(model.name, "Semaphore", question, judge, fixed=dict.fromkeys((ACQUIRE, RELEASE), same_number))
 
 
 def _each_releases_its_own(operations: Sequence[Operation]) -> bool:

@@ -234,6 +234,29 @@ def test_an_answer_without_a_value_contradicts_nothing(tmp_path: Path) -> None:
     assert judged(as_edn(tmp_path, text), "cas-register").verdict.validity is Validity.VALID
 
 
+@pytest.mark.parametrize(("invoked", "answered"), [("1", "2"), ("2", "1"), ("nil", "2")])
+@pytest.mark.parametrize("f", ["acquire", "release"])
+def test_another_number_of_permits_than_was_invoked_is_refused(
+    tmp_path: Path, f: str, invoked: str, answered: str
+) -> None:
+    def acknowledged(value: str) -> str:
+        return f"""{{:process 0, :type :invoke, :f :{f}, :value {invoked}}}
+                   {{:process 0, :type :ok, :f :{f}, :value {value}}}"""
+
+    wrong = judged(as_edn(tmp_path, acknowledged(answered)), "semaphore:2")
+    assert f"{f} of {invoked} was acknowledged as {answered}" in wrong.error
+    for allowed in (invoked, "nil"):
+        assert judged(as_edn(tmp_path, acknowledged(allowed)), "semaphore:2").error == ""
+
+
+def test_a_key_may_be_a_map_with_keys_of_several_types(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :write, :key {1 2, "a" 3}, :value 1}
+              {:process 0, :type :ok, :f :write, :key {"a" 3, 1 2}, :value 1}
+              {:process 0, :type :invoke, :f :read, :key {1 2, "a" 3}, :value nil}
+              {:process 0, :type :ok, :f :read, :key {1 2, "a" 3}, :value 1}"""
+    assert judged(as_edn(tmp_path, text), "register").verdict.validity is Validity.VALID
+
+
 def test_an_index_that_falls_is_refused_because_two_histories_are_not_one(tmp_path: Path) -> None:
     one = """{:index 0, :process 0, :type :invoke, :f :write, :value 1}
              {:index 2, :process 0, :type :ok, :f :write, :value 1}
@@ -244,6 +267,8 @@ def test_an_index_that_falls_is_refused_because_two_histories_are_not_one(tmp_pa
                {:index 1, :process 1, :type :ok, :f :read, :value nil}"""
     found = judged(as_edn(tmp_path, one + "\n" + other), "register")
     assert found.error.startswith("line 5: :index 0 comes after :index 7")
+    copied = judged(as_edn(tmp_path, one.replace(":index 3", ":index 2")), "register")
+    assert copied.error.startswith("line 3: :index 2 comes twice")
     without = one.replace(":index 3,", "").replace(":index 0", ":index -1")
     assert judged(as_edn(tmp_path, without), "register").verdict.validity is Validity.VALID
 

@@ -45,6 +45,10 @@ def test_what_is_written_is_read(given_values: list[object]) -> None:
         ("#jepsen.history.Op{:index 3, :f :read}", {"index": 3, "f": "read"}),
         ('#inst "2026-01-01"', "2026-01-01"),
         ("#{1 2}", [1, 2]),
+        ("#{10 9 1}", [1, 9, 10]),
+        ('#{"b" :a 2 true nil 1.5}', [1.5, 2, "a", "b", None, True]),
+        ("#{[2] #{4 3}}", [[2], [3, 4]]),
+        ('#uuid "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"', "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
         ("(1 -2 +3)", [1, -2, 3]),
         ("[1 #_ [2 3] 4]", [1, 4]),
         ("[1N 2.5M 1e3]", [1, 2.5, 1000.0]),
@@ -54,6 +58,21 @@ def test_what_is_written_is_read(given_values: list[object]) -> None:
 )
 def test_notation(text: str, value: object) -> None:
     assert [form.value for form in read_forms(text)] == [value]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("#{1 2 10}", "#{10 2 1}"),
+        ("#{:a [1] nil true 2}", "#{2 true nil [1] :a}"),
+        ('#{{1 2, "a" 3} {"b" 1}}', '#{{"b" 1} {"a" 3, 1 2}}'),
+        ("#{#{2 1} #{3}}", "#{#{3} #{1 2}}"),
+        ('#uuid "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"', '#uuid "6ba7b810-9dad-11d1-80b4-00c04fd430c8"'),
+    ],
+)
+def test_one_value_that_is_written_in_two_ways_is_equal(one: str, other: str) -> None:
+    (a,), (b,) = ([form.value for form in read_forms(text)] for text in (one, other))
+    assert a == b
 
 
 def test_items_of_one_vector_have_lines_of_their_own() -> None:

@@ -91,6 +91,28 @@ def test_time_stamps_are_a_guess_and_never_a_demand() -> None:
         assert judge_transcript(transcript, consistency="strong-session-serializable").validity is Validity.VALID
 
 
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("w", '"k": 9223372036854775808, "v": 1'),
+        ("w", '"k": 0, "v": 9223372036854775808'),
+        ("a", '"k": 0, "v": [1, 9223372036854775808]'),
+    ],
+)
+def test_a_number_of_chronos_that_needs_more_than_64_bits_is_refused(kind: str, read: str) -> None:
+    operations = f'[{{"t": "{kind}", "k": 0, "v": 1}}, {{"t": "r", {read}}}]'
+    content = f'[{{"tid": 1, "sid": 0, "sts": {{"p": 1}}, "cts": {{"p": 2}}, "ops": {operations}}}]'
+    with pytest.raises(MalformedHistory, match="transaction 1: a number of more than 64 bits: 9223372036854775808"):
+        read_session_history(content.encode())
+
+
+def test_a_damaged_name_in_an_operation_of_chronos_is_no_read_of_nothing() -> None:
+    content = chronos([["w x 1", "r x 1"]])
+    damaged = b'"w": 1'.join(content.rsplit(b'"v": 1', 1))
+    with pytest.raises(MalformedHistory, match=r"line 1: a history of Chronos that is damaged .*unknown field `w`"):
+        read_session_history(damaged)
+
+
 def test_lists_of_chronos() -> None:
     def ops(*parts: tuple[str, object]) -> list[dict[str, object]]:
         return [{"t": t, "k": 1, "v": v} for t, v in parts]

@@ -65,6 +65,21 @@ def test_one_wrong_read_does_not_accuse_the_others() -> None:
     assert verdict.looked_at["violations"] == 1
 
 
+@pytest.mark.parametrize(
+    "strange",
+    [["a", "nowhere", 1], ["a", "b", 1.5], ["a", "b", True], "all of it"],
+    ids=["account", "1.5", "true", "text"],
+)
+def test_a_transfer_that_nobody_can_follow_leaves_the_balances_unknown(strange: Any) -> None:
+    """The lost transfer of 2 must not look right because another transfer switched the question off."""
+    steps = [("transfer", ["a", "b", 2], ["a", "b", 2]), ("read", None, {"a": 5, "b": 5})]
+    set_up = opened(["a", 5], ["b", 5])
+    assert judge_events(renumbered(set_up + one_process(*steps)), "bank").witnesses[0].kind == "wrong balances"
+    verdict = judge_events(renumbered(set_up + one_process(("transfer", strange, strange), *steps)), "bank")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "between accounts that set-up opened" in verdict.reason
+
+
 def test_a_bank_without_a_read_is_unknown() -> None:
     verdict = judge_events(one_process(("transfer", ["a", "b", 1], ["a", "b", 1])), "bank")
     assert verdict.validity is Validity.UNKNOWN

@@ -215,6 +215,18 @@ def test_a_large_priority_queue_is_decided_and_one_late_value_is_found() -> None
     assert judge_events(wrong, "priority-queue").validity is Validity.INVALID
 
 
+def test_elements_that_are_sets_are_equal_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "history.edn"
+    path.write_text(
+        """{:process 0, :type :invoke, :f :add, :value #{1 2}}
+        {:process 0, :type :ok, :f :add, :value #{2 1}}
+        {:process 0, :type :invoke, :f :read, :value nil}
+        {:process 0, :type :ok, :f :read, :value #{#{2 1}}}
+        """
+    )
+    assert check(path, "set").validity is Validity.VALID
+
+
 def test_a_semaphore_needs_its_number(tmp_path: Path) -> None:
     path = tmp_path / "history.edn"
     lines = [f"{{:process {p}, :type {t}, :f :acquire, :value nil}}" for p in (0, 1) for t in (":invoke", ":ok")]

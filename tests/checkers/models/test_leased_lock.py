@@ -84,6 +84,41 @@ def test_an_answer_without_a_time_or_without_a_length_is_not_judged() -> None:
     assert "no number of milliseconds" in judge_events(events, "leased-lock").reason
 
 
+def test_the_holder_may_acquire_again_and_nobody_else_may() -> None:
+    """A renewal: the lock is held until the later of both leases is over."""
+    renewed = one_holder((1, 1.1, 3000), (2, 2.1, 3000))
+    assert judge_events(renewed, "leased-lock").validity is Validity.VALID
+    for again_ms, other_at, right in ((3000, 4.5, False), (3000, 5.2, True), (100, 3.5, False), (100, 4.2, True)):
+        events = one_holder((1, 1.1, 3000), (2, 2.1, again_ms))
+        other = [replace(e, process=9, index=e.index + 4) for e in one_holder((other_at, other_at + 0.1, 1000))]
+        assert (judge_events(events + other, "leased-lock").validity is Validity.VALID) == right, (again_ms, other_at)
+
+
+def one_holder(*acquires: tuple[float, float, int]) -> list[Event]:
+    """One process acquires again and again.  acquires: (called and answered in s, valid for ms)."""
+    found = []
+    for called, answered, valid_ms in acquires:
+        found.append(Event(len(found), int(called * S), 0, Type.INVOKE, "acquire", "k0", None, node="n1"))
+        found.append(Event(len(found), int(answered * S), 0, Type.OK, "acquire", "k0", valid_ms, node="n1"))
+    return found
+
+
+@pytest.mark.parametrize("at", [0, 1, 3], ids=["a call", "an answer", "the last answer"])
+def test_times_that_fall_accuse_nobody(at: int) -> None:
+    """They are of two clocks, or one is missing.  A lock that was held twice would else look right, and a right one
+    wrong."""
+    events = one_holder((5, 5.1, 1000), (6.5, 6.6, 1000))
+    events[at] = replace(events[at], time_ns=20 * S if at == 0 else 0)
+    verdict = judge_events(events, "leased-lock")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "the time falls from" in verdict.reason
+
+
+def test_times_that_fall_by_less_than_clocks_differ_are_judged() -> None:
+    events = one_holder((1, 0.9999, 1000), (2.5, 2.6, 1000))
+    assert judge_events(events, "leased-lock").validity is Validity.VALID
+
+
 def test_small_histories_against_every_choice_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole seconds, and no slack: a grant and a release may take effect at every second that their answers allow.
 

@@ -24,8 +24,9 @@ from checkers.models import checker as model_checker
 from checkers.models.objects_by_name import KNOWN
 from checkers.sealing.seal import seal
 
-Steps = Sequence[tuple[str, Any, Any]]
-"""(f, input, answer), one after another."""
+ANOTHER = "by another process"
+Steps = Sequence[tuple[Any, ...]]
+"""(f, input, answer), one after another; with ANOTHER at the end, by another process than the rest."""
 
 RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
     "kv": (
@@ -65,7 +66,7 @@ RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
     ),
     "leased-lock": (
         [("acquire", None, 0), ("release", None, None), ("acquire", None, 2000)],
-        [("acquire", None, 2000), ("acquire", None, 2000)],
+        [("acquire", None, 2000), ("acquire", None, 2000, ANOTHER)],
         "no order",
     ),
     "fenced-lock": (
@@ -111,13 +112,20 @@ RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
 }
 
 
+def events_of(steps: Steps) -> list[Event]:
+    """As `one_process`, but for the steps of ANOTHER."""
+    events = one_process(*(step[:3] for step in steps))
+    by = [2 if step[3:] == (ANOTHER,) else 0 for step in steps for _ in ("invoke", "answer")]
+    return [Event(**{**as_dict(e), "process": process}) for e, process in zip(events, by, strict=True)]
+
+
 def on_two_keys(name: str, steps: Steps, others: Steps) -> list[Event]:
     """The first steps on key a, the others on key b, and a fault in between.  Only the others on an object that is the
     whole history."""
     if KNOWN[name].whole:
-        return one_process(*others)
-    a = [Event(**{**as_dict(e), "key": "a"}) for e in one_process(*steps)]
-    b = [Event(**{**as_dict(e), "key": "b", "process": 1}) for e in one_process(*others)]
+        return events_of(others)
+    a = [Event(**{**as_dict(e), "key": "a"}) for e in events_of(steps)]
+    b = [Event(**{**as_dict(e), "key": "b", "process": e.process + 1}) for e in events_of(others)]
     return renumbered([*a, Event(0, 0, -1, Type.INFO, "partition"), *b])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models import past_states as model_past
 from checkers.models import search as model_search
-from checkers.models.model import REFUSED, Model, Operation, operations_of
+from checkers.models.model import REFUSED, SHORT, Model, Operation, frozen, operations_of, value_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.kv import KV
 from checkers.models.objects.mutex import MUTEX
@@ -464,6 +465,28 @@ def test_a_witness_ends_where_the_history_went_wrong_and_forgets_what_lies_befor
     assert witness.events[-1]["index"] == 125
     assert len(witness.events) <= 6
     assert witness.facts["rejudged"] is True
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_write_may_be_acknowledged_as_the_value_that_it_gave(name: str) -> None:
+    """Equal texts are not decoded before they are compared, so no model may refuse them."""
+    for value in (None, 1, "a", (1, 2), (("w", "x", 1), ("r", "y", None)), (("r", "x"),)):
+        assert all(allows(value, value) for allows in KNOWN[name].fixed.values()), value
+
+
+PAYLOADS = ['"a b"', ' "a"', '"a" ', "[1, [2]]", "7", " 7", "null", '{"a": [1]}', r'"\u00e4\""', "NaN", "-1", "true"]
+
+
+@pytest.mark.parametrize("payload", [*PAYLOADS, '["' + "a" * SHORT + '"] '])
+def test_a_payload_is_read_as_json_reads_it(payload: str) -> None:
+    read = value_of(Event(0, 0, 0, Type.OK, "get", payload=payload))
+    assert repr(read) == repr(frozen(json.loads(payload)))
+
+
+@pytest.mark.parametrize("payload", ["", " ", '"a', '"a" b', "[1", '"a\n"', "a"])
+def test_a_payload_that_is_no_json_is_refused(payload: str) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        value_of(Event(0, 0, 0, Type.OK, "get", payload=payload))
 
 
 def test_objects_are_judged_apart_and_a_budget_leaves_only_one_unknown() -> None:

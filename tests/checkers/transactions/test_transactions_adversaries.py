@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from adversarial_histories import adversarial
 from every_execution import executed, levels_that_fit
 
 from checkers.base.verdict import Validity
-from checkers.transactions.anomalies import MODELS, implied, parts_of
-from checkers.transactions.judge import judge_transactions
-from checkers.transactions.read import Model
+from checkers.kernels.transactions.columns import NEVER
+from checkers.transactions.anomalies import MODELS, REALTIME, implied, parts_of
+from checkers.transactions.judge import judge_transactions, judge_transcript
+from checkers.transactions.read import Model, Transcript, read_transactions
 
 
 def compare(model: Model, rng: Random, cases: int, *, unique: bool) -> Counter[str]:
@@ -52,6 +55,43 @@ def test_no_execution_contradicts_a_verdict(model: Model, unique: bool) -> None:
     assert seen["valid"] > 100 and seen["invalid"] > 100, seen
 
 
+def compare_sessions(model: Model, rng: Random, cases: int, *, unique: bool) -> Counter[str]:
+    """The same of histories by session, in which all transactions overlap: no level in real time is asked.
+
+    Raises AssertionError where a verdict and the executions differ."""
+    seen = Counter[str]()
+    for _ in range(cases):
+        events = adversarial(rng, model, unique=unique)
+        possible = levels_that_fit(executed(events, model), model)
+        history = by_sessions(read_transactions(events, model))
+        for level in (level for level in MODELS if parts_of(level)[1] != REALTIME):
+            verdict = judge_transcript(history, consistency=level)
+            seen[str(verdict.validity)] += 1
+            if verdict.validity is Validity.UNKNOWN:
+                assert level in possible or "written twice" in verdict.reason, (level, verdict.reason, events)
+            elif unique or parts_of(level)[0] != "read-uncommitted":
+                assert (verdict.validity is Validity.VALID) == (level in possible), (level, verdict, events)
+                wrong = possible & set(verdict.details["ruled_out"])
+                assert not (unique and wrong), (level, wrong, verdict.details, events)
+    return seen
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_no_execution_contradicts_a_verdict_without_real_time(model: Model, unique: bool) -> None:
+    """Some orders of all transactions contradict a session."""
+    seen = compare_sessions(model, Random(f"sessions {model} {unique}"), 100, unique=unique)
+    assert seen["valid"] > 100 and seen["invalid"] > 100, seen
+
+
+def by_sessions(history: Transcript) -> Transcript:
+    txns = history.txns
+    count = len(txns.status)
+    place = np.arange(count, dtype=np.int64)
+    completed = np.where(txns.completed == NEVER, NEVER, count + place)
+    return replace(history, txns=txns._replace(invoked=place, completed=completed), event_count=2 * count, timed=False)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("part", range(50))
@@ -59,3 +99,14 @@ def test_no_execution_contradicts_a_verdict(model: Model, unique: bool) -> None:
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_100_000_histories_contradict_no_verdict(model: Model, unique: bool, part: int, night: Random) -> None:
     print(compare(model, night, 2_000, unique=unique))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_20_000_histories_by_session_contradict_no_verdict(
+    model: Model, unique: bool, part: int, night: Random
+) -> None:
+    print(compare_sessions(model, night, 2_000, unique=unique))

@@ -15,7 +15,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import MalformedHistory
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, judge, task_of
-from checkers.formats import open_file
+from checkers.formats import read_once
 from checkers.formats.recognise import read_any
 
 HISTORY = """{:process 0, :type :invoke, :f :add, :value 1}
@@ -54,7 +54,7 @@ def test_the_line_of_a_contradiction_is_found_in_a_pipe_that_comes_only_once(tmp
 
 
 def test_a_pipe_into_which_nothing_is_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_file, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(read_once, "PATIENCE_S", 0.01)
     os.mkfifo(tmp_path / "pipe")
     found = judge(task_of(tmp_path / "pipe", Ask("set"), Budget()).part, Budget())
     assert found.error.startswith("it is a pipe, and nothing was written into it")
@@ -68,13 +68,41 @@ def test_a_device_is_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (gzip.compress(HISTORY.encode()), "compressed by gzip: unpack it first"),
-        (gzip.compress(HISTORY.encode())[:20], "compressed by gzip: unpack it first"),
+        (gzip.compress(gzip.compress(HISTORY.encode())), "compressed by gzip twice: unpack it first"),
+        (gzip.compress(HISTORY.encode()) + b"more", "byte 0: the file is compressed by gzip, and it is damaged"),
+        (b"JEPSEN\x00\x00\x00\x01", "Jepsen's own form of a test: judge the history.edn that Jepsen writes beside it"),
         (HISTORY.encode("utf-16"), "text in UTF-16: write it as UTF-8"),
     ],
-    ids=["packed", "packed and cut", "UTF-16"],
+    ids=["packed twice", "packed and more", "of Jepsen", "UTF-16"],
 )
 def test_a_file_that_must_be_changed_first_says_how(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "history").write_bytes(content)
     with pytest.raises(MalformedHistory, match=words):
+        read_any(tmp_path / "history")
+
+
+def test_what_gzip_compressed_is_read_like_the_file(tmp_path: Path) -> None:
+    first, second = HISTORY[:100], HISTORY[100:]
+    content = gzip.compress(first.encode()) + gzip.compress(second.encode()) + bytes(7)
+    (tmp_path / "history").write_bytes(content)
+    assert [e.f for e in read_any(tmp_path / "history")] == ["add", "add", "read", "read"]
+
+
+def test_a_gzip_file_that_is_cut_or_has_a_flipped_bit_is_refused_at_every_byte(tmp_path: Path) -> None:
+    """A cut at the end of a line must not pass for a shorter history: the checksum shows what is missing."""
+    path, content = tmp_path / "history", gzip.compress(HISTORY.encode(), mtime=0)
+    for at in range(3, len(content)):
+        path.write_bytes(content[:at])
+        with pytest.raises(MalformedHistory, match=f"byte {at}: the file is compressed by gzip, and it is cut off"):
+            read_any(path)
+        if at >= 10:  # before that stand a time and the name of a system
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            with pytest.raises(MalformedHistory, match="compressed by gzip, and it is"):
+                read_any(path)
+
+
+def test_a_few_bytes_that_unpack_to_very_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_once, "UNPACKED_SIZE_BYTES_MAX", 100_000)
+    (tmp_path / "history").write_bytes(gzip.compress(bytes(100_001)))
+    with pytest.raises(MalformedHistory, match="byte 0: the file unpacks to more than 100000 bytes"):
         read_any(tmp_path / "history")
