@@ -58,7 +58,8 @@ class Checker:
 
     name: as in results.json.  title: as in the report.  question: what the checker decides, one sentence for readers.
     split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
-    needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`).
+    needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`), nor one whose nodes
+    delivered none of the logs or traces that it needs (`run_evidence.not_judged`): then `combine` is not called.
     about_the_run: it judges the test itself, and may be valid though its figures are zero.
     in_process: its code stands in a user's own file, which workers of Spark have not got.
 

@@ -92,7 +92,7 @@ COPIES = pa.schema(
         # One row per node and copy: facts about the data directory as a whole.
         pa.field("copy", pa.int16(), nullable=False),
         pa.field("node", pa.string(), nullable=False),
-        pa.field("when", pa.string(), nullable=False),  # "before heal 3", "final"
+        pa.field("when", pa.string(), nullable=False),  # "before heal 3", "between heals", "final"
         pa.field("state", pa.string(), nullable=False),  # of the process when copied: running|stopped|dead
         pa.field("log_end", pa.int64(), nullable=False),  # log end offset: offset after the last whole batch
         pa.field("torn_bytes", pa.int64(), nullable=False),  # size of an incomplete last batch

@@ -22,6 +22,7 @@ class Demands:
     """The demands on one run.
 
     servers: names of the nodes that run a server.  client_nodes: names of the nodes that host clients.
+    voters: the servers of which a majority decides; empty: all of them.
     keys: every object that clients work on.
     final_reads: (function, key) of every read that must be ok after recovery.
     functions: the functions that the workload states.
@@ -84,3 +85,4 @@ class Demands:
     registers_brokers: bool = False
     each_server_read_at_end: bool = False
     set_up: tuple[str, ...] = ()
+    voters: tuple[str, ...] = ()

@@ -8,8 +8,8 @@ delivered, the checker is *unknown*, unless the delivered evidence already shows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Part
+from checkers.base.checker import Budget, Need, Part
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 
@@ -28,12 +28,13 @@ _NAMES_IN_TRACES = ["node", "event", "peer", "role"]
 """Columns with few distinct words.  They are read as dictionaries."""
 
 
-def not_judged(run: StoredRun, *needs: Literal["logs", "traces"]) -> Verdict | None:
+def not_judged(run: StoredRun, needs: Collection[Need]) -> Verdict | None:
     """The verdict of a checker that needs "logs" or "traces" and got none at all; None if it got some of each need."""
-    for need in needs:
+    of_nodes = [need for need in ("logs", "traces") if need in needs]
+    for need in of_nodes:
         if not getattr(run.demands, need):
             return Verdict(Validity.NOT_APPLICABLE, reason=f"the system under test has no {need} of this kind")
-    for need in needs:
+    for need in of_nodes:
         if not node_files(run.log if need == "logs" else run.trace):
             return Verdict(Validity.UNKNOWN, reason=f"no node delivered {need}, though the system under test has them")
     return None

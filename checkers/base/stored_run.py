@@ -157,6 +157,11 @@ class StoredRun:
         strangers = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
         return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
 
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Those of which a majority decides."""
+        return self.demands.voters or self.servers
+
 
 def _before_heal(fault: FaultRecord) -> str:
     """`when` of the copies that the harness takes before the heal of this fault."""

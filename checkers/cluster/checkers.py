@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows, not_judged
+from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.cluster.replay import OF_BROKERS, OF_PARTITIONS, Contradiction, replay
@@ -76,8 +76,6 @@ def _records(table: pa.Table, copy: int) -> Sequence[tuple[int, int, str, str, s
 
 
 def _combine(kinds: tuple[str, ...], subject: str, run: StoredRun, findings: Sequence[ClusterFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs")) is not None:
-        return verdict
     counts: Counter[str] = Counter()
     for finding in findings:
         counts.update(finding.counts)

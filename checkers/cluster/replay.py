@@ -5,13 +5,16 @@ itself.  A write is atomic and lies in one batch.  Rules about single records ho
 broker means for all partitions hold where a batch ends.
 
     brokers     The epoch of a new incarnation is the offset of its record, and so rises.  A new incarnation is fenced.
-                Every record about a broker names its present epoch.
+                Every record about a broker names its present epoch.  Each block of producer ids lies behind those
+                that were given before.
     partitions  A record changes only a partition that an earlier one has made, and whose topic is not removed.
-                The in-sync set lies within the replicas and apart from the eligible leaders.  The leader is in it,
+                The in-sync set lies within the replicas and apart from the eligible leaders.  Those were in sync or
+                eligible before, and there are none while `min.insync.replicas` are in sync.  The leader is in sync,
                 and alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible,
                 unless the topic allows others.  A leader that is alive is not dropped from its own in-sync set.  A
-                reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced or
-                leaves neither leads nor is in sync, but as the last of a partition without a leader.
+                reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced,
+                leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
+                leader.
 
 A log that begins behind a snapshot does not show what it began with.  Records about unknown brokers and partitions are
 then not judged.
@@ -27,11 +30,14 @@ from typing import Any
 
 NO_LEADER = -1
 RECOVERING = 1
+TOPIC_RESOURCE = "2"
+"""What the `about` of a topic's config begins with."""
 
 # Kinds of witnesses.
 EPOCH_NOT_NEW = "broker epoch is not that of its registration"
 UNFENCED_AT_ONCE = "new incarnation is not fenced"
 OTHER_EPOCH = "record of another incarnation"
+IDS_AGAIN = "producer ids were handed out before"
 NOT_IN_SYNC = "leader is not in sync"
 NOT_A_REPLICA = "in sync but no replica"
 BOTH = "in sync and eligible at once"
@@ -41,10 +47,12 @@ DEAD_LEADER = "leader is not alive"
 DEAD_JOINS = "broker joins the in-sync set while it is not alive"
 DEAD_STAYS = "fenced broker keeps its partitions"
 UNCLEAN = "leader was not in sync"
+NOT_ELIGIBLE = "eligible leader was not in sync"
+STILL_ELIGIBLE = "eligible leaders while enough are in sync"
 DROPPED = "leader is dropped and was never fenced"
 EARLY_END = "reassignment ended before its replicas were in sync"
 
-OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH)
+OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)
 OF_PARTITIONS = (
     NOT_IN_SYNC,
     NOT_A_REPLICA,
@@ -55,6 +63,8 @@ OF_PARTITIONS = (
     DEAD_JOINS,
     DEAD_STAYS,
     UNCLEAN,
+    NOT_ELIGIBLE,
+    STILL_ELIGIBLE,
     DROPPED,
     EARLY_END,
 )
@@ -106,7 +116,9 @@ class ReplayedMetadata:
     unreadable: str = ""
 
 
-class _Replay:
+class ClusterReplay:
+    """Replays one log record by record, in offset order.  whole: the log begins at offset 0."""
+
     def __init__(self, whole: bool) -> None:
         self.result = ReplayedMetadata()
         self._whole = whole
@@ -116,6 +128,9 @@ class _Replay:
         self._partitions: dict[str, Partition] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._unclean: set[str] = set()  # names of topics that allow unclean elections
+        self._min_insync: dict[str, int] = {}  # name of a topic -> its own `min.insync.replicas`
+        self._elr_in_use = False
+        self._producer_ids = 0  # all below it are handed out
         self._told: set[tuple[str, object]] = set()
         self._dropped: list[tuple[int, Contradiction]] = []
         self._changed = False
@@ -132,12 +147,12 @@ class _Replay:
             if broker in self._brokers:  # one that was taken out of the cluster keeps nothing
                 self._tell(found.kind, ("partition", found.words), found.offset, found.since, found.words)
         self._dropped.clear()
-        if self._changed and self._brokers:
+        if self._changed and self._epochs:
             self._look_at_dead(offset)
         self._changed = False
 
     def _look_at_dead(self, offset: int) -> None:
-        dead = {number for number, broker in self._brokers.items() if not broker.alive}
+        dead = {number for number in self._epochs if number not in self._brokers or not self._brokers[number].alive}
         if not dead:
             return
         for about, held in self._partitions.items():
@@ -145,7 +160,8 @@ class _Replay:
             last = held.leader == NO_LEADER and len(held.isr) == 1
             if held.leader in dead or (left and not last):
                 who = held.leader if held.leader in dead else min(left)
-                words = f"Broker {who} is fenced or leaves, but {self._name(about)} is still led by it or in sync on it"
+                what = "is fenced or leaves" if who in self._brokers else "is not registered any more"
+                words = f"Broker {who} {what}, but {self._name(about)} is still led by it or in sync on it"
                 self._tell(DEAD_STAYS, about, offset, self._since.get(who, offset), f"{words}.")
 
     def _tell(self, kind: str, about: object, offset: int, since: int, words: str) -> None:
@@ -209,19 +225,37 @@ class _Replay:
             del self._brokers[_number(about)]
             self._since[_number(about)] = offset
 
+    def producer_ids(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        if fields["next"] <= self._producer_ids:
+            words = f"The record at offset {offset} hands out producer ids below {fields['next']}, "
+            since = self._since.get("producer ids", offset)
+            self._tell(IDS_AGAIN, about, offset, since, f"{words}but all below {self._producer_ids} are in use.")
+        self._producer_ids = max(self._producer_ids, fields["next"])
+        self._since["producer ids"] = offset
+
     # Topics
+
+    def feature(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        if about == "eligible.leader.replicas.version":
+            self._elr_in_use = fields["level"] > 0
 
     def topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
         self._names[about] = fields["name"]
 
     def remove_topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        self._unclean.discard(self._names.pop(about, ""))
+        name = self._names.pop(about, "")
+        self._unclean.discard(name)
+        self._min_insync.pop(name, None)
         for partition in [each for each in self._partitions if each.startswith(f"{about}/")]:
             del self._partitions[partition]
 
     def config(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        kind, _, name = about.partition(" ")
+        if kind != TOPIC_RESOURCE:
+            return
+        if fields["name"] == "min.insync.replicas":
+            self._min_insync[name] = int(fields["value"] or 1)
         if fields["name"] == "unclean.leader.election.enable":
-            _, _, name = about.partition(" ")
             (self._unclean.add if fields["value"] == "true" else self._unclean.discard)(name)
 
     # Partitions
@@ -263,6 +297,7 @@ class _Replay:
         )
         self._look_at(offset, about, after, set(after.isr) - set(before.isr))
         self._look_at_change(offset, about, before, after)
+        self._look_at_eligible(offset, about, before, after, elects="leader" in fields)
         self._partitions[about], self._since[about] = after, offset
 
     def _look_at(self, offset: int, about: str, held: Partition, joined: set[int]) -> None:
@@ -313,18 +348,33 @@ class _Replay:
             words = f"{where} loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
             self._dropped.append((old, Contradiction(DROPPED, offset, self._since.get(old, offset), f"{words}.")))
 
+    def _look_at_eligible(self, offset: int, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
+        """elects: the record names a leader.  One that was only eligible leaves the others eligible for now."""
+        where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
+        if new := set(after.elr) - {*before.elr, *before.isr}:
+            words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
+            self._tell(NOT_ELIGIBLE, about, offset, since, f"{words} and {list(before.elr)} eligible.")
+        needed = min(self._min_insync.get(self._names.get(about.partition("/")[0], ""), 1), len(after.replicas))
+        if after.elr and self._elr_in_use and self._whole and not elects and len(after.isr) >= needed:
+            words = (
+                f"{where} has {list(after.isr)} in sync and needs {needed}, but {list(after.elr)} are still eligible."
+            )
+            self._tell(STILL_ELIGIBLE, about, offset, since, words)
 
-_ACTS: dict[str, Callable[[_Replay, int, str, dict[str, Any]], None]] = {
-    "register broker": _Replay.register,
-    "unregister broker": _Replay.unregister,
-    "fence broker": _Replay.fence,
-    "unfence broker": _Replay.unfence,
-    "change broker": _Replay.change_broker,
-    "topic": _Replay.topic,
-    "remove topic": _Replay.remove_topic,
-    "config": _Replay.config,
-    "partition": _Replay.partition,
-    "change partition": _Replay.change_partition,
+
+_ACTS: dict[str, Callable[[ClusterReplay, int, str, dict[str, Any]], None]] = {
+    "register broker": ClusterReplay.register,
+    "unregister broker": ClusterReplay.unregister,
+    "producer ids": ClusterReplay.producer_ids,
+    "feature": ClusterReplay.feature,
+    "fence broker": ClusterReplay.fence,
+    "unfence broker": ClusterReplay.unfence,
+    "change broker": ClusterReplay.change_broker,
+    "topic": ClusterReplay.topic,
+    "remove topic": ClusterReplay.remove_topic,
+    "config": ClusterReplay.config,
+    "partition": ClusterReplay.partition,
+    "change partition": ClusterReplay.change_partition,
 }
 
 
@@ -334,7 +384,7 @@ def _number(about: str) -> int:
 
 def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
     """The findings of one log.  records: in offset order.  whole: the log begins at offset 0."""
-    run, batch, last = _Replay(whole), -1, -1
+    run, batch, last = ClusterReplay(whole), -1, -1
     for offset, base, kind, about, fields in records:
         if kind == "undecodable":
             run.result.unreadable = f"the record at offset {offset} cannot be decoded ({json.loads(fields)['why']})"

@@ -16,6 +16,7 @@ from typing import Any
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.results import CheckerResult, Results, RunVerdict
+from checkers.base.run_evidence import not_judged
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
@@ -144,7 +145,9 @@ def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split
     if failures and len(failures) == len(judged):
         return Verdict(Validity.UNKNOWN, reason=_words_of_failures(failures, len(judged)))
     try:
-        verdict = _sound(checker, checker.combine(files, [j.finding for j in judged if not j.failure]))
+        verdict = not_judged(files, checker.needs)
+        if verdict is None:
+            verdict = _sound(checker, checker.combine(files, [j.finding for j in judged if not j.failure]))
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - as above
         return Verdict(Validity.UNKNOWN, reason=in_words(problem))
     if not failures:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, not_judged
+from checkers.base.run_evidence import conclude, gaps
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 
@@ -70,6 +70,6 @@ def trace_checker(
     """Make a checker that needs nothing but traces.  needed: as for `conclude_traces`, of this run."""
 
     def combine(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
-        return not_judged(run, "traces") or conclude_traces(run, findings, *needed(run))
+        return conclude_traces(run, findings, *needed(run))
 
     return Checker(name, title, question, split, judge, combine, frozenset({"traces"}))

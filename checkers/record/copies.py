@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Copy:
     """One node's data directory, as copied into the run folder.
 
-    copy: number of the copy; all nodes are copied under the same one.  when: "before heal 3", "final".
+    copy: number of the copy; all nodes are copied under the same one.  when: "before heal 3", "between heals", "final".
     state: of the process when it was copied: "running", "stopped" or "dead".
     folder: of the copied files, relative to the run folder.
     trace_size_bytes: how long the trace of this node was; -1: not recorded.

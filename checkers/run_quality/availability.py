@@ -287,9 +287,10 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
         return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
     struck = struck_by(run.faults, run.outcome.known_deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
-    count = len(demands.servers)
+    voters = demands.voters or demands.servers
+    count = len(voters)
     size = count // 2 + 1 if demands.elections else count
-    spans = whole_majorities(demands.servers, demands.client_nodes, size, struck, main)
+    spans = whole_majorities(voters, demands.client_nodes, size, struck, main)
     if not spans:
         return Verdict(Validity.NOT_APPLICABLE, reason="faults left no majority of the servers whole")
     found = joined(findings)

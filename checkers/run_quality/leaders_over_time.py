@@ -50,6 +50,7 @@ def under_faults(
 ) -> ElectionsInFaults:
     """The elections that fell into faults, and those that came too late for them.
 
+    servers: those that vote.
     long_ns: a fault that holds for less ends before a new leader can be elected, so it demands none.
 
     A fault calls for an election if it takes the current leader from its majority and leaves a majority to another

@@ -162,7 +162,7 @@ def _never_changed(run: StoredRun, reports: Sequence[Report]) -> list[str]:
         return []
     installed = [fault for fault in run.faults if achieved(fault).word == INSTALLED]
     led = [(report.time_ns, report.node, report.epoch) for report in reports if report.role == LEADER]
-    calling = under_faults(installed, led, run.servers).calling
+    calling = under_faults(installed, led, run.voters).calling
     if not calling:
         return []
     faults = "1 fault" if calling == 1 else f"{calling} faults"

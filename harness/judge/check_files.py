@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.base.checker import Budget
 from checkers.base.verdict import Verdict
 from checkers.by_hand.judge_file import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
+from checkers.formats.read_once import jepsen_history
 from checkers.formats.session_hints import cobra_logs
 from checkers.judging.tasks import CannotJudge, Task, judge_task
 from harness.report.judged_file import JudgedFile
@@ -27,7 +28,8 @@ FILES_PER_JOB = 32
 
 def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
     """Judge a history in a file: Jepsen's EDN or log lines, Parquet or Arrow of Krucible, or what other checkers of
-    transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs).
+    transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs); also compressed by gzip,
+    and the folder of a test in Jepsen's store.
 
     model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
     how: further fields of `Ask`, such as keyed=True.  An unknown verdict names what could not be read or decided.
@@ -45,7 +47,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
     ('invalid', 'value from nowhere')
     """
     path, name, source = Path(history), str(model), ""
-    if not path.is_file() and not (path.is_dir() and cobra_logs(path)):
+    if not path.is_file() and not (path.is_dir() and (cobra_logs(path) or jepsen_history(path))):
         raise FileNotFoundError(f"there is no history {path}")
     if name.endswith(".py"):
         from checkers.models.read_own_model import load_model

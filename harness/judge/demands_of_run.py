@@ -20,6 +20,7 @@ def demands_of(spec: Spec) -> Demands:
     declares = subject.declares
     return Demands(
         servers=spec.servers if declares.nodes else (),
+        voters=tuple(declares.voters(spec.servers)) if declares.nodes and declares.voters_max else (),
         client_nodes=CLIENT_NODES,
         keys=tuple(workload.keys()),
         set_up=tuple(request.f for request in workload.set_up()),

@@ -37,7 +37,6 @@ from checkers.base.run_evidence import (
     conclude,
     gaps,
     log_groups,
-    not_judged,
     numbers,
     present,
     read_entries,
@@ -200,8 +199,6 @@ def _witness(node: str, answer: dict[str, Any]) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[AnswersFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     strangers = sorted({f.node for f in findings if f.foreign_clock}, key=by_number)
     if (verdict := other_clock(run, strangers)) is not None:
         return verdict

@@ -35,7 +35,6 @@ from checkers.base.run_evidence import (
     gaps,
     log_groups,
     log_rows,
-    not_judged,
     numbers,
     present,
     read_entries,
@@ -314,8 +313,6 @@ def _lasting(ns: int) -> str:
 
 
 def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     strangers = sorted({node for f in findings for node in f.strangers})
     if (verdict := other_clock(run, strangers)) is not None:
         return verdict

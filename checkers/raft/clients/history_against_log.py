@@ -31,7 +31,6 @@ from checkers.base.run_evidence import (
     conclude,
     gaps,
     log_rows,
-    not_judged,
     numbers,
     read_entries,
 )
@@ -122,8 +121,6 @@ def _judge_log(part: Part, budget: Budget) -> LogFinding:
 
 
 def _combine(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     logs = [f for f in findings if isinstance(f, LogFinding)]
     ranges = sorted((f for f in findings if isinstance(f, RangeFinding)), key=lambda f: f.first)
     whole = bool(ranges) and all(f.whole for f in ranges)

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import Type
-from checkers.base.run_evidence import BeyondBudget, conclude, gaps, log_rows, not_judged, numbers, present
+from checkers.base.run_evidence import BeyondBudget, conclude, gaps, log_rows, numbers, present
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 from checkers.kernels.operations import OPEN as NEVER_RETURNED
@@ -209,8 +209,6 @@ def out_of_place(key: Int32, place: Int64, invoked: Int64, completed: Int64) -> 
 
 
 def _combine(run: StoredRun, findings: Sequence[OrderFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     if not _of_registers(run):
         return Verdict(Validity.NOT_APPLICABLE, reason="clients do more than read and write registers")
     looked_at: Counter[str] = Counter()

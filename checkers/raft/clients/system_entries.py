@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import Type
-from checkers.base.run_evidence import conclude, gaps, log_rows, not_judged, numbers, present, read_entries, read_trace
+from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, present, read_entries, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft.client_writes import RowsSeen, function_is, offset_ranges
@@ -183,8 +183,6 @@ def _batches(batch: Int64, chosen: Bools, opening: Int64) -> Int64:
 
 
 def _combine(run: StoredRun, findings: Sequence[EntriesFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs")) is not None:
-        return verdict
     creates = sum(f.creates for f in findings)
     copies = [(f.node, copy) for f in findings for copy in f.copies]
     looked_at = {

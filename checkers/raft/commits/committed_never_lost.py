@@ -44,7 +44,6 @@ from checkers.base.run_evidence import (
     BeyondBudget,
     conclude,
     gaps,
-    not_judged,
     numbers,
     read_entries,
     read_trace,
@@ -273,8 +272,6 @@ def _acknowledged(history: str, node: str, tails: list[tuple[CopiedLog, pa.Table
 
 
 def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     acknowledged = [a for f in findings for a in f.acknowledged]
     lost = [x for f in findings for x in f.lost] + _lost_acknowledged(run, acknowledged)
     witnesses = [w for f in findings for w in f.witnesses if w.kind != "committed prefixes differ"]

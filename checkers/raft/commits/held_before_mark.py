@@ -25,7 +25,7 @@ import numpy as np
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
+from checkers.base.run_evidence import coded, conclude, gaps, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import nothing_of
@@ -202,8 +202,6 @@ def witness(mark: Row, since: Mapping[str, int], voters: int) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[MarksFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     if not one_clock(run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock")
     marks, violations = sum(f.marks for f in findings), sum(f.violations for f in findings)

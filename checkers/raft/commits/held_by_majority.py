@@ -30,12 +30,12 @@ import numpy as np
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
+from checkers.base.run_evidence import coded, conclude, gaps, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.compared_rows import lowest
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, reaches
-from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.trace_findings_to_verdict import beyond_budget, nothing_of
 from checkers.raft.voters_by_row import voters_by_row
 from checkers.raft.witness_rows import Row, in_trace
 
@@ -106,9 +106,8 @@ def _split(run: StoredRun) -> list[Part]:
 def _judge(part: Part, budget: Budget) -> VoterFinding:
     node, path = part.params["node"], part.paths[0]
     rows = read_trace(path, _EVENTS, ("epoch", "offset", "role", "detail"))
-    if len(rows) * ROW_SIZE_BYTES > budget.size_bytes:
-        words = f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes"
-        return VoterFinding(node, unknown=words)
+    if excess := beyond_budget(path, len(rows), ROW_SIZE_BYTES, budget):
+        return VoterFinding(node, unknown=excess)
     events = coded(rows, "event", _EVENTS, OTHER)
     offset, epoch, seq = (numbers(rows, name) for name in ("offset", "epoch", "seq"))
     leads = coded(rows, "role", {"leader": 1}) == 1
@@ -148,8 +147,6 @@ def _tops(rows: Int64, epoch: Int64, offset: Int64, segment: Int64) -> list[int]
 
 
 def _combine(run: StoredRun, findings: Sequence[VoterFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     named = sorted({names for f in findings for names in f.named}, key=sorted)
     reaches_of = {f.node: f.reach for f in findings if f.reach is not None}
     starts: dict[int, list[int]] = {}

@@ -26,7 +26,7 @@ import pyarrow as pa
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, present, read_trace
+from checkers.base.run_evidence import coded, conclude, gaps, numbers, present, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import beyond_budget
@@ -177,8 +177,6 @@ def _witness(row: Row, join: Join, reached: int, needed: int) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[JoinFinding]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     if not one_clock(run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock")
     joined = sum(f.joined for f in findings)

@@ -25,7 +25,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import BeyondBudget, coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
+from checkers.base.run_evidence import BeyondBudget, coded, conclude, gaps, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.compared_rows import NOWHERE
@@ -149,8 +149,6 @@ def _contradicted(path: str, copy: int, reported: ReportedMarks, budget: Budget)
 
 
 def _combine(run: StoredRun, findings: Sequence[LeaderFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     lacking = [x for f in findings for x in f.lacking]
     witnesses = [_witness(run, x) for x in sorted(lacking, key=lambda x: (x.office["epoch"], x.copy is not None))]
     looked_at = {

@@ -22,7 +22,7 @@ from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import coded, numbers, read_trace
 from checkers.base.verdict import Witness
-from checkers.raft.trace_findings_to_verdict import TraceFinding, trace_checker
+from checkers.raft.trace_findings_to_verdict import TraceFinding, beyond_budget, trace_checker
 from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, in_trace, whole
 
 EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
@@ -33,8 +33,8 @@ _ROW_SIZE_BYTES = 60
 def _judge(part: Part, budget: Budget) -> TraceFinding:
     path = part.paths[0]
     rows = read_trace(path, EVENTS, ("epoch", "offset", "role"))
-    if len(rows) * _ROW_SIZE_BYTES > budget.size_bytes:
-        return TraceFinding(unknown=f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
+    if excess := beyond_budget(path, len(rows), _ROW_SIZE_BYTES, budget):
+        return TraceFinding(unknown=excess)
     marks, early = _early(rows)
     counts = {"leaders' high watermarks": marks, **({"violations": len(early)} if early else {})}
     return TraceFinding(tuple(_witnesses(rows, early, fetched_from(path))), counts)

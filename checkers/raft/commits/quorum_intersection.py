@@ -24,7 +24,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, not_judged, read_trace
+from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import beyond_budget, part_per_node
@@ -148,8 +148,6 @@ def _witness(kind: str, office: Row, change: Row, latest: tuple[int, frozenset[s
 
 
 def _combine(run: StoredRun, findings: Sequence[VotersFinding]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     named = [each for f in findings for each in f.sets]
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "traces")
     if not named and not unknown:

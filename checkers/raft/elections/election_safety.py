@@ -31,7 +31,6 @@ from checkers.base.run_evidence import (
     codes,
     conclude,
     gaps,
-    not_judged,
     numbers,
     present,
     read_trace,
@@ -109,8 +108,6 @@ CLAIM_SIZE_BYTES = 120
 
 
 def _combine_leaders(run: StoredRun, findings: Sequence[Claims]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     suspicious, led = _suspicious(findings)
     chosen = suspicious[:MAX_WITNESSES]
     votes = [r for path in node_files(run.trace).values() for r in _votes_in(path, chosen)]

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row, words
+from checkers.base.run_evidence import coded, conclude, gaps, numbers, read_trace, trace_row, words
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import nothing_of, part_per_node
@@ -154,8 +154,6 @@ class _LogInTrace:
 
 
 def _combine(run: StoredRun, findings: Sequence[BallotFinding]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     stood: dict[tuple[int, str], list[tuple[BallotFinding, Ballot]]] = {}
     for finding in findings:
         for candidacy in finding.candidacies:

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import LogGroup, conclude, gaps, log_groups, log_rows, not_judged, numbers, read_table
+from checkers.base.run_evidence import LogGroup, conclude, gaps, log_groups, log_rows, numbers, read_table
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.kernels.raft.aligned_logs import Slice, compare_all, irregular, slice_of
@@ -165,8 +165,6 @@ def _in_order(columns: Columns) -> tuple[int, int, Columns]:
 
 
 def _combine(run: StoredRun, parts: Sequence[Sequence[RangeMatches]]) -> Verdict:
-    if (verdict := not_judged(run, "logs")) is not None:
-        return verdict
     findings = [finding for part in parts for finding in part]
     names = sorted({name for f in findings for name in f.logs})
     different, equal = _join(names, findings)

@@ -32,7 +32,6 @@ from checkers.base.run_evidence import (
     gaps,
     log_groups,
     log_rows,
-    not_judged,
     numbers,
     present,
     read_trace,
@@ -231,8 +230,6 @@ def _begins_late(path: str, copy: Row, start: int, newest: int, snapshot: Sequen
 
 
 def _combine(run: StoredRun, findings: Sequence[SnapshotFinding]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     unknown = [f.unknown for f in findings if f.unknown]
     snapshots, cut_logs = sum(f.snapshots for f in findings), sum(f.cut_logs for f in findings)
     if snapshots == 0 and cut_logs == 0 and not unknown:

@@ -1,8 +1,18 @@
-"""Replays the traces of all nodes through the quorum model, each in its own order, merged by cause and effect.
+"""Replays the traces of all nodes through an executable model of KRaft, merged by cause and effect.
+
+The model covers voters, epochs, votes, logs and marks (Ongaro & Ousterhout 2014; KIP-595, fetch; KIP-996, pre-vote).
+It takes one trace row at a time.  `QuorumModel.step` answers
+
+    None         the row is a step of the protocol, and the model has taken it
+    Blocked      the row needs a fact that other nodes have not yet reported
+    Unexplained  the protocol allows no step that writes this row, no matter what other nodes record later
+
+The state is in `quorum.py`.  The steps are functions over it: `lives.py`, `elections.py`, `log_steps.py` and
+`commit_steps.py`.  Facts are only ever added (a vote, a leader, how far a log reached), so a row that can be explained
+stays explainable.  The order in which nodes are replayed therefore changes nothing, and no clock is compared.
 
 Each node's rows are taken one after another until one needs a fact that another node has not yet reported.  Then the
-next node goes on.  When no node can go on, the rows at which they stand have no explanation.  Facts are only added in
-the model, so this order finds an explanation if there is one (`quorum_model.py`).
+next node goes on.  When no node can go on, the rows at which they stand have no explanation.
 
 Which row is to blame?  A row that waits only for nodes that stand still themselves may follow from what is wrong there.
 It is left out.  If all rows wait like this, those that wait for a majority are to blame: the others follow a leader.
@@ -12,11 +22,61 @@ Cost: linear in the rows, about 3 us each in Python; memory: one row group of ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from checkers.raft.model.quorum_model import QuorumModel
-from checkers.raft.model.trace_row import Blocked, NotModelled, TraceRow, Unexplained
+from checkers.raft.model import commit_steps, elections, lives, log_steps
+from checkers.raft.model.quorum import ModelVoter, Quorum
+from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained
+
+
+class QuorumModel:
+    """names: every voter."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.quorum = Quorum(names)
+
+    def step(self, name: str, row: TraceRow) -> Answer:
+        """Take one row of a node.  Raises NotModelled."""
+        voter = self.quorum.voters[name]
+        if row.event == "disk":
+            answer = lives.disk(voter, row)
+        elif row.event == "start":
+            answer = lives.start(self.quorum, voter, row)
+        else:
+            answer = lives.in_order(voter, row) or _STEPS[row.event](self.quorum, voter, row)
+        if answer is None:
+            voter.seq = row.seq
+        return answer
+
+    def lost(self) -> tuple[int, int, int] | None:
+        """Leader completeness, once all rows are taken: (epoch, mark, later epoch whose leader lacked it) or None."""
+        epoch, mark = 0, 0
+        for later in sorted(self.quorum.branches):
+            branch = self.quorum.branches[later]
+            committed = self.quorum.position(epoch, mark)
+            if mark > 0 and not (branch.start >= mark and self.quorum.holds(later, committed)):
+                return epoch, mark, later
+            if branch.mark > mark:
+                epoch, mark = later, branch.mark
+        return None
+
+
+_STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
+    "vote": elections.vote,
+    "quorum-state": elections.quorum_state,
+    "role": elections.role,
+    "append": log_steps.append,
+    "flush": log_steps.flush,
+    "truncate": log_steps.truncate,
+    "high-watermark": commit_steps.high_watermark,
+    "applied": commit_steps.applied,
+    "snapshot": commit_steps.snapshot,
+    "voters": log_steps.voters,
+    "refused": log_steps.refused,
+    "fatal": lives.end_of_process,
+    "stop": lives.end_of_process,
+}
 
 
 @dataclass(frozen=True, slots=True)

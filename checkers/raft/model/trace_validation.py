@@ -1,6 +1,6 @@
 """Trace validation: every node's trace, as a whole, is one that KRaft allows.
 
-An executable model of the protocol replays all traces together (`quorum_model.py`, `trace_replay.py`).  The first row
+An executable model of the protocol replays all traces together (`trace_replay.py`).  The first row
 that no step of the model explains is the witness.  Other checkers test single rules over the same rows: one leader in
 an epoch, one vote, rising marks.  The model decides whether each row could have happened at all after the rows before
 it, on its own node and on the others.
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, not_judged, trace_row
+from checkers.base.run_evidence import conclude, gaps, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft.model.trace_replay import Stop, replay
@@ -150,8 +150,6 @@ def _lost(epoch: int, mark: int, later: int, leader: str) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     looked_at = {"nodes": len(node_files(run.trace)), **{k: v for f in findings for k, v in f.looked_at}}
     unknown = [words for f in findings for words in f.unknown] + gaps(run, "traces")
     unknown += nothing_of(looked_at, "rows explained", "leaders", "high watermarks")

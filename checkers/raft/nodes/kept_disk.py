@@ -24,7 +24,7 @@ import pyarrow as pa
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import one_clock
 from checkers.base.columns import TRACE_EVENTS
-from checkers.base.run_evidence import not_judged, numbers, read_trace
+from checkers.base.run_evidence import numbers, read_trace
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.disks_by_row import EVENT, UNKNOWN, disks_by_row
@@ -135,8 +135,6 @@ def _witness(named: Row, new: Row, disk: str, where: str) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
-    if (verdict := not_judged(run, "traces")) is not None:
-        return verdict
     if not any(f.unknown or f.counts.get(NAMED) for f in findings):
         return Verdict(Validity.NOT_APPLICABLE, reason="no trace names a disk")
     return conclude_traces(run, findings)

@@ -20,21 +20,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from checkers.base.arrays import Bools
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, not_judged, numbers, present, read_trace
+from checkers.base.run_evidence import coded, conclude, gaps, numbers, present, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.raft.disks_by_row import disks_by_row
 from checkers.raft.trace_findings_to_verdict import beyond_budget, nothing_of
 from checkers.raft.witness_rows import WITNESSES_PER_PART, Row, fetched_from, hash_words, in_trace
 
 KIND = "a replay of the log leads to another state"
-ROW_SIZE_BYTES = 24
+ROW_SIZE_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFinding:
     """applied: the states that the node reported.  compared: those of them that the replay shows.  replayed: states
-    of the replay."""
+    of the replay that were committed when the log was copied, as far as the node knew."""
 
     witnesses: tuple[Witness, ...] = ()
     applied: int = 0
@@ -48,22 +50,26 @@ def _split(run: StoredRun) -> list[Part]:
     return [
         Part(
             (path, *([logs[node]] if node in logs else [])),
-            {"node": node, "copies": [c["copy"] for c in run.copies if c["node"] == node and not c["error"]]},
+            {"node": node, "copies": [c for c in run.copies if c["node"] == node and not c["error"]]},
         )
         for node, path in node_files(run.trace).items()
     ]
 
 
 def _judge(part: Part, budget: Budget) -> ReplayedFinding:
-    path, copies = part.paths[0], part.params["copies"]
+    path = part.paths[0]
+    copies: list[Row] = part.params["copies"]
     if len(part.paths) == 1:  # its disk shows nothing, which others report, or this is missing
         return ReplayedFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
-    rows = read_trace(path, ("applied",), ("offset", "hash"))
+    reports = read_trace(path, ("applied", "disk"), ("offset", "hash", "detail"))
     states = pq.read_table(part.paths[1], columns=["copy", "offset", "hash"], partitioning=None)
-    if unknown := beyond_budget(path, len(rows) + len(states), ROW_SIZE_BYTES, budget):
+    if unknown := beyond_budget(path, len(reports) + len(states), ROW_SIZE_BYTES, budget):
         return ReplayedFinding(unknown=unknown)
-    states = states.filter(pc.is_in(states["copy"], pa.array(copies, pa.int16())))
-    rows = rows.filter(pa.array(present(rows, "hash")))
+    replayed_copy = next((c for c in copies if len(states) and c["copy"] == states["copy"][0].as_py()), None)
+    if replayed_copy is None:  # an empty log, one behind a snapshot, or a copy that cannot be read
+        return ReplayedFinding(applied=int(_is_applied(reports).sum()))
+    states = states.filter(pc.less_equal(states["offset"], _applied_when_copied(reports, replayed_copy)))
+    rows = reports.filter(pa.array(_is_applied(reports) & present(reports, "hash")))
     offset, ends = numbers(rows, "offset"), numbers(states, "offset")
     both = np.flatnonzero(np.isin(offset, ends))
     place = np.searchsorted(ends, offset[both])
@@ -72,10 +78,22 @@ def _judge(part: Part, budget: Budget) -> ReplayedFinding:
     _, first = np.unique(offset[both[differs]], return_index=True)
     fetch = fetched_from(path)
     witnesses = [
-        _witness(fetch(rows, int(both[at])), int(expected[at]), states["copy"][0].as_py())
+        _witness(fetch(rows, int(both[at])), int(expected[at]), replayed_copy["copy"])
         for at in differs[first][:WITNESSES_PER_PART].tolist()
     ]
     return ReplayedFinding(tuple(witnesses), len(rows), len(both), len(states))
+
+
+def _is_applied(reports: pa.Table) -> Bools:
+    is_applied: Bools = coded(reports, "event", {"applied": 1}) == 1
+    return is_applied
+
+
+def _applied_when_copied(reports: pa.Table, copy: Row) -> int:
+    """The largest offset that the node had applied when this copy of its disk was made; 0 if none."""
+    disks = disks_by_row(reports)
+    before = (numbers(reports, "seq") <= copy["trace_seq"]) & (disks.number == disks.of_copy(copy))
+    return int(numbers(reports, "offset")[before & _is_applied(reports)].max(initial=0))
 
 
 def _witness(row: Row, replayed: int, copy: int) -> Witness:
@@ -98,11 +116,9 @@ def _witness(row: Row, replayed: int, copy: int) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[ReplayedFinding]) -> Verdict:
-    if (verdict := not_judged(run, "logs", "traces")) is not None:
-        return verdict
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
     if not unknown and not any(f.replayed for f in findings):
-        return Verdict(Validity.NOT_APPLICABLE, reason="every log is empty, or begins behind a snapshot")
+        return Verdict(Validity.NOT_APPLICABLE, reason="no copied log begins at offset 0 and holds a committed entry")
     looked_at = {
         "applied states": sum(f.applied for f in findings),
         "states compared": sum(f.compared for f in findings),

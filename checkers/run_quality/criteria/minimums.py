@@ -102,14 +102,15 @@ def lets_write(faults: Sequence[FaultRecord], demands: Demands, length_ns: int) 
         return False
     cut = {link for fault in faults for link in fault.cut}
     struck = {node for fault in faults for node in fault.nodes}
-    alive = [server for server in demands.servers if server not in struck]
+    voters = demands.voters or demands.servers
+    alive = [server for server in voters if server not in struck]
     clients = [client for client in demands.client_nodes if client not in struck]
 
     def joined(a: str, b: str) -> bool:
         return (a, b) not in cut and (b, a) not in cut
 
     return any(
-        2 * sum(other == server or joined(server, other) for other in alive) > len(demands.servers)
+        2 * sum(other == server or joined(server, other) for other in alive) > len(voters)
         and any(joined(client, server) for client in clients)
         for server in alive
     )

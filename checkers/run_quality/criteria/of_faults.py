@@ -54,7 +54,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     ]
     if run.demands.elections:
         long_ns = int(CALLING_NS * run.demands.holds)
-        elections = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers, long_ns)
+        elections = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.voters, long_ns)
         criteria.append(
             Criterion(
                 "elections won under a fault",

@@ -17,7 +17,7 @@ from typing import Any
 
 from checkers.base import ledger
 from checkers.base.history import Type
-from checkers.record.faults import Achieved, FaultRecord, Proof
+from checkers.record.faults import Achieved, Card, FaultRecord, Proof
 
 Row = Mapping[str, Any]
 
@@ -34,6 +34,16 @@ def orders_differ(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[s
     wanted = Counter(ledger.INJECT + record.card.kind for record in records)
     return [
         _unequal(f, Type.INVOKE, wanted[f], ordered[f]) for f in sorted(wanted | ordered) if wanted[f] != ordered[f]
+    ]
+
+
+def not_played(cards: Iterable[Card], records: Iterable[FaultRecord]) -> list[str]:
+    """One sentence for each card of test.json of which faults.json says nothing, not even that it was skipped."""
+    played = {record.card.number for record in records}
+    return [
+        f"test.json deals fault {card.number} ({card.kind} {card.name}), and faults.json has no record of it"
+        for card in cards
+        if card.number not in played
     ]
 
 

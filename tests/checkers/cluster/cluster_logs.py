@@ -11,10 +11,10 @@ from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Heartbeat, Registration, Sessions
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partitions import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.partition_requests import alter_partitions, elect_leaders, reassign_partitions
+from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.controller.placement import registered
 from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.controller.replication import alter_partitions, elect_leaders, reassign_partitions
 from system_under_test.kraft.controller.topics import NewTopic, create_topics, delete_topics
 from system_under_test.kraft.records.metadata import Endpoint, FeatureLevelRecord, encode
 
@@ -37,6 +37,14 @@ class Records:
     @staticmethod
     def fence(broker: int, epoch: int) -> tuple[str, str, dict]:
         return "change broker", f"broker {broker}", {"epoch": epoch, "fenced": 1}
+
+    @staticmethod
+    def unregister(broker: int, epoch: int) -> tuple[str, str, dict]:
+        return "unregister broker", f"broker {broker}", {"epoch": epoch}
+
+    @staticmethod
+    def producer_ids(broker: int, epoch: int, following: int) -> tuple[str, str, dict]:
+        return "producer ids", f"broker {broker}", {"epoch": epoch, "next": following}
 
     @staticmethod
     def partition(replicas: list[int], isr: list[int], leader: int) -> tuple[str, str, dict]:

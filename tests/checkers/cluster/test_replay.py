@@ -45,6 +45,11 @@ def test_what_the_controller_writes_is_right(seed: int) -> None:
         pytest.param([Records.register(1, 1, fenced=False)], [rules.UNFENCED_AT_ONCE], id="not fenced at first"),
         pytest.param([Records.register(1, 1), Records.unfence(1, 5)], [rules.OTHER_EPOCH], id="another epoch"),
         pytest.param([Records.unfence(1, 5)], [rules.OTHER_EPOCH], id="a broker that nobody registered"),
+        pytest.param(
+            [Records.register(1, 1), Records.producer_ids(1, 1, 1000), Records.producer_ids(1, 1, 1000)],
+            [rules.IDS_AGAIN],
+            id="a block of producer ids that was given before",
+        ),
     ],
 )
 def test_each_rule_of_brokers_finds_its_violation(records: list, expected: list[str]) -> None:
@@ -72,6 +77,12 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
             id="an unclean leader",
         ),
         pytest.param([MADE, Records.fence(1, 1)], [rules.DEAD_STAYS], id="fenced and still leads"),
+        pytest.param([MADE, Records.unregister(2, 2)], [rules.DEAD_STAYS], id="unregistered and still in sync"),
+        pytest.param(
+            [Records.partition([1, 2, 3], [1, 2], 1), Records.fence(2, 2), Records.change(isr=[1], elr=[2, 3])],
+            [rules.NOT_ELIGIBLE],
+            id="eligible without having been in sync",
+        ),
         pytest.param(
             [MADE, Records.fence(2, 2), Records.change(isr=[1, 3]), Records.change(isr=[1, 2, 3])],
             [rules.DEAD_JOINS, rules.DEAD_STAYS],
@@ -114,6 +125,23 @@ def test_what_the_topic_allows_is_no_violation() -> None:
     ]
     batches = [*range(1, len(records) - 1), len(records) - 1, len(records) - 1]
     assert kinds(records, batches=batches) == []
+
+
+@pytest.mark.parametrize(("needed", "expected"), [("2", [rules.STILL_ELIGIBLE]), ("3", [])])
+def test_replicas_are_eligible_only_while_too_few_are_in_sync(needed: str, expected: list[str]) -> None:
+    records = [
+        *ALIVE,
+        ("feature", "eligible.leader.replicas.version", {"level": 1}),
+        ("topic", TOPIC, {"name": "orders"}),
+        ("config", "4 orders", {"name": "min.insync.replicas", "value": "1"}),  # of a broker: it does not count
+        ("config", "2 orders", {"name": "min.insync.replicas", "value": needed}),
+        Records.partition([1, 2, 3], [1, 2, 3], 1),
+        Records.fence(3, 3),
+        Records.change(isr=[1, 2], elr=[3]),
+    ]
+    batches = [*range(1, len(records) - 1), len(records) - 1, len(records) - 1]
+    assert kinds(records, batches=batches) == expected
+    assert kinds(records, batches=batches, whole=False) == [], "its configs may stand in the snapshot"
 
 
 def test_a_log_behind_a_snapshot_is_not_judged_on_what_it_does_not_show() -> None:

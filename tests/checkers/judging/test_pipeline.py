@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from histories import Script, write_stream
 
 from checkers.base.checker import Budget, Checker, Part
+from checkers.base.demands import Demands
 from checkers.base.results import as_object, parse_results, read_results, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
@@ -152,3 +154,19 @@ def test_a_run_that_no_checker_could_read_is_no_pass() -> None:
     assert results_of({}).exit_code == 2
     held = Verdict(Validity.VALID, {"parts": 1})
     assert results_of({"toy": nothing, "other": held}).verdict == "valid"
+
+
+@pytest.mark.parametrize(
+    ("logs", "traces", "validity", "words"),
+    [
+        (False, True, Validity.NOT_APPLICABLE, "the system under test has no logs of this kind"),
+        (True, False, Validity.NOT_APPLICABLE, "the system under test has no traces of this kind"),
+        (True, True, Validity.UNKNOWN, "no node delivered logs, though the system under test has them"),
+    ],
+)
+def test_a_checker_is_not_combined_without_the_files_of_nodes_that_it_needs(
+    tmp_path: Path, logs: bool, traces: bool, validity: Validity, words: str
+) -> None:
+    toy = replace(checker(lambda part, budget: True), needs=frozenset({"logs", "traces"}))
+    verdict = judge_run(StoredRun(tmp_path, Demands(logs=logs, traces=traces)), [toy])["toy"]
+    assert (verdict.validity, verdict.reason) == (validity, words)

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 
 from checkers.base.checker import Budget, Part
 from checkers.judging.tasks import Task, judge_task
@@ -23,9 +24,9 @@ def long_walk(steps: int) -> np.uint64:
 
 
 def test_work_that_ends_gives_its_result_or_its_exception() -> None:
-    assert within(60, lambda: 7) == 7
+    assert within(PATIENCE_S, lambda: 7) == 7
     with pytest.raises(KeyError):
-        within(60, lambda: {}["missing"])
+        within(PATIENCE_S, lambda: {}["missing"])
 
 
 def test_a_walk_in_python_is_given_up_and_its_thread_ends() -> None:
@@ -39,7 +40,7 @@ def test_a_walk_in_python_is_given_up_and_its_thread_ends() -> None:
     judged = judge_task(Task(endless, Part(("endless.edn",)), Budget(wall_s=0.1)))
     assert judged.finding is None
     assert judged.failure.startswith("endless.edn: it took longer than 0.1 s of wall clock")
-    threads[0].join(60)
+    threads[0].join(PATIENCE_S)
     assert not threads[0].is_alive()
 
 

@@ -106,6 +106,17 @@ def test_a_run_that_answers_all_the_while_is_valid(tmp_path: Path) -> None:
     assert verdict.looked_at["longest silence in seconds"] == 1.0
 
 
+def test_servers_that_do_not_vote_make_no_majority(tmp_path: Path) -> None:
+    """Two of three voters are down.  With two brokers the third would be three of five servers."""
+    down = fault(20, 100, "kill", nodes=["n2", "n3"])
+    five = replace(DEMANDS, servers=("n1", "n2", "n3", "n4", "n5"))
+    silent = answering([(20.0, MAIN_S)])
+    of_five, of_voters = (judged(tmp_path, silent, [down], replace(five, voters=v)) for v in ((), SERVERS))
+    spans = [verdict.looked_at["seconds with a whole majority"] for verdict in (of_five, of_voters)]
+    assert spans == [MAIN_S, 30.0]
+    assert of_five.validity is not Validity.VALID and of_voters.validity is Validity.VALID
+
+
 SILENCE = [(30.0, 75.0)]
 
 

@@ -228,6 +228,26 @@ def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], na
     assert verdict_of(run) == "valid"
 
 
+def the_last_fault_forgotten(run: Path) -> None:
+    """Its record and its rows.  Only test.json still says that it was dealt."""
+    edit(run, "faults.json", lambda records: records.pop())
+
+    def change(rows: list[Row]) -> None:
+        begins = [i for i, r in enumerate(rows) if r["f"].startswith("inject-") and r["type"] == Type.INVOKE]
+        last = begins[-1]
+        rows[:] = [r for i, r in enumerate(rows) if i < last or not r["f"].startswith(("inject-", "heal-"))]
+
+    alter(run, change)
+
+
+def test_a_fault_that_was_dealt_and_left_no_record_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Otherwise a run in which enough other faults were in force is valid."""
+    run = shutil.copytree(runs[PARTITION], tmp_path / "run")
+    the_last_fault_forgotten(run)
+    evidence = as_object(judge(run, None, lambda _: None, report=False))["checkers"]["evidence"]
+    assert "faults.json has no record of it" in evidence["reason"]
+
+
 def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
     run = shutil.copytree(runs["kraft-kill"], tmp_path / "run")
     held = next(held for record in RunRecord(run).faults for held in silent_processes(record))

@@ -13,7 +13,7 @@ from system_under_test.subject import Bug
 from tests.support.records_of_runs import header_of
 from tests.support.results_of_runs import results_in
 
-BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",), "decisions:must_confirm")
+BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",))
 STALE = {"verdict": "invalid", "reason": "", "witness": [{"kind": "stale read", "summary": "n1 answered an old value"}]}
 OTHER = {"verdict": "invalid", "reason": "", "witness": [{"kind": "lost write", "summary": "a write is gone"}]}
 VALID = {"verdict": "valid", "reason": "", "witness": []}

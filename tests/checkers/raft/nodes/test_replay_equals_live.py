@@ -96,3 +96,36 @@ def test_states_that_no_replay_shows_are_not_compared(tmp_path: Path) -> None:
     rows_of(evidence.traces["n2"], event="applied")[-1]["hash"] ^= 1
     verdict = judged(evidence, some, tmp_path)
     assert verdict.validity is Validity.VALID and verdict.looked_at["states compared"] < 15
+
+
+def test_a_tail_that_was_not_committed_when_the_log_was_copied_is_not_compared(tmp_path: Path) -> None:
+    """A paused leader is copied with entries that others never got; they are replaced when it goes on."""
+    evidence = correct_run()
+    expected = replays(evidence)
+    applied = rows_of(evidence.traces["n2"], event="applied")
+    (copy,) = (c for c in evidence.copies if c["node"] == "n2" and c["copy"] == expected["n2"][0]["copy"])
+    copy["trace_seq"] = applied[-2]["seq"]
+    expected["n2"][-1]["hash"] ^= 1
+    verdict = judged(evidence, expected, tmp_path / "tail")
+    assert verdict.validity is Validity.VALID, verdict
+    copy["trace_seq"] = applied[-1]["seq"]
+    assert judged(evidence, expected, tmp_path / "committed").validity is Validity.INVALID
+
+
+def test_what_was_applied_from_another_disk_says_nothing_of_a_copy(tmp_path: Path) -> None:
+    """A replaced disk may hold other entries than those that the node applied before."""
+    evidence = correct_run()
+    expected = replays(evidence)
+    rows = evidence.traces["n2"]
+    last = rows_of(rows, event="applied")[-1]
+    disk = dict(rows[0]) | {"event": "disk", "offset": None, "hash": None}
+    rows.insert(0, disk | {"seq": rows[0]["seq"] - 1, "detail": "lost"})
+    rows.insert(rows.index(last) + 1, disk | {"seq": last["seq"], "detail": "new"})
+    for later, row in enumerate(rows[rows.index(last) + 1 :], 1):
+        row["seq"] = last["seq"] + later
+    (copy,) = (c for c in evidence.copies if c["node"] == "n2" and c["copy"] == expected["n2"][0]["copy"])
+    copy.update(trace_seq=rows[-1]["seq"], disk="new")
+    expected["n2"][-1]["hash"] ^= 1
+    assert judged(evidence, expected, tmp_path / "new").validity is Validity.VALID
+    copy["disk"] = "lost"
+    assert judged(evidence, expected, tmp_path / "lost").validity is Validity.INVALID
