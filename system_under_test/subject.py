@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,6 +29,12 @@ class Completed:
     status: int
     stdout: bytes
     stderr: bytes
+
+    def succeeded(self, or_else: str) -> Completed:
+        """This command.  Raises OSError if it failed: `or_else`, and the end of what it printed to stderr."""
+        if self.status != 0:
+            raise OSError(f"{or_else}: {self.stderr.decode(errors='replace').strip()[-300:]}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +181,10 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A planted bug: one switch at one named decision point.
+    """A planted bug: one switch at one decision point.
 
     found_by: name of the checker that must be invalid; witness_kinds: `Witness.kind`s that show the planted
-    mechanism, so that a run counts as found only for the right reason.  decision_point: module:function.
+    mechanism, so that a run counts as found only for the right reason.
     shown_by: names of the nemeses under which a run can show it.  Empty: it shows without any fault.
     workloads: names of the workloads that can show it.
     """
@@ -187,11 +193,12 @@ class Bug:
     summary: str
     found_by: str
     witness_kinds: tuple[str, ...]
-    decision_point: str
     in_containers: bool = True
     shown_by: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ("register",)
 
+
+T = TypeVar("T")
 
 FAILOVER_S = 4.0
 """Within so long a Raft cluster with fetch timeouts of 2 s has another leader, also after a split vote.  Lengths of
@@ -218,8 +225,19 @@ class Declares:
     """For at most so long no operation succeeds while a majority lives and can talk; 0: nothing is promised."""
     kraft_steps: bool = False
     """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
+    copied_every_s: float = 0.0
+    """A node cuts its log so early that copies show all entries together only if one is taken within so long.  0: the
+    copies before heals and at the end are enough."""
     registers_brokers: bool = False
     """Its metadata log holds records of brokers and of partitions that no client asked for."""
+    nodes_min: int = 1
+    """With fewer servers a run is refused before it begins."""
+    voters_max: int = 0
+    """Only the first so many servers vote, and a majority is one of these; 0: all do."""
+
+    def voters(self, servers: Sequence[T]) -> Sequence[T]:
+        """Those of the servers that vote."""
+        return servers[: self.voters_max or len(servers)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,26 +353,26 @@ class Subject(Protocol):
     """Module on the node whose `connect` is a ClientFactory."""
     port: int
     declares: Declares
-    bugs: Mapping[str, Bug]
+    bugs: Mapping[str, Bug] = {}
     functions: frozenset[str]
     """The functions its client has (`system_under_test/functions.py`): it runs every workload that needs no others."""
 
-    needs: Needs
-    notices_damage: Mapping[str, str]
+    needs: Needs = Needs()
+    notices_damage: Mapping[str, str] = {}
     """How its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of the files.
 
     It checks these files when it starts, and does not vote with what it lost.  So it may refuse to start."""
 
-    processes: Mapping[str, str]
+    processes: Mapping[str, str] = {}
     """Its named processes, which faults can hit alone: name -> a pattern of the command line, "" where the server
     starts it under that name (`system_under_test/own/processes_as_one_server.py`)."""
 
-    unreachable_by: Mapping[str, str]
+    unreachable_by: Mapping[str, str] = {}
     """Capability that faults need (`nemesis/cluster.py`) -> why such faults have no effect on this system.
 
     A run with them is refused: it would be valid under a fault that the system never met."""
 
-    members: Members | None
+    members: Members | None = None
     """How its members change while it runs; None if they cannot."""
 
     keeps_to_one_server: bool = False
@@ -388,7 +406,7 @@ class Subject(Protocol):
 
     async def ready(self, nodes: Sequence[Node]) -> str | None:
         """None once clients may come (a leader is waited for apart); else what is missing, in words."""
-        ...
+        return None
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         """None once every live node has all that was committed when this was called; else why not, in words."""
@@ -419,4 +437,4 @@ class Subject(Protocol):
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and
         `tables/copies.parquet` (schemas in checkers.base.columns).  Subjects without logs write nothing."""
-        ...
+        return

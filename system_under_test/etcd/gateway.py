@@ -47,7 +47,7 @@ class Gateway:
         """Whether the last `post` handed anything to the kernel: a caller needs it after a timeout."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of one request.  Raises NotSent, NoAnswer, or Rejected with etcd's own words."""
+        """The answer of one request.  Raises NotSent, NoUsableAnswer, or Rejected with etcd's own words."""
         self.sent = False
         reader, writer = await self._open()
         packed = json.dumps(body, separators=(",", ":")).encode()

@@ -20,6 +20,7 @@ from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.config import BadConfig, Config, parse
+from system_under_test.kraft.node.formatting import format_disk
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.ports import Listener, P, Ports, Timer
 from system_under_test.kraft.raft.decisions import id_of_new_disk
@@ -34,7 +35,7 @@ class SimulatedKraft:
     """Implements `system_under_test.subject.SimulatedProgram`."""
 
     def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
-        """`--format`: write meta.properties to the empty disk and print the directory id.
+        """`--format`: format the emptied disk and print the directory id.
 
         The id follows from the machine's chance, and with `--replace-disk` from the trace so far, too."""
         if "voters" in argv:
@@ -51,8 +52,7 @@ class SimulatedKraft:
         machine.wipe()
         drawn = UUID(int=machine.random(purpose).getrandbits(128), version=4)
         directory_id = id_of_new_disk(drawn, replaced, {config.bug or ""})
-        properties = MetaProperties(config.cluster_id, config.node_id, directory_id)
-        meta_properties.write(machine.disk, properties)
+        format_disk(machine.disk, MetaProperties(config.cluster_id, config.node_id, directory_id))
         return Completed(0, kafka_uuid(directory_id).encode(), b"")
 
     async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:

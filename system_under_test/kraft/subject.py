@@ -29,8 +29,6 @@ from system_under_test.subject import (
     Complaint,
     Declares,
     Live,
-    Members,
-    Needs,
     Node,
     NodeStatus,
     NotKnown,
@@ -49,7 +47,8 @@ SNAPSHOTS_OFTEN = {
     "metadata.max.retention.bytes": 3 << 15,
     "segment_bytes": 1 << 13,
 }
-"""Logs are cut several times a minute, and the copies before heals still show together all that was ever in a log."""
+"""Logs are cut several times a minute: at 200 operations per second a log holds what was written in the last 8 s."""
+SNAPSHOTS_COPIED_EVERY_S = 6.0
 _MODULE = "system_under_test.kraft"
 _FORMAT_LIMIT_S = 60.0
 _COMPLAINTS_MAX = 5  # of one node
@@ -61,163 +60,79 @@ def _bug(
     name: str,
     found_by: str,
     witness_kinds: tuple[str, ...],
-    decision: str,
     shown_by: tuple[str, ...] = ("partition",),
     workloads: tuple[str, ...] = ("register",),
 ) -> Bug:
-    module = next(each for each in (decisions, of_controller, client_decisions) if name in each.BUGS)
-    point = f"{module.__name__}:{decision}"
-    return Bug(name, module.BUGS[name], found_by, witness_kinds, point, shown_by=shown_by, workloads=workloads)
+    summary = {**decisions.BUGS, **of_controller.BUGS, **client_decisions.BUGS}[name]
+    return Bug(name, summary, found_by, witness_kinds, shown_by=shown_by, workloads=workloads)
 
 
 def _simulated_bug(
-    name: str, found_by: str, witness_kinds: tuple[str, ...], decision: str, shown_by: tuple[str, ...] = ("partition",)
+    name: str, found_by: str, witness_kinds: tuple[str, ...], shown_by: tuple[str, ...] = ("partition",)
 ) -> Bug:
     """A bug that runs in containers hardly ever show."""
-    return replace(_bug(name, found_by, witness_kinds, decision, shown_by), in_containers=False)
+    return replace(_bug(name, found_by, witness_kinds, shown_by), in_containers=False)
 
 
 _BUGS = (
-    _bug(decisions.STALE_READ, "linearizability", ("stale read",), "must_confirm"),
+    _bug(decisions.STALE_READ, "linearizability", ("stale read",)),
     _bug(
         decisions.MINORITY_COMMIT,
         "committed-never-lost",
         ("committed entry lost", "committed prefixes differ", "truncation below the high watermark"),
-        "committed_end",
     ),
-    _bug(decisions.DIVERGENCE_BY_OFFSET, "log-matching", ("logs differ below an equal epoch",), "divergence"),
-    _bug(decisions.LONE_VOTE, "election-safety", ("two leaders in one epoch",), "wins"),
+    _bug(decisions.DIVERGENCE_BY_OFFSET, "log-matching", ("logs differ below an equal epoch",)),
+    _bug(decisions.LONE_VOTE, "election-safety", ("two leaders in one epoch",)),
     _bug(
         decisions.NO_OP_UNCONFIRMED,
         "linearizability",
         ("stale read", "lost write", "read against acknowledgement", "order cycle"),
-        "must_confirm_no_op",
         workloads=("repeated-register",),
     ),
-    _bug(
-        decisions.ACCEPTS_CORRUPT_BATCH,
-        "state-machine-safety",
-        ("applied states differ",),
-        "must_check_batches",
-        shown_by=("damage",),
-    ),
-    _bug(decisions.NO_FSYNC, "committed-never-lost", ("committed entry lost",), "must_fsync", shown_by=("power",)),
-    _bug(
-        decisions.FORGETS_ON_FULL_DISK,
-        "committed-never-lost",
-        ("committed entry lost",),
-        "must_stop_on",
-        shown_by=("disk",),
-    ),
+    _bug(decisions.ACCEPTS_CORRUPT_BATCH, "state-machine-safety", ("applied states differ",), shown_by=("damage",)),
+    _bug(decisions.NO_FSYNC, "committed-never-lost", ("committed entry lost",), shown_by=("power",)),
+    _bug(decisions.FORGETS_ON_FULL_DISK, "committed-never-lost", ("committed entry lost",), shown_by=("disk",)),
     _bug(
         decisions.VOTE_NOT_PERSISTED,
         "vote-once",
         ("voted twice in one epoch", "vote not kept"),
-        "durable_state",
         shown_by=("kill", "power", "partition", "pause"),
     ),
     _bug(
         decisions.TRUNCATES_TO_HIGH_WATERMARK,
         "committed-never-lost",
         ("committed entry lost", "truncation below the high watermark"),
-        "end_kept_by_new_follower",
         shown_by=("disk,partition",),
     ),
     _bug(
-        decisions.LEASE_BY_WALL_CLOCK,
-        "linearizability",
-        ("stale read",),
-        "may_answer_by_lease",
-        shown_by=("clock,partition", "clock,pause"),
+        decisions.LEASE_BY_WALL_CLOCK, "linearizability", ("stale read",), shown_by=("clock,partition", "clock,pause")
     ),
     _bug(
         client_decisions.RESENDS_AFTER_TIMEOUT,
         "history-against-log",
         ("write in a log twice", "log order against real time"),
-        "may_resend",
         shown_by=("packets", "pause", "partition"),
     ),
-    _bug(
-        decisions.ACKS_BEFORE_COMMIT,
-        "answers-after-commit",
-        ("acknowledged before it was committed",),
-        "is_answered",
-    ),
-    _bug(
-        decisions.RENOUNCE_KEEPS_SPECULATIVE,
-        "state-machine-safety",
-        ("applied states differ",),
-        "drops_what_it_decided",
-    ),
-    _bug(
-        decisions.SNAPSHOT_FORGETS_TAIL,
-        "snapshot-equals-prefix",
-        ("snapshot differs from its prefix",),
-        "snapshot_entries",
-    ),
+    _bug(decisions.ACKS_BEFORE_COMMIT, "answers-after-commit", ("acknowledged before it was committed",)),
+    _bug(decisions.RENOUNCE_KEEPS_SPECULATIVE, "state-machine-safety", ("applied states differ",)),
+    _bug(decisions.SNAPSHOT_FORGETS_TAIL, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
     _bug(
         decisions.SNAPSHOT_OF_UNCOMMITTED,
         "snapshot-equals-prefix",
         ("snapshot beyond the high watermark", "snapshot differs from its prefix"),
-        "may_snapshot_uncommitted",
     ),
-    _bug(
-        decisions.SNAPSHOT_ID_INCLUSIVE,
-        "snapshot-equals-prefix",
-        ("snapshot differs from its prefix",),
-        "snapshot_end",
-    ),
-    _bug(
-        decisions.RENAME_BEFORE_FSYNC,
-        "nodes-stay-up",
-        ("node died",),
-        "must_fsync_snapshot",
-        shown_by=("power",),
-    ),
-    _bug(
-        decisions.CLEANS_PAST_SNAPSHOT,
-        "snapshot-equals-prefix",
-        ("log begins behind its snapshot",),
-        "next_log_start",
-    ),
+    _bug(decisions.SNAPSHOT_ID_INCLUSIVE, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
+    _bug(decisions.RENAME_BEFORE_FSYNC, "nodes-stay-up", ("node died",), shown_by=("power",)),
+    _bug(decisions.CLEANS_PAST_SNAPSHOT, "snapshot-equals-prefix", ("log begins behind its snapshot",)),
+    _simulated_bug(decisions.APPLIES_DELTA_AFTER_SNAPSHOT, "state-machine-safety", ("applied states differ",)),
+    _simulated_bug(decisions.OBSERVER_COUNTS, "high-watermark-majority", ("high watermark without a majority",)),
+    _simulated_bug(decisions.COUNTS_UNFLUSHED_SELF, "majority-before-mark", ("high watermark before its majority",)),
+    _simulated_bug(decisions.FETCH_ACKS_UNFLUSHED, "majority-before-mark", ("high watermark before its majority",)),
+    _simulated_bug(decisions.FLUSH_OF_CUT_TAIL, "majority-before-mark", ("high watermark before its majority",)),
     _simulated_bug(
-        decisions.APPLIES_DELTA_AFTER_SNAPSHOT,
-        "state-machine-safety",
-        ("applied states differ",),
-        "keeps_state_under_snapshot",
+        decisions.CAMPAIGNS_UNFLUSHED, "trace-validation", ("row contradicts the rows before it",), shown_by=("disk",)
     ),
-    _simulated_bug(
-        decisions.OBSERVER_COUNTS,
-        "high-watermark-majority",
-        ("high watermark without a majority",),
-        "counts_for_commit",
-    ),
-    _simulated_bug(
-        decisions.COUNTS_UNFLUSHED_SELF,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        "own_end_that_counts",
-    ),
-    _simulated_bug(
-        decisions.FETCH_ACKS_UNFLUSHED,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        "may_acknowledge",
-    ),
-    _simulated_bug(
-        decisions.FLUSH_OF_CUT_TAIL,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        "end_made_durable",
-    ),
-    _simulated_bug(
-        decisions.CAMPAIGNS_UNFLUSHED,
-        "trace-validation",
-        ("row contradicts the rows before it",),
-        "must_flush_before_campaign",
-        shown_by=("disk",),
-    ),
-    _simulated_bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote"),
+    _simulated_bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",)),
 )
 
 
@@ -226,50 +141,35 @@ _VOTER_BUGS = (
         decisions.JOINS_WITHOUT_CATCHING_UP,
         "voters-caught-up",
         ("voter joined before it had caught up",),
-        "may_join",
         shown_by=("membership",),
     ),
-    _bug(
-        decisions.WIPED_DISK_KEEPS_ID,
-        "committed-never-lost",
-        ("committed entry lost",),
-        "id_of_new_disk",
-        shown_by=("membership",),
-    ),
+    _bug(decisions.WIPED_DISK_KEEPS_ID, "committed-never-lost", ("committed entry lost",), shown_by=("membership",)),
     _simulated_bug(
         decisions.TWO_CHANGES_AT_ONCE,
         "quorum-intersection",
         ("voters changed before the last change was committed",),
-        "may_change_again",
         shown_by=("membership",),
     ),
     _simulated_bug(
         decisions.CHANGE_BEFORE_EPOCH_COMMITS,
         "quorum-intersection",
         ("voters changed before the epoch had committed",),
-        "may_change_voters",
         shown_by=("membership",),
     ),
     _bug(
         decisions.VOTERS_AT_COMMIT,
         "majority-before-mark",
         ("high watermark before its majority",),
-        "voters_in_force",
         shown_by=("membership",),
     ),
     _simulated_bug(
         decisions.VOTERS_NOT_TRUNCATED,
         "trace-validation",
         ("row contradicts the rows before it",),
-        "takes_voters_back",
         shown_by=("membership",),
     ),
     _simulated_bug(
-        decisions.REMOVED_LEADER_COUNTS_ITSELF,
-        "trace-validation",
-        ("row without a cause",),
-        "leader_counts_itself",
-        shown_by=("membership",),
+        decisions.REMOVED_LEADER_COUNTS_ITSELF, "trace-validation", ("row without a cause",), shown_by=("membership",)
     ),
 )
 
@@ -279,55 +179,42 @@ _BROKER_BUGS = (
         of_controller.STALE_BROKER_EPOCH,
         "broker-incarnations",
         ("broker epoch is not that of its registration",),
-        "epoch_of_registration",
         shown_by=("kill", "power"),
     ),
     _bug(
         of_controller.FENCE_WITHOUT_RECORD,
         "partition-chain",
         ("leader is dropped and was never fenced",),
-        "fences_by_record",
         shown_by=("partition", "pause", "kill"),
     ),
     _bug(
-        of_controller.UNCLEAN_BY_DEFAULT,
-        "partition-chain",
-        ("leader was not in sync",),
-        "may_elect_unclean",
-        shown_by=("partition", "kill"),
+        of_controller.UNCLEAN_BY_DEFAULT, "partition-chain", ("leader was not in sync",), shown_by=("partition", "kill")
     ),
     _bug(
         of_controller.FENCED_JOINS_ISR,
         "partition-chain",
         ("broker joins the in-sync set while it is not alive",),
-        "may_be_in_sync",
         shown_by=("pause", "partition", "kill"),
     ),
-    _simulated_bug(  # all replicas of a partition must start anew, the last one in sync at last
-        of_controller.LAST_KNOWN_LEADER_UNCHECKED,
-        "partition-chain",
-        ("leader is not alive",),
-        "last_known_may_lead",
-    ),
+    # all replicas of a partition must start anew, the last one in sync at last
+    _simulated_bug(of_controller.LAST_KNOWN_LEADER_UNCHECKED, "partition-chain", ("leader is not alive",)),
     _bug(
         of_controller.REASSIGNMENT_DONE_EARLY,
         "partition-chain",
         ("reassignment ended before its replicas were in sync",),
-        "reassignment_is_done",
         shown_by=("partition", "kill", "pause"),
     ),
     _bug(
         of_controller.TOPIC_ID_LOST_ON_CHANGE,
         "partition-chain",
         ("change of a partition that does not exist",),
-        "topic_id_after_change",
         shown_by=("partition", "pause", "kill"),
     ),
-    _simulated_bug(  # no workload deletes topics
+    # no workload deletes topics
+    _simulated_bug(
         of_controller.DELETES_TOPIC_KEEPS_CONFIGS,
         "replay-equals-live",
         ("a replay of the log leads to another state",),
-        "configs_go_with_topic",
         shown_by=(),
     ),
 )
@@ -356,11 +243,7 @@ class Kraft(Subject):
     declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
-    needs = Needs()
     notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
-    processes: Mapping[str, str] = {}
-    unreachable_by: Mapping[str, str] = {}
-    members: Members | None = None
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
     cluster_settings: Mapping[str, Any] = {}
     """What every node's configuration has beyond that of `node/config.py`'s defaults."""
@@ -373,7 +256,8 @@ class Kraft(Subject):
         if bug is not None and bug not in self.bugs:
             raise ValueError(f"subject kraft has no planted bug {bug!r}; it has {', '.join(self.bugs)}")
         self._heard = {}
-        peers: dict[str, Any] = {node.name: [number, node.address, PORT] for number, node in enumerate(nodes, 1)}
+        voters = self.declares.voters(nodes)
+        peers: dict[str, Any] = {node.name: [number, node.address, PORT] for number, node in enumerate(voters, 1)}
         of_nodes = None if bug in client_decisions.BUGS else bug
         common = {
             "cluster_id": kafka_uuid(derived_uuid("cluster", seed)),
@@ -385,10 +269,17 @@ class Kraft(Subject):
             **self.cluster_settings,
             **(SNAPSHOTS_OFTEN if self.takes_snapshots or bug in _OF_SNAPSHOTS else {}),
         }
-        formatted = await asyncio.gather(*(_format(node, peers[node.name][0], common) for node in nodes))
+        settings = {node.name: {**common, **self.settings_of(number)} for number, node in enumerate(nodes, 1)}
+        numbered = list(enumerate(nodes, 1))
+        formatted = await asyncio.gather(*(_format(node, number, settings[node.name]) for number, node in numbered))
         # Only now every disk has an identity, and only a disk with that identity votes as its node.
-        common["directories"] = {node.name: directory for node, directory in zip(nodes, formatted, strict=True)}
-        await asyncio.gather(*(_configure(node, peers[node.name][0], common) for node in nodes))
+        directories = {node.name: directory for node, directory in zip(nodes, formatted, strict=True) if node in voters}
+        common = {"directories": directories}
+        await asyncio.gather(*(_configure(node, number, settings[node.name] | common) for number, node in numbered))
+
+    def settings_of(self, number: int) -> Mapping[str, Any]:
+        """What the configuration of the node with this id has in place of `cluster_settings`."""
+        return {}
 
     async def start(self, node: Node) -> None:
         await node.start(_argv(node), output=f"{node.log_dir}/{OUTPUT}")
@@ -415,16 +306,14 @@ class Kraft(Subject):
             heard.disk,
         )
 
-    async def ready(self, nodes: Sequence[Node]) -> str | None:
-        return None
-
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         """One leader whom every live node follows, and every log reaches the largest reported mark.
 
         Raises NotKnown if the trace of a live node is lost."""
         states = await asyncio.gather(*(node.state() for node in nodes))
         live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
-        if len(live) <= len(nodes) // 2:
+        voters = self.declares.voters(nodes)
+        if 2 * sum(node in voters for node in live) <= len(voters):
             return f"only {len(live)} of {len(nodes)} nodes are alive"
         statuses = await asyncio.gather(*(self.status(node) for node in live))
         if lost := [node.name for node in live if node.name in self._heard and self._heard[node.name].lost]:
@@ -487,9 +376,7 @@ class KraftBrokers(Kraft):
 
     name = "kraft-brokers"
     summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"
-    declares = Declares(
-        nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True, registers_brokers=True
-    )
+    declares = replace(Kraft.declares, registers_brokers=True)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BROKER_BUGS}
 
     async def ready(self, nodes: Sequence[Node]) -> str | None:
@@ -514,10 +401,29 @@ class KraftBrokers(Kraft):
     }
 
 
+class KraftApart(KraftBrokers):
+    """The first three nodes are controllers alone; all others are brokers alone, which observe the metadata log."""
+
+    name = "kraft-apart"
+    summary = "the bundled KRaft quorum on three nodes, and brokers that register on nodes of their own"
+    bugs: Mapping[str, Bug] = {}
+    declares = replace(KraftBrokers.declares, voters_max=3, nodes_min=4)
+
+    def settings_of(self, number: int) -> Mapping[str, Any]:
+        return {"process.roles": "controller" if number <= self.declares.voters_max else "broker"}
+
+    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
+        return {"controllers": self.declares.voters_max}
+
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
+        return await super().ready(nodes[self.declares.voters_max :])
+
+
 class KraftWithSnapshots(Kraft):
     name = "kraft-snapshots"
     summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and cut their logs behind them"
     takes_snapshots = True
+    declares = replace(Kraft.declares, copied_every_s=SNAPSHOTS_COPIED_EVERY_S)
     bugs: Mapping[str, Bug] = {}
 
 
@@ -540,6 +446,7 @@ class KraftWhole(KraftWithVoters, KraftBrokers):
     name = "kraft-whole"
     summary = "the bundled KRaft quorum with brokers that register, voters that change, and frequent snapshots"
     takes_snapshots = True
+    declares = replace(KraftBrokers.declares, copied_every_s=SNAPSHOTS_COPIED_EVERY_S)
     bugs: Mapping[str, Bug] = {}
     cluster_settings: Mapping[str, Any] = {**KraftBrokers.cluster_settings, **KraftWithVoters.cluster_settings}
 
@@ -564,10 +471,7 @@ async def _format(node: Node, node_id: int, common: Mapping[str, Any]) -> str:
     """Make the data directory fit for a first start.  Returns its directory id.  Raises OSError."""
     await _configure(node, node_id, common)
     done = await node.run([*_argv(node), "--format", "--force"], timeout_s=_FORMAT_LIMIT_S)
-    if done.status != 0:
-        reason = done.stderr.decode(errors="replace").strip()
-        raise OSError(f"{node.name}: its data directory cannot be formatted: {reason}")
-    return done.stdout.decode().strip()
+    return done.succeeded(f"{node.name}: its data directory cannot be formatted").stdout.decode().strip()
 
 
 async def _configure(node: Node, node_id: int, common: Mapping[str, Any]) -> None:

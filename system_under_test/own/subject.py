@@ -43,17 +43,13 @@ from system_under_test.own.read_own_system import (
 from system_under_test.own.swallowed_exceptions import swallowed
 from system_under_test.own.system import Command, OwnNode, System, named_processes, wrong_commands
 from system_under_test.subject import (
-    Bug,
-    Collected,
     Complaint,
     Declares,
     LookedAt,
-    Members,
     Needs,
     Node,
     NodeStatus,
     NotKnown,
-    StartedOn,
     Subject,
 )
 
@@ -77,7 +73,6 @@ class OwnSubject(Subject):
         module = read_files(main)
         self.main = main
         self.module = module
-        self.bugs: Mapping[str, Bug] = {}
         self.system: System = system_in(module, main.name, which)
         self.which = which
         self.name = main.stem if main.name != "system.py" else main.resolve().parent.name
@@ -87,8 +82,6 @@ class OwnSubject(Subject):
         self.port = self.system.port
         self.needs: Needs = self.system.needs
         self.notices_damage: Mapping[str, str] = self.system.notices_damage
-        self.unreachable_by: Mapping[str, str] = {}
-        self.members: Members | None = None
         self._client = client_in(module, main.name, self.system)
         check_declared(self.system, self._client, main, kept=_is_kept(main))
         self.processes: Mapping[str, str] = named_processes(self.system.processes)
@@ -307,9 +300,6 @@ class OwnSubject(Subject):
         looked = {name: tuple(self._looked_at.get(name, ())) for name in live}
         return {name: LookedAt(words, not set(words) <= {NO_LEADER}) for name, words in looked.items()}
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
-        """A system of one's own has no logs or traces: nothing is written."""
-
     def keep(self, run_folder: Path) -> None:
         """Keep the files of the system with the run, so that it is judged, and run again, with what it was run with.
 
@@ -344,9 +334,7 @@ class OwnSubject(Subject):
         if user:
             script += ' && { [ "$(id -u)" != 0 ] || chown -R "$3" "$1" "$2"; }'
         done = await node.run(["sh", "-c", script, "sh", node.data_dir, node.log_dir, user], timeout_s=_COMMAND_S)
-        if done.status != 0:
-            words = done.stderr.decode(errors="replace").strip()
-            raise OSError(f"{node.name}: its data directory cannot be made: {words}")
+        done.succeeded(f"{node.name}: its data directory cannot be made")
         wanted: dict[str, str | Path] = {**self.needs.files, **self.programs}
         for there, here in wanted.items():
             try:

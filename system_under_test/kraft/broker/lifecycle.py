@@ -5,6 +5,9 @@
                                   +------fenced by a heartbeat---------+
     FENCED | SERVING --leave--> LEAVING --told to stop, or nobody tells--> STOPPED
 
+A broker wants to stay fenced until the controller has answered that it has caught up: that it knows its own
+registration.  As in Kafka, the controller alone judges that, by the offset in the heartbeat (KAFKA-13959).
+
 A broker that is STOPPED because the controller told it so has left cleanly: nobody counts on its replicas any more.  It
 notes its epoch on the disk.  The next incarnation shows this epoch when it registers; without it the controller takes
 its replicas for incomplete (KIP-966).
@@ -70,6 +73,7 @@ class Lifecycle:
         self._settings = settings
         self._due_s = now_s
         self._leave_by_s = math.inf
+        self._caught_up = False
 
     @property
     def due_s(self) -> float:
@@ -84,9 +88,7 @@ class Lifecycle:
             return None
         if self.state is LifeState.REGISTERING:
             return AskToRegister(self._previous_epoch)
-        # It does not know its own registration yet, so it does not want to be unfenced.
-        behind = metadata_offset < self.epoch
-        return Beat(self.epoch, metadata_offset, behind, self.state is LifeState.LEAVING)
+        return Beat(self.epoch, metadata_offset, not self._caught_up, self.state is LifeState.LEAVING)
 
     def registered(self, now_s: float, epoch: int) -> None:
         """The answer to Register.  A heartbeat follows at once."""
@@ -94,14 +96,17 @@ class Lifecycle:
             self.state, self.epoch = LifeState.FENCED, epoch
         self._due_s = now_s
 
-    def beaten(self, now_s: float, *, fenced: bool, should_shut_down: bool) -> None:
-        """The answer to Beat."""
+    def beaten(self, now_s: float, *, caught_up: bool, fenced: bool, should_shut_down: bool) -> None:
+        """The answer to Beat.  caught_up: by the offset that it reported, the broker knows its own registration."""
         if should_shut_down and self.state is LifeState.LEAVING:
             self.state, self.left_cleanly = LifeState.STOPPED, True
         elif self.state in (LifeState.FENCED, LifeState.SERVING):
             self.state = LifeState.FENCED if fenced else LifeState.SERVING
         hurried = self.state in (LifeState.FENCED, LifeState.LEAVING)
         self._due_s = now_s + (self._settings.retry_s if hurried else self._settings.heartbeat_interval_s)
+        if caught_up and not self._caught_up:
+            self._caught_up = True
+            self._due_s = now_s  # now it wants to serve
 
     def unanswered(self, now_s: float) -> None:
         """No answer, or an error: the same is asked again soon, perhaps of another controller."""

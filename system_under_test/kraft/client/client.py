@@ -40,19 +40,26 @@ def connect(
 ) -> ProcessClient:
     """A client for one process; see `system_under_test.client.ClientFactory`.
 
-    config: what the subject's `client_config` returns; "bug" names a planted bug of the client.
+    config: what the subject's `client_config` returns; "bug" names a planted bug of the client.  "controllers": how
+    many servers are no brokers.
     """
     if "finder" not in shared:
         shared["finder"] = Finder(peers, f"{OUR_PREFIX}{placement.client_node}-finder")
     finder: Finder = shared["finder"]
-    bug = config.get("bug")
-    return KraftClient(
-        placement, peers, finder, config.get("functions") or {}, frozenset() if bug is None else frozenset({bug})
+    client = KraftClient(
+        placement,
+        peers,
+        finder,
+        config.get("functions") or {},
+        frozenset({config["bug"]} if config.get("bug") else ()),
     )
+    client.broker_count = len(peers) - int(config.get("controllers", 0))
+    return client
 
 
 class KraftClient:
-    """One process.  finder: shared with the other processes of its client node.
+    """One process.  finder: shared with the other processes of its client node.  broker_count: servers among the peers
+    that hold replicas.
     functions: f of a request -> the function that serves it; an f that is missing names its function itself."""
 
     def __init__(
@@ -68,6 +75,7 @@ class KraftClient:
         self._follows = placement.follows
         self._client_id = f"{OUR_PREFIX}{placement.client_node}-{placement.thread}"
         self._peers = dict(peers)
+        self.broker_count = len(peers)
         self._finder = finder
         self._node = ""
         self._connection: Connection | None = None
@@ -79,7 +87,7 @@ class KraftClient:
         """See `system_under_test.client.ProcessClient.invoke`."""
         call = replace(request, f=self._functions.get(request.f, request.f))
         try:
-            body = question(call, len(self._peers))
+            body = question(call, self.broker_count)
         except ValueError as problem:
             return Outcome(Type.FAIL, request.value, error=str(problem))
         if not may_resend(self._bugs):

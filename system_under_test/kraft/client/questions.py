@@ -45,7 +45,7 @@ FUNCTIONS = frozenset({"create", *OBSERVED, *CHANGED})
 REPLICATION_FACTOR = 3
 
 
-def question(request: Request, node_count: int) -> Entity:
+def question(request: Request, broker_count: int) -> Entity:
     """The request that carries out the function `request.f`.  Raises ValueError, in words, for an unknown one."""
     function, key = request.f, request.key
     if key is None:
@@ -54,7 +54,7 @@ def question(request: Request, node_count: int) -> Entity:
         topic = create_topics.CreatableTopic(
             name=key,
             num_partitions=1,
-            replication_factor=min(REPLICATION_FACTOR, node_count),
+            replication_factor=min(REPLICATION_FACTOR, broker_count),
             assignments=(),
             configs=(),
         )

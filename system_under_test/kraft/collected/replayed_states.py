@@ -1,9 +1,8 @@
-"""Replays a copied metadata log into a fresh image, and tells the hash of the state behind each batch.
+"""Replays a copied metadata log into an empty model, and tells the hash of the state behind each batch.
 
-The bytes are read as `log_files.py` reads them, and so by nothing that wrote them.  The image is the node's own pure
-machine (`controller/image.py`): what is compared with what the node reported is not the machine, but whether it comes
-to the same state without the node's past: its caches, its slices of a long replay, its snapshots, its terms as a leader
-that decided ahead of the log.
+Neither the reader of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a
+difference shows a mistake of the node's own machine, or of its past: its caches, its slices of a long replay, its
+snapshots, its terms as a leader that decided ahead of the log.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from checkers.base.columns import REPLAYED
 from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
 from system_under_test.kraft.collected.cluster_files import Cursor, value_of_next
 from system_under_test.kraft.collected.log_files import log_start, segments
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.records.metadata import CorruptRecord
+from system_under_test.kraft.collected.state_model import StateModel
 
 RECORDS_MAX = 50_000
 """Of one log; about a second.  The states behind them are not computed."""
@@ -31,7 +29,7 @@ def replayed(folder: Path) -> Iterator[tuple[int, int]]:
     Nothing of a log that begins behind a snapshot: `snapshot-equals-prefix` judges what stood before it."""
     if log_start(folder) > 0:
         return
-    image, records = Image(), 0
+    model, records = StateModel(), 0
     for segment in segments(folder):
         data, batches = segment.data.tobytes(), segment.batches
         columns = (batches.base, batches.records, batches.attributes, batches.start, batches.stop)
@@ -39,11 +37,11 @@ def replayed(folder: Path) -> Iterator[tuple[int, int]]:
             cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
             try:
                 for _ in range(0 if attributes & CONTROL else count):
-                    image.replay(value_of_next(cursor))
-            except (CorruptRecord, ValueError, IndexError):
+                    model.replay(value_of_next(cursor))
+            except (ValueError, IndexError, KeyError):
                 return
             records += count
-            yield base + count, image.state_hash
+            yield base + count, model.state_hash
             if records >= RECORDS_MAX:
                 return
 

@@ -29,7 +29,7 @@ from system_under_test.kraft.controller.decisions import (
     may_elect_unclean,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partitions import PartitionRules, with_broker, without_broker
+from system_under_test.kraft.controller.partition_rules import PartitionRules, with_broker, without_broker
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -172,8 +172,9 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
         log_dirs=request.log_dirs,
     )
     records: list[Record] = [record]
-    unclean = known is not None and not again and request.previous_epoch != known.broker_epoch
-    if known is not None and not again:
+    # One that was taken out of the cluster may still be an eligible leader.
+    unclean = known is None or request.previous_epoch != known.broker_epoch
+    if not again:
         records += _leave(image, request.broker, sessions.bugs, lost_data=unclean)
     sessions.forget(request.broker)
     return records

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -44,6 +45,7 @@ class ConfigSource(IntEnum):
     TOPIC = 1
     BROKER = 2
     DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
     DEFAULT = 5
     GROUP = 8
 
@@ -138,15 +140,44 @@ KINDS: Mapping[int, tuple[str, Mapping[str, Definition], ConfigSource]] = {
 """Type of a resource -> its name, the configs it has, and the source of its overrides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alteration:
+STATIC_OF_BROKERS: Mapping[str, ConfigType] = {
+    "advertised.listeners": ConfigType.STRING,
+    "broker.id": ConfigType.INT,
+    "broker.rack": ConfigType.STRING,
+    "node.id": ConfigType.INT,
+}
+"""The configs of a broker that only a new start can change.  They are what its registration says."""
+
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+"""Types of resources without configs here."""
+
+
+class OfBroker(NamedTuple):
+    """A broker as it presents itself."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+    def static(self) -> dict[str, str]:
+        """Its value of each of STATIC_OF_BROKERS that is set."""
+        number = str(self.id)
+        values = {
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "broker.id": number,
+            "node.id": number,
+        }
+        return values if self.rack is None else {**values, "broker.rack": self.rack}
+
+
+class Alteration(NamedTuple):
     name: str
     operation: int
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """What AlterConfigs calls a resource, and what shall become of its configs."""
 
     type: int
@@ -154,8 +185,7 @@ class Resource:
     alterations: tuple[Alteration, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceResult:
+class ResourceResult(NamedTuple):
     type: int
     name: str
     error: ErrorCode = ErrorCode.none
@@ -168,7 +198,7 @@ class Described:
     value: str
     source: ConfigSource
     type: ConfigType
-    default: str
+    default: str | None
 
 
 def alter_configs(
@@ -188,7 +218,7 @@ def alter_configs(
             results.append(ResourceResult(resource.type, resource.name, *problem))
             continue
         results.append(ResourceResult(resource.type, resource.name))
-        values += (encode(record) for record in _changes(image, resource))
+        values += map(encode, _changes(image, resource))
     return ([] if validate_only else values), results
 
 
@@ -207,11 +237,16 @@ def replace_configs(
 
 
 def describe_configs(
-    image: Image, resource: str, names: Sequence[str] | None, resource_type: int = TOPIC_RESOURCE
+    image: Image,
+    resource: str,
+    names: Sequence[str] | None,
+    resource_type: int = TOPIC_RESOURCE,
+    broker: OfBroker | None = None,
 ) -> list[Described]:
     """Every config of an existing resource, or those of `names` that exist, by name.
 
-    A broker's override comes before the one for all brokers, whose resource has no name.
+    A broker's override comes before the one for all brokers, whose resource has no name.  broker: if the resource is
+    one that the cluster has.
     """
     _, known, own = KINDS[resource_type]
     sources = [(own, image.configs(resource, resource_type))]
@@ -226,7 +261,27 @@ def describe_configs(
             ((source, held[name]) for source, held in sources if name in held), (ConfigSource.DEFAULT, default)
         )
         described.append(Described(name, value, source, known[name].type, default))
-    return described
+    for name, value in (broker.static() if broker else {}).items():
+        if names is None or name in names:
+            described.append(Described(name, value, ConfigSource.STATIC_BROKER, STATIC_OF_BROKERS[name], None))
+    return sorted(described, key=lambda config: config.name)
+
+
+def list_resources(image: Image, wanted: Collection[int], brokers: Collection[str]) -> list[tuple[int, str]] | None:
+    """(type, name) of each resource that has or can have configs, by type and name (KIP-1142).
+
+    wanted: types; without any, all.  brokers: their names.  None if there are no resources of a type that is wanted.
+    """
+    names: Mapping[int, Collection[str]] = {
+        TOPIC_RESOURCE: image.topics,
+        BROKER_RESOURCE: brokers,
+        BROKER_LOGGER: brokers,
+        CLIENT_METRICS: (),
+        GROUP_RESOURCE: image.configured(GROUP_RESOURCE),
+    }
+    if not set(wanted) <= set(names):
+        return None
+    return [(number, name) for number in sorted(set(wanted) or names) for name in sorted(names[number])]
 
 
 def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[ErrorCode, str] | None:
@@ -262,13 +317,15 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
     repeated = _repeated([alteration.name for alteration in resource.alterations])
     for alteration in resource.alterations:
         name = alteration.name
+        if resource.type == BROKER_RESOURCE and name in STATIC_OF_BROKERS:
+            return ErrorCode.invalid_request, f"The config {name} changes only when the broker starts anew."
         if name in repeated:
             return ErrorCode.invalid_request, f"The config {name} is named more than once."
         match alteration.operation:
-            case ConfigOperation.DELETE:
-                problem = None if name in known else f"Unknown {kind} config name: {name}"
             case ConfigOperation.SET:
                 problem = why_invalid(name, alteration.value, resource.type)
+            case ConfigOperation.DELETE:
+                problem = None if name in known else f"Unknown {kind} config name: {name}"
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
                 problem = _why_no_list(alteration, resource.type) or why_invalid(
                     name, _after(alteration, overrides, known), resource.type
@@ -300,21 +357,23 @@ def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
 def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
     overrides = image.configs(resource.name, resource.type)
     known = KINDS[resource.type][1]
-    wanted = ((alteration.name, _after(alteration, overrides, known)) for alteration in resource.alterations)
-    return [
-        ConfigRecord(resource.type, resource.name, name, value)
-        for name, value in wanted
-        if overrides.get(name) != value
-    ]
+    changes = []
+    for alteration in resource.alterations:
+        value = _after(alteration, overrides, known)
+        if overrides.get(alteration.name) != value:
+            changes.append(ConfigRecord(resource.type, resource.name, alteration.name, value))
+    return changes
 
 
 def _after(alteration: Alteration, overrides: Mapping[str, str], known: Mapping[str, Definition]) -> str | None:
     """The value of the config after an alteration; None if it has no override then."""
-    name, value = alteration.name, alteration.value
-    if alteration.operation in (ConfigOperation.SET, ConfigOperation.DELETE):
-        return value if alteration.operation == ConfigOperation.SET else None
+    name, operation, value = alteration
+    if operation == ConfigOperation.SET:
+        return value
+    if operation == ConfigOperation.DELETE:
+        return None
     held, given = _members(overrides.get(name, known[name].default)), _members(value or "")
-    if alteration.operation == ConfigOperation.APPEND:
+    if operation == ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*held, *given]))
     return ",".join(member for member in held if member not in given)
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Sessions, fence_stale
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partitions import Election
-from system_under_test.kraft.controller.replication import elect_leaders
+from system_under_test.kraft.controller.partition_requests import elect_leaders
+from system_under_test.kraft.controller.partition_rules import Election
 from system_under_test.kraft.records.metadata import FeatureLevelRecord, NoOpRecord, encode
 
 ELECTIONS_MAX = 1000

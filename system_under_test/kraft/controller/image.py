@@ -193,16 +193,20 @@ class Image:
         """The overrides of one resource: config name -> value; empty where it has none."""
         return self._configs.get((resource_type, resource_name), {})
 
+    def configured(self, resource_type: int) -> list[str]:
+        """The names of the resources of one type that have overrides."""
+        return [name for kind, name in self._configs if kind == resource_type]
+
     def records(self) -> Iterator[Record | UnknownRecord]:
         """All entries, in an order in which they can be replayed."""
         for table in self._tables.values():
             yield from table.values()
         for topic in self._topics.values():
-            yield TopicRecord(topic.name, topic.id)
+            yield _topic_record(topic.name, topic.id)
             yield from topic.partitions.values()
         for (resource_type, resource_name), overrides in self._configs.items():
             for name, value in overrides.items():
-                yield ConfigRecord(resource_type, resource_name, name, value)
+                yield _config_record(resource_type, resource_name, name, value)
         yield from self._unknown
 
     def copy(self) -> Image:
@@ -225,6 +229,14 @@ class Image:
         Raises CorruptRecord if it cannot be decoded or does not fit the image; the image is then unchanged.
         """
         record = decode(record_value)
+        if self._transaction is None:
+            _APPLY[type(record)](self, record)
+        else:
+            self.apply(record)
+        return record
+
+    def apply(self, record: Record | UnknownRecord) -> None:
+        """As `replay`, of a record that is decoded already."""
         kind = type(record)
         if self._transaction is None or kind in _ENDS_TRANSACTION:
             _APPLY[kind](self, record)
@@ -232,7 +244,6 @@ class Image:
             raise CorruptRecord("a metadata transaction begins inside another one")
         else:
             self._transaction.append(record)
-        return record
 
     def _begin_transaction(self, record: BeginTransactionRecord) -> None:
         self._transaction = []
@@ -397,6 +408,11 @@ def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> Partit
     if change.recovery_state != -1:
         changes["recovery_state"] = change.recovery_state
     return replace(partition, partition_epoch=partition.partition_epoch + 1, **changes)
+
+
+_topic_record = lru_cache(maxsize=4096)(TopicRecord)
+_config_record = lru_cache(maxsize=4096)(ConfigRecord)
+"""A small image writes out the same few records for each of its hashes."""
 
 
 @lru_cache(maxsize=4096)

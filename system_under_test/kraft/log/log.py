@@ -184,11 +184,9 @@ class Log:
         """Batches from the one that holds `offset`; only such as end at or below `end_offset`."""
         number = bisect_right(self._batches.ends, offset)
         while number < len(self._batches):
-            table = self._batches
-            if end_offset is not None and table.ends[number] > end_offset:
+            if end_offset is not None and self._batches.ends[number] > end_offset:
                 return
-            base = table.bases[number]
-            yield Batch(base, table.epochs[number], table.ends[number] - base, self._bytes(number))
+            yield self._batch(number)
             number += 1
 
     def control_batches(self) -> Iterator[Batch]:
@@ -354,21 +352,20 @@ class Log:
             segment.close()
         self._recovery_point.close()
 
-    def _bytes(self, number: int) -> bytes:
-        cached = self._cache.get(number)
+    def _batch(self, number: int) -> Batch:
+        """Raises DamagedLog."""
+        table, cached = self._batches, self._cache.get(number)
+        base, epoch, count = table.bases[number], table.epochs[number], table.ends[number] - table.bases[number]
         if cached is not None:
-            return cached
-        table = self._batches
-        segment = self._segments[table.segments[number]]
-        raw = segment.read(table.positions[number], table.sizes[number])
+            return Batch(base, epoch, count, cached)
+        segment, position = self._segments[table.segments[number]], table.positions[number]
+        batch = Batch(base, epoch, count, segment.read(position, table.sizes[number]))
         if self._checks_batches:
-            base = table.bases[number]
             try:
-                codec.check(Batch(base, table.epochs[number], table.ends[number] - base, raw))
+                codec.check(batch)
             except CorruptBatch as problem:
-                where = f"{segment.name}, byte {table.positions[number]}, offset {base}"
-                raise DamagedLog(f"{where}: {problem}") from None
-        return raw
+                raise DamagedLog(f"{segment.name}, byte {position}, offset {base}: {problem}") from None
+        return batch
 
     def _segment_for(self, size_bytes: int, timestamp_ms: int) -> Segment:
         """The last segment, or a new one if it is full or old; rolling makes the full one durable."""

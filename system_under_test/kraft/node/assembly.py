@@ -109,12 +109,21 @@ class KraftNode:
         self._api.close()
 
 
-def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> KraftNode:
-    """A node on the running loop, with what its disk holds.  Raises CannotStart.  timing: None = Kafka's defaults."""
+def assemble(
+    config: Config,
+    ports: Ports,
+    timing: Timing | None = None,
+    *,
+    calls: Calls | None = None,
+    trace: Trace | None = None,
+) -> KraftNode:
+    """A node on the running loop, with what its disk holds.  Raises CannotStart.  timing: None = Kafka's defaults.
+
+    calls: carry the requests to other voters in place of connections.  trace: in place of the one in `ports`."""
     transport = ChannelTransport(config, ports.network)
-    quorum = assemble_quorum(config, ports, timing, transport=transport)
+    quorum = assemble_quorum(config, ports, timing, transport=transport, calls=calls, trace=trace)
     new_uuid = new_uuids(ports, quorum.incarnation)
-    api = Api(quorum, new_uuid=new_uuid, network=ports.network)
+    api = Api(quorum, new_uuid=new_uuid, network=ports.network, log_dir=str(config.data_dir))
     return KraftNode(config, ports, quorum, api, transport)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,7 +49,7 @@ from system_under_test.kraft.wire.versions import (
 _LIFE = "life of the broker"
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-"""The file that a broker leaves when it was told to stop (KIP-966)."""
+"""The file that a broker leaves when the controller has let it stop (KIP-966)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,16 @@ class BrokerRole:
             if ask is not None:
                 await self._tell(ask)
                 continue
+            if math.isinf(life.due_s):  # it has stopped, since its time to leave is over
+                self._say(f"broker {self._me} is {life.state.value} without an answer, epoch {life.epoch}")
+                return
             self._hurry.clear()
+            # By the clock that `ask` is shown: another one may ring a little too early, again and again.
+            timer = self._clock.call_at(life.due_s, self._hurry.set)
             try:
-                async with asyncio.timeout(max(0.0, life.due_s - self._clock.now())):
-                    await self._hurry.wait()
-            except TimeoutError:
-                continue
+                await self._hurry.wait()
+            finally:
+                timer.cancel()
 
     async def _tell(self, ask: AskToRegister | Beat) -> None:
         answer = await self._ask(
@@ -158,7 +163,9 @@ class BrokerRole:
         elif isinstance(ask, AskToRegister):
             self._life.registered(now_s, answer.broker_epoch)
         else:
-            self._life.beaten(now_s, fenced=answer.is_fenced, should_shut_down=answer.should_shut_down)
+            self._life.beaten(
+                now_s, caught_up=answer.is_caught_up, fenced=answer.is_fenced, should_shut_down=answer.should_shut_down
+            )
         if self._life.state is not before:
             self._say(f"broker {self._me} is {self._life.state.value}, epoch {self._life.epoch}")
 
@@ -314,6 +321,11 @@ def _take_clean_epoch(disk: Disk) -> int:
         return UNKNOWN_EPOCH
     disk.remove(CLEAN_SHUTDOWN)
     disk.fsync_dir("")
+    return clean_epoch(data)
+
+
+def clean_epoch(data: bytes) -> int:
+    """What CLEAN_SHUTDOWN holds."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):

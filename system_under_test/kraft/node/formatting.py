@@ -8,10 +8,13 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.log.meta_properties import MetaProperties
+from system_under_test.kraft.log.segment import Segment
 from system_under_test.kraft.node.config import Config
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.node.trace import FILE_NAME
+from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.decisions import id_of_new_disk
 
 
@@ -22,7 +25,7 @@ class AlreadyFormatted(FileExistsError):
 def format_directory(
     config: Config, *, force: bool = False, keeps_trace: bool = False, new_uuid: Callable[[], UUID] = uuid4
 ) -> UUID:
-    """Make the data directory empty but for meta.properties, and forget an earlier trace unless it is to go on.
+    """Make the data directory that of a node with an empty log, and forget an earlier trace unless it is to go on.
 
     Returns the directory id.  It is drawn anew each time: a disk that was wiped has forgotten its votes and its log,
     so that it must not pass for the disk it was (KIP-853).
@@ -42,8 +45,19 @@ def format_directory(
     if not keeps_trace:
         (config.trace_dir / FILE_NAME).unlink(missing_ok=True)
     directory_id = id_of_new_disk(new_uuid(), replaced, {config.bug or ""})
-    meta_properties.write(RealDisk(config.data_dir), MetaProperties(config.cluster_id, config.node_id, directory_id))
+    format_disk(RealDisk(config.data_dir), MetaProperties(config.cluster_id, config.node_id, directory_id))
     return directory_id
+
+
+def format_disk(disk: Disk, properties: MetaProperties) -> None:
+    """What an empty disk gets: an empty log, and meta.properties last, so that a format that broke off is none.
+
+    The log is there before the first start, because a copy of the disk may be made before it: to a reader, a folder
+    without a log is a copy that lost it.
+    """
+    disk.make_dir(FOLDER)
+    Segment.create(disk, FOLDER, 0).close()
+    meta_properties.write(disk, properties)
 
 
 def _directory_id(folder: Path) -> UUID | None:

@@ -8,8 +8,8 @@ carried out, in order, each finished before the next, before the core is called 
 The one thing that goes on beside it is the fsync of the log (`effects.BeginFlush`); its end is an event like any other.
 
 That order is what the traces are judged by: a row is written after its effect is durable and before any message that
-depends on it leaves.  Answers and requests leave only as later effects of the same list, and reach a socket only when
-the loop runs again.
+depends on it leaves.  Answers and requests leave only as later effects of the same list; an answer reaches its
+socket at once.
 
 Ends.  `ended` becomes the process' exit status:
 
@@ -55,6 +55,7 @@ from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (
     durable_state,
+    keeps_lease,
     keeps_state_under_snapshot,
     must_check_batches,
     must_confirm_no_op,
@@ -124,13 +125,17 @@ class QuorumNode:
         self._progress = FetchProgress()
         self._received = ReceivedBatches(self._report_damage)
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
-        self._lease = Lease(parts.identity)
+        self._lease = Lease(parts.identity) if keeps_lease(parts.identity.bugs) else None
         self._duties = ControllerDuties(
             self._machine, parts.clock, parts.duties or NO_DUTIES, parts.controller_bugs, self.write, self._say
         )
 
     def start(self) -> None:
         """Take up what was found on the disk, and take part in the quorum."""
+        self._guarded(self._take_up)
+        self._drive(self._core.start)
+
+    def _take_up(self) -> None:
         disk = self.directory if self._parts.identity.dynamic else None
         if torn := start_row(self._trace, self._epoch, self._log, disk):
             self._say(torn)
@@ -138,7 +143,6 @@ class QuorumNode:
         if self._log.snapshot is not None:
             self._report_snapshot(self._log.snapshot.end_offset, self._loaded_hash, self._name(self.node_id))
             self._report_applied(self._machine.applied_offset, self._machine.committed.state_hash)
-        self._drive(self._core.start)
 
     async def stop(self, limit_s: float = 1.0) -> None:
         """An orderly end: resign, announce it to the others (for at most limit_s), and set `ended` to 0."""
@@ -158,15 +162,16 @@ class QuorumNode:
             return
         if isinstance(request, FetchRequest):
             self._note_fetch(request)
-            self._lease.fetched(request.replica.id, connection)
+            if self._lease is not None:
+                self._lease.fetched(request.replica.id, connection)
         token = next(self._tokens)
-
-        def answer(response: RaftResponse) -> None:
-            self._lease.answered(connection, self._clock.wall_ms())
-            reply(response)
-
-        self._repliers[token] = answer
+        self._repliers[token] = reply if self._lease is None else partial(self._answer_leased, connection, reply)
         self._drive(lambda now: self._core.on_request(now, token, connection, request))
+
+    def _answer_leased(self, connection: int, reply: Callable[[RaftResponse], None], response: RaftResponse) -> None:
+        assert self._lease is not None
+        self._lease.answered(connection, self._clock.wall_ms())
+        reply(response)
 
     def on_disconnect(self, connection: int) -> None:
         self._drive(lambda now: self._core.on_disconnect(now, connection))
@@ -219,6 +224,13 @@ class QuorumNode:
     def voters(self) -> VoterSet:
         """Those that this node's log names last."""
         return self._core.voter_history.latest
+
+    def address_of(self, voter: int) -> tuple[str, int] | None:
+        """See `wire.quorum_service.QuorumService`."""
+        entry = self.voters.entry(voter)
+        if entry is None or not entry.endpoints:
+            return self.brokers.get(voter)
+        return entry.endpoints[0].host, entry.endpoints[0].port
 
     @property
     def kraft_version(self) -> int:
@@ -305,7 +317,8 @@ class QuorumNode:
             raise NotQueued("this node has ended")
         if self._machine.not_served is not None:
             raise NotQueued(self._machine.not_served)
-        if self._machine.active and self._lease.answers(self._clock.wall_ms(), self._core.voters):
+        leased = self._lease is not None and self._lease.answers(self._clock.wall_ms(), self._core.voters)
+        if leased and self._machine.active:
             return self._machine.committed
         with self._reads.expect() as (token, ready):
             self._drive(lambda now: self._core.read(now, token))
@@ -330,7 +343,7 @@ class QuorumNode:
     def describe(self) -> QuorumInfo:
         in_force = self._core.voter_history.latest
         keys = [entry.key for entry in in_force]
-        voters = [replace(self._progress.of(key), directory=key.directory) for key in keys if key.id != self.node_id]
+        voters = [self._progress.of(key)._replace(directory=key.directory) for key in keys if key.id != self.node_id]
         mine = in_force.entry(self.node_id)
         if self._epoch_start_offset is not None and mine is not None:
             now_ms = self._clock.wall_ms()
@@ -342,34 +355,42 @@ class QuorumNode:
 
     def _drive(self, event: Callable[[float], list[fx.Effect]]) -> None:
         """Hand the event to the core, carry out all that follows, and set the timer."""
-        self._guarded(lambda: self._drive_unguarded(event))
-
-    def _drive_unguarded(self, event: Callable[[float], list[fx.Effect]]) -> None:
-        now = self._clock.now()
-        self._carry_out(event(now))
-        deadline = self._core.deadline()
-        for _ in range(_TICKS_MAX):
-            if deadline > now or self.ended.done():
-                break
-            self._carry_out(self._core.tick(now))
+        if self.ended.done():
+            return
+        try:
+            now = self._clock.now()
+            self._carry_out(event(now))
             deadline = self._core.deadline()
-        if not self.ended.done():
-            self._timer.set(deadline)
+            for _ in range(_TICKS_MAX):
+                if deadline > now or self.ended.done():
+                    break
+                self._carry_out(self._core.tick(now))
+                deadline = self._core.deadline()
+            if not self.ended.done():
+                self._timer.set(deadline)
+        except Exception as problem:  # noqa: BLE001 - the boundary: any error is this node's end
+            self._end_by(problem)
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Do it, unless this node has ended.  What goes wrong is this node's end, with its reason."""
+        """Do it, unless this node has ended."""
         if self.ended.done():
             return
         try:
             action()
-        except OSError as problem:
-            self._refuse(f"the disk failed: {problem}")
-        except DamagedLog as problem:
-            self._refuse(f"the log on the disk is damaged: {problem}")
-        except (CorruptBatch, LogRefused) as problem:
-            self._refuse(f"the log cannot take what was fetched: {problem}")
-        except Exception as problem:  # noqa: BLE001 - the boundary: any other error is this node's end
-            self.collapse(problem)
+        except Exception as problem:  # noqa: BLE001 - the boundary: any error is this node's end
+            self._end_by(problem)
+
+    def _end_by(self, problem: Exception) -> None:
+        """What goes wrong is this node's end, with its reason."""
+        match problem:
+            case OSError():
+                self._refuse(f"the disk failed: {problem}")
+            case DamagedLog():
+                self._refuse(f"the log on the disk is damaged: {problem}")
+            case CorruptBatch() | LogRefused():
+                self._refuse(f"the log cannot take what was fetched: {problem}")
+            case _:
+                self.collapse(problem)
 
     def _carry_out(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
@@ -494,7 +515,8 @@ class QuorumNode:
         peer = None if effect.leader_id is None else self._name(effect.leader_id)
         self._trace.row("role", effect.epoch, role=str(effect.role), peer=peer, offset=effect.epoch_start_offset)
         self._progress.forget()
-        self._lease.forget()
+        if self._lease is not None:
+            self._lease.forget()
         self._duties.end()
         self._machine.renounce()
 

@@ -2,7 +2,7 @@
 
 Report.  A voter sends UpdateRaftVoter to the leader.  While `kraft.version` is 0, it does so once for each leader.  The
 leader keeps the report in memory, and needs it for an upgrade (`raft/changes.py`).  Afterwards a voter does so only
-while its entry in the log differs from what it is.
+while its entry in the log differs from what it is.  So does the leader itself: nobody else can say where it is reached.
 
 Join.  A controller with `controller.quorum.auto.join.enable` that follows a leader and is no voter sends AddRaftVoter.
 The leader refuses until the controller has caught up, so the controller sends it again.  Where the log names its id
@@ -48,9 +48,11 @@ def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVot
 
 def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int, *, reported: bool) -> bool:
     """Whether this voter reports to its leader who it is.  reported: it has done so to this leader."""
-    if role != Role.FOLLOWER or not voters.holds(me.key):
+    if role not in (Role.FOLLOWER, Role.LEADER) or not voters.holds(me.key):
         return False
-    return not reported if kraft_version == 0 else voters.entry(me.key.id) != me
+    if kraft_version == 0:
+        return role == Role.FOLLOWER and not reported
+    return voters.entry(me.key.id) != me
 
 
 class OwnVoter:

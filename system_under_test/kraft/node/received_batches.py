@@ -6,7 +6,6 @@ A leader whose disk rots must not stop its followers.  They refuse the batch, re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch
@@ -33,6 +32,6 @@ class ReceivedBatches:
                 if self._reported != (peer, offset):
                     self._reported = (peer, offset)
                     self._report(peer, offset, problem)
-                return replace(response, batches=response.batches[:number]) if number else None
+                return response._replace(batches=response.batches[:number]) if number else None
             offset += batch.count
         return response

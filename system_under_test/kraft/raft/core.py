@@ -249,8 +249,11 @@ def _shutdown(voter: Voter, now: float) -> None:
 def _timer(voter: Voter) -> float:
     """When the state itself wants to act; what it wants to send is in `_send_wanted`."""
     match voter.state:
-        case Leader(parked=parked, news_at=news_at, mark_at=mark_at, quorum_deadline=quorum_deadline):
-            return min([news_at, mark_at, quorum_deadline, *(waiting.deadline for waiting in parked)])
+        case Leader() as leader:
+            first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)
+            for waiting in leader.parked:
+                first = min(first, waiting.deadline)
+            return first
         case _ if voter.shutting_down:
             return math.inf
         case Follower(fetch_deadline=deadline):
@@ -398,37 +401,35 @@ _OF_A_SNAPSHOT = frozenset({Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANG
 def _send_wanted(voter: Voter, now: float) -> float:
     """Send all that is due; returns when something is due next.  One request of a kind to a peer is on its way at a
     time.  This is done after every event."""
+    if voter.named_leaders and _may_fetch(voter):
+        for peer, epoch in voter.named_leaders.items():
+            if (peer, FetchRequest) not in voter.in_flight:
+                voter.send(peer, replication.fetch_request(voter, epoch))
+    if isinstance(voter.state, Leader):
+        return leadership.announce_epoch(voter, now, voter.state)
     next_due = math.inf
-    for peer in voter.named_leaders if _may_fetch(voter) else ():
-        if (peer, FetchRequest) not in voter.in_flight:
-            voter.send(peer, replication.fetch_request(voter, voter.named_leaders[peer]))
-    state, kind = voter.state, _kind(voter)
+    kind = _kind(voter)
     for peer in _peers_to_ask(voter, kind):
         if (peer, kind) in voter.in_flight:
             continue
-        due = leadership.begin_due(voter, state, peer) if isinstance(state, Leader) else -math.inf
-        due = max(due, voter.retry_at.get(peer, -math.inf))
+        due = voter.retry_at.get(peer, -math.inf)
         if now < due:
             next_due = min(next_due, due)
-            continue
-        voter.send(peer, _request_for(voter, peer))
-        if isinstance(state, Leader):
-            state.followers[peer].begin_due = now + voter.timing.fetch_timeout_s / 2
+        else:
+            voter.send(peer, _request_for(voter, peer))
     return next_due
 
 
 def _peers_to_ask(voter: Voter, kind: type[RaftRequest] | None) -> Iterable[int]:
-    """The peers that this state has to send to."""
+    """The peers that this state, which is not a leader's, has to send to."""
     match voter.state:
-        case Leader():
-            return voter.others
         case Follower(leader_id=leader_id):
             return (leader_id,) if kind is not FetchRequest or _may_fetch(voter) else ()
         case Prospective() | Candidate():
             return [peer for peer in voter.others if not voter.state.votes.answered(peer)]
         case Resigned(untold=untold):
             return sorted(untold)
-        case Unattached():
+        case _:
             return ()
 
 
@@ -437,7 +438,7 @@ def _may_fetch(voter: Voter) -> bool:
 
 
 def _kind(voter: Voter) -> type[RaftRequest] | None:
-    """What this voter's state sends to its peers."""
+    """What this voter's state, which is not a leader's, sends to its peers."""
     if isinstance(voter.state, Follower) and voter.state.download is not None:
         return FetchSnapshotRequest
     return _KIND[voter.role]
@@ -447,7 +448,6 @@ _KIND: dict[Role, type[RaftRequest] | None] = {
     Role.UNATTACHED: None,
     Role.PROSPECTIVE: VoteRequest,
     Role.CANDIDATE: VoteRequest,
-    Role.LEADER: BeginQuorumEpochRequest,
     Role.FOLLOWER: FetchRequest,
     Role.RESIGNED: EndQuorumEpochRequest,
 }
@@ -457,8 +457,6 @@ def _request_for(voter: Voter, peer: int) -> RaftRequest:
     match voter.state:
         case Follower(download=download):
             return snapshots.request(voter, download) if download else replication.fetch_request(voter, voter.epoch)
-        case Leader():
-            return leadership.begin_request(voter, peer)
         case Resigned() as resigned:
             return leadership.end_request(voter, resigned)
         case _:

@@ -294,6 +294,11 @@ def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: 
     return end_offset
 
 
+def keeps_lease(bugs: Collection[str] = ()) -> bool:
+    """Whether a leader notes how long the others will seek no office: only if it may answer reads by that."""
+    return LEASE_BY_WALL_CLOCK in bugs
+
+
 def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] = ()) -> bool:
     """Whether a leader may answer a read at once, because no other voter can have been elected before lease_end_ms.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 from system_under_test.kraft.raft.effects import Accepted, NotAccepted
@@ -21,14 +22,22 @@ from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
 # Announcing
 
 
-def begin_due(voter: Voter, leader: Leader, peer: int) -> float:
-    """When BeginQuorumEpoch is due: at once, and again whenever the peer has not fetched for half a fetch timeout."""
-    progress = leader.followers[peer]
-    return max(progress.begin_due, progress.fetched_at + voter.timing.fetch_timeout_s / 2)
+def announce_epoch(voter: Voter, now: float, leader: Leader) -> float:
+    """Send BeginQuorumEpoch to each peer: at once, and again whenever it has not fetched for half a fetch timeout.
 
-
-def begin_request(voter: Voter, peer: int) -> BeginQuorumEpochRequest:
-    return BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, voter.voter_set.key_of(peer))
+    Returns when that is due next.  It is looked at after every event, and nearly always nothing is due."""
+    again_s = voter.timing.fetch_timeout_s / 2
+    next_due = math.inf
+    for peer in voter.others:
+        progress = leader.followers[peer]
+        due = max(progress.begin_due, progress.fetched_at + again_s, voter.retry_at.get(peer, -math.inf))
+        if now < due:
+            next_due = min(next_due, due)
+        elif (peer, BeginQuorumEpochRequest) not in voter.in_flight:
+            key = voter.voter_set.key_of(peer)
+            voter.send(peer, BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, key))
+            progress.begin_due = now + again_s
+    return next_due
 
 
 def end_request(voter: Voter, resigned: Resigned) -> EndQuorumEpochRequest:

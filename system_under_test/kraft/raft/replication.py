@@ -66,7 +66,9 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
         answer_fetch(voter, leader, token, connection, response)
         return
     if counts_for_commit(is_voter=counts, bugs=voter.bugs):
-        progress = leader.followers.setdefault(peer, FollowerProgress())
+        progress = leader.followers.get(peer)
+        if progress is None:
+            progress = leader.followers[peer] = FollowerProgress()
         progress.fetched(request.fetch_offset, voter.end_offset, now)
         commit(voter, leader)
     else:

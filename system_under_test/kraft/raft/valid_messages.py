@@ -23,7 +23,7 @@ could deceive two voters into two leaders of one epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -67,8 +67,7 @@ class EpochAllowance:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Trusted:
+class Trusted(NamedTuple):
     """Which replicas may be voters.  may_change: any replica may be one, for the own log may lag behind (KIP-853)."""
 
     me: ReplicaKey
@@ -77,6 +76,10 @@ class Trusted:
 
     def votes(self, key: ReplicaKey) -> bool:
         return key.id >= 0 if self.may_change else self.voters.holds(key)
+
+    def may_lead(self, leader_id: int) -> bool:
+        """Whether a message may name this leader; it does not say with which disk."""
+        return leader_id >= 0 if self.may_change else self.voters.entry(leader_id) is not None
 
 
 def request_error(trusted: Trusted, request: RaftRequest) -> Error:
@@ -101,7 +104,7 @@ def request_error(trusted: Trusted, request: RaftRequest) -> Error:
 def is_sane(trusted: Trusted, response: RaftResponse) -> bool:
     """Whether a voter can have answered this."""
     leader = response.leader_id
-    if leader is not None and not trusted.votes(ReplicaKey(leader)):
+    if leader is not None and not trusted.may_lead(leader):
         return False
     if not _is_epoch(response.leader_epoch):
         return False
@@ -130,7 +133,7 @@ def _vote_error(trusted: Trusted, request: VoteRequest) -> Error:
 def _leader_error(trusted: Trusted, leader_id: int, named_epoch: int) -> Error:
     if leader_id == trusted.me.id or not _is_epoch(named_epoch):
         return Error.INVALID_REQUEST
-    return Error.NONE if trusted.votes(ReplicaKey(leader_id)) else Error.INCONSISTENT_VOTER_SET
+    return Error.NONE if trusted.may_lead(leader_id) else Error.INCONSISTENT_VOTER_SET
 
 
 def _replica_error(trusted: Trusted, replica: ReplicaKey, lowest: int) -> Error:

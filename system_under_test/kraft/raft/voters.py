@@ -52,7 +52,10 @@ class VoterSet:
         return iter(self.entries)
 
     def entry(self, voter: int) -> VoterEntry | None:
-        return next((entry for entry in self.entries if entry.key.id == voter), None)
+        for entry in self.entries:  # a few, and it is looked at for every Fetch
+            if entry.key.id == voter:
+                return entry
+        return None
 
     def key_of(self, voter: int) -> ReplicaKey:
         """A voter with its directory, as far as that is known."""
@@ -62,9 +65,10 @@ class VoterSet:
     def holds(self, key: ReplicaKey) -> bool:
         """Whether this replica is one of the voters.  Its directory counts where both sides know it."""
         entry = self.entry(key.id)
-        return entry is not None and (
-            None in (entry.key.directory, key.directory) or entry.key.directory == key.directory
-        )
+        if entry is None:
+            return False
+        ours, theirs = entry.key.directory, key.directory
+        return ours is theirs or ours is None or theirs is None or ours == theirs
 
     def with_entry(self, added: VoterEntry) -> VoterSet:
         """With one more voter, or with another entry of the same id."""
@@ -120,7 +124,7 @@ class VoterHistory:
     @property
     def may_change(self) -> bool:
         """Whether `kraft.version` is 1: the log names a set of voters."""
-        return self.latest_offset != CONFIGURED
+        return self._offsets[-1] != CONFIGURED
 
     @property
     def raised_at(self) -> int:

@@ -381,10 +381,14 @@ class StructCodec:
             return 0
         return max((each.since for each in self._later if getattr(value, each.name) != each.default), default=0)
 
+    def reader(self, version: int) -> Reader:
+        """See `WireType`.  Raises Malformed for a version outside 0 to `version_max`."""
+        return (self._by_version.get(version) or self._compile(version)).read
+
     def read(self, data: bytes, at: int, version: int) -> tuple[Any, int]:
         """Raises Malformed for bytes that are not the struct, and for a version outside 0 to `version_max`."""
         try:
-            return (self._by_version.get(version) or self._compile(version)).read(data, at)
+            return self.reader(version)(data, at)
         except (struct.error, IndexError, UnicodeDecodeError) as problem:
             raise Malformed(str(problem)) from problem
 

@@ -241,6 +241,16 @@ def describe_configs(
     return types.DescribeConfigsResponse(throttle_time=NO_TIME, results=described)
 
 
+def list_config_resources(types: ModuleType, found: Sequence[tuple[int, str]] | None) -> Entity:
+    """found: (type, name) of each resource; None if a type was asked for that has none here.  As in Kafka, the version
+    is what does not fit then (KIP-1142)."""
+    error = ErrorCode.unsupported_version if found is None else ErrorCode.none
+    resources = tuple(
+        make(types.ConfigResource, resource_type=number, resource_name=name) for number, name in found or ()
+    )
+    return types.ListConfigResourcesResponse(throttle_time=NO_TIME, error_code=error, config_resources=resources)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
     """Where clients reach a broker."""
@@ -456,13 +466,13 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
     synonyms = []
     if with_synonyms and config.source is not ConfigSource.DEFAULT:
         synonyms.append(synonym(config.value, config.source))
-    if with_synonyms:
+    if with_synonyms and config.default is not None:
         synonyms.append(synonym(config.default, ConfigSource.DEFAULT))
     return make(
         types.DescribeConfigsResourceResult,
         name=config.name,
         value=config.value,
-        read_only=False,
+        read_only=config.source is ConfigSource.STATIC_BROKER,
         config_source=int(config.source),
         is_sensitive=False,
         synonyms=tuple(synonyms),

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
@@ -35,7 +35,15 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.access import describe_acls, describe_credentials
-from system_under_test.kraft.controller.configs import Described, ResourceResult, describe_configs, why_unknown
+from system_under_test.kraft.controller.configs import (
+    CLIENT_METRICS,
+    Described,
+    OfBroker,
+    ResourceResult,
+    describe_configs,
+    list_resources,
+    why_unknown,
+)
 from system_under_test.kraft.controller.features import (
     KRAFT_VERSION,
     FeatureResult,
@@ -44,12 +52,13 @@ from system_under_test.kraft.controller.features import (
     update_features,
 )
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.controller.replication import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
-from system_under_test.kraft.wire import answers, packed_write, voters
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE
+from system_under_test.kraft.wire import answers, log_dirs, packed_write, voters
 from system_under_test.kraft.wire.admin import DECISIONS, acl_filter, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.decision import DecisionContext
@@ -74,13 +83,16 @@ from system_under_test.kraft.wire.quorum_service import (
 from system_under_test.kraft.wire.server import Reply, WireCall
 from system_under_test.kraft.wire.time_limits import TimeLimits
 from system_under_test.kraft.wire.versions import (
+    ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
+    LIST_CONFIG_RESOURCES,
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
@@ -119,7 +131,7 @@ class Api:
     """Serves one node's clients.
 
     new_uuid: ids of new topics (a seeded one makes runs repeatable).  timeout_s: how long a request may wait for the
-    quorum; CreateTopics names its own, smaller one.
+    quorum; CreateTopics names its own, smaller one.  log_dir: where this node says that its logs are.
     """
 
     def __init__(
@@ -129,10 +141,12 @@ class Api:
         new_uuid: Callable[[], UUID],
         timeout_s: float = 30.0,
         network: Network | None = None,
+        log_dir: str = "/",
     ) -> None:
         self._quorum = quorum
         self._cluster = DecisionContext(quorum, new_uuid)
         self._timeout_s = timeout_s
+        self._log_dir = log_dir
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
         self._limits = TimeLimits()
 
@@ -187,9 +201,14 @@ class Api:
     def _controller_address(self) -> tuple[str, int]:
         """Raises NotQueued if no other node is known to lead."""
         leader = self._quorum.leader_id
-        if leader is None or leader == self._quorum.node_id or leader not in self._quorum.brokers:
+        address = None if leader in (None, self._quorum.node_id) else self._leader_address()
+        if address is None:
             raise NotQueued("no controller known")
-        return self._quorum.brokers[leader]
+        return address
+
+    def _leader_address(self) -> tuple[str, int] | None:
+        leader = self._quorum.leader_id
+        return None if leader is None else self._quorum.address_of(leader)
 
     async def _forward(self, call: WireCall) -> Entity:
         host, port = self._controller_address()
@@ -289,17 +308,24 @@ class Api:
         body = call.body
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         results: list[tuple[ResourceResult, list[Described]]] = []
+        brokers = self._brokers(image) if isinstance(image, Image) else {}
         for resource in body.resources:
             result = ResourceResult(resource.resource_type, resource.resource_name)
             if isinstance(image, Refusal):
-                results.append((replace(result, error=image.error, message=image.message), []))
+                results.append((result._replace(error=image.error, message=image.message), []))
             elif problem := why_unknown(image, result.type, result.name):
-                results.append((replace(result, error=problem[0], message=problem[1]), []))
+                results.append((result._replace(error=problem[0], message=problem[1]), []))
             else:
                 # An empty list of names asks for all, as null does.
                 names = resource.configuration_keys or None
-                results.append((result, describe_configs(image, result.name, names, result.type)))
+                broker = brokers.get(result.name) if result.type == BROKER_RESOURCE else None
+                results.append((result, describe_configs(image, result.name, names, result.type, broker)))
         return answers.describe_configs(types, results, synonyms=body.include_synonyms)
+
+    def _brokers(self, image: Image) -> dict[str, OfBroker]:
+        """The brokers of the cluster, fenced ones too, by their names as resources."""
+        found = answers.brokers_of(self._quorum, image, fenced=True)
+        return {str(each.id): OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
     async def _found(
         self, refusal: Refusal | None, describe: Callable[[Image], Sized]
@@ -336,6 +362,19 @@ class Api:
     async def _metadata(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body)
 
+    async def _list_config_resources(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        image = self._quorum.committed_image()
+        wanted = call.body.resource_types if call.version > 0 else (CLIENT_METRICS,)
+        return answers.list_config_resources(types, list_resources(image, wanted, self._brokers(image)))
+
+    async def _describe_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        image = self._quorum.committed_image()
+        return log_dirs.describe_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
+
+    async def _alter_replica_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        image = self._quorum.committed_image()
+        return log_dirs.alter_replica_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
+
     async def _describe_cluster(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.describe_cluster(types, self._quorum, self._quorum.committed_image(), call.body)
 
@@ -363,7 +402,7 @@ class Api:
             settled = await self._settle(work, min(self._timeout_s, max(timeout_s, 0.0)))
             outcome = settled if isinstance(settled, Refusal) else Refusal(ErrorCode(settled[0]), settled[1])
         leader = self._quorum.leader_id
-        host, port = self._quorum.brokers.get(-1 if leader is None else leader, ("", 0))
+        host, port = self._leader_address() or ("", 0)
         known = (-1 if leader is None else leader, self._quorum.epoch, host, port)
         return voters.respond(types, call.api_key, outcome.error, outcome.message or None, known)
 
@@ -413,4 +452,7 @@ _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Enti
     DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
     DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,
     DESCRIBE_TOPIC_PARTITIONS: Api._describe_topic_partitions,
+    LIST_CONFIG_RESOURCES: Api._list_config_resources,
+    DESCRIBE_LOG_DIRS: Api._describe_log_dirs,
+    ALTER_REPLICA_LOG_DIRS: Api._alter_replica_log_dirs,
 }

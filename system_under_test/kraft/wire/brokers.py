@@ -16,10 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration
+from system_under_test.kraft.controller.decisions import knows_its_registration
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partitions import AlterPartition, Election, IsrMember
-from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.controller.replication import (
+from system_under_test.kraft.controller.partition_requests import (
     PRODUCER_IDS_OF_A_BLOCK,
     PartitionAnswer,
     allocate_producer_ids,
@@ -27,6 +26,8 @@ from system_under_test.kraft.controller.replication import (
     elect_leaders,
     reassign_partitions,
 )
+from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, encode
 from system_under_test.kraft.wire.decision import Decide, Decision, DecisionContext
 from system_under_test.kraft.wire.frames import Entity
@@ -100,7 +101,7 @@ def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
 
     def decide(image: Image) -> tuple[list[bytes], Answer]:
         records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
-        caught_up = request.metadata_offset >= request.broker_epoch
+        caught_up = knows_its_registration(request.metadata_offset, request.broker_epoch, quorum.bugs)
         return [encode(record) for record in records], _ok((state, caught_up))
 
     return decide

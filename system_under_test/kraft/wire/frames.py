@@ -10,7 +10,6 @@ reader cannot know yet what the server speaks (KIP-511).  Bodies are kio's entit
 
 from __future__ import annotations
 
-import asyncio
 import io
 import struct
 from collections.abc import Callable
@@ -83,23 +82,6 @@ def codec(api_key: int, version: int) -> Codec:
         request_type.__header_schema__.__flexible__,
         response_type.__header_schema__.__flexible__,
     )
-
-
-async def read_frame(reader: asyncio.StreamReader, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> bytes | None:
-    """The next frame without its size, or None where the peer closed between frames.
-
-    Raises MalformedFrame for an impossible size, asyncio.IncompleteReadError where the peer closed within a frame.
-    """
-    try:
-        prefix = await reader.readexactly(4)
-    except asyncio.IncompleteReadError as end:
-        if not end.partial:
-            return None
-        raise
-    size_bytes = int.from_bytes(prefix, "big", signed=True)
-    if not 0 < size_bytes <= size_max_bytes:
-        raise MalformedFrame(f"a frame of {size_bytes} bytes")
-    return await reader.readexactly(size_bytes)
 
 
 def encode_request(correlation_id: int, client_id: str, request: Entity) -> bytes:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from system_under_test.kraft.controller.brokers import Sessions
@@ -41,8 +41,7 @@ class LostLeadership(Exception):
     """The request was queued, then this node ceased to be the active controller: outcome unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class VoterState:
+class VoterState(NamedTuple):
     """A voter as the leader sees it; times are ms of the wall clock, -1 where unknown (KIP-595, KIP-836)."""
 
     id: int
@@ -81,6 +80,10 @@ class QuorumService(Protocol):
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
         """id -> (host, port) of every voter, this one included, as clients reach it."""
+        ...
+
+    def address_of(self, voter: int) -> tuple[str, int] | None:
+        """(host, port) where a voter is reached: as the log of this node names it last, else by the configuration."""
         ...
 
     @property

@@ -233,8 +233,9 @@ class _Accepted(asyncio.Protocol):
             header, at = decode_request_header(frame)
             lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
             spoken = lowest <= header.version <= highest
-            self._taken = spoken and take is not None and take(self.number, header, frame, at, self._reply)
-            if not self._taken:
+            self._taken = True  # before it is taken: it may be answered before `take` returns
+            if not (spoken and take is not None and take(self.number, header, frame, at, self._reply)):
+                self._taken = False
                 self._answering = self._loop.create_task(self._answer(header, frame, at, spoken=spoken))
         except MalformedFrame as problem:
             self._drop(problem)
@@ -242,10 +243,9 @@ class _Accepted(asyncio.Protocol):
             self._abort_unhandled()
 
     def _reply(self, encode: Callable[[], bytes]) -> None:
-        """Once the loop runs again: who replies may be in the middle of something."""
-        self._loop.call_soon(self._send_reply, encode)
+        """To the request that was taken at once: now, since a lone client waits for nothing else.
 
-    def _send_reply(self, encode: Callable[[], bytes]) -> None:
+        The next request begins when the loop runs again: who replies may be in the middle of something."""
         assert self._transport is not None
         self._taken, self.used_at = False, self._loop.time()
         if self._transport.is_closing():
@@ -254,7 +254,8 @@ class _Accepted(asyncio.Protocol):
             self._transport.write(encode())
         except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
             self._abort_unhandled()
-        self._go_on()
+        if self._at_end or self._pauses or len(self._buffer):
+            self._loop.call_soon(self._go_on)
 
     def _abort_unhandled(self) -> None:
         assert self._transport is not None

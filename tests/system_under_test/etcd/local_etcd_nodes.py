@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE_S
+
 from system_under_test.subject import Completed
 
 
@@ -54,7 +56,7 @@ class LocalNode:
                 letters.add((task / "stat").read_text().rpartition(")")[2].split()[0])
         return letters
 
-    async def run(self, argv: Sequence[str], *, timeout_s: float = 10.0) -> Completed:
+    async def run(self, argv: Sequence[str], *, timeout_s: float = PATIENCE_S) -> Completed:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe)
         try:

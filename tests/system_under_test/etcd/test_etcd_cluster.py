@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from local_etcd_nodes import LocalNode
+from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from system_under_test.client import Placement, Request
@@ -29,7 +30,6 @@ pytestmark = [
 
 FOLLOWS = Placement(thread=0, client_node="c1", follows=True, reads_only=False)
 STAYS = Placement(thread=1, client_node="c1", follows=False, reads_only=False)
-PATIENT_S = 60.0
 BRIEF_S = 2.0
 """Of an operation that a stopped member never answers.  It is less than etcd's own patience of seven seconds."""
 ATTEMPTS = 10
@@ -95,7 +95,7 @@ class Cluster:
         raise AssertionError(f"the leadership moved in each of {ATTEMPTS} attempts, or requests go to another member")
 
 
-async def until(ask, limit_s: float = PATIENT_S):
+async def until(ask, limit_s: float = PATIENCE_S):
     """The first answer that is not None."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
@@ -166,7 +166,7 @@ async def test_a_register_is_created_written_read_compared_and_read_again(cluste
         client = cluster.client(FOLLOWS)
         before = await cluster.leader()
         for (f, key, *values), expected in steps:
-            outcome = await client.invoke(Request(f, f"{key}-{keys}", *values), PATIENT_S)
+            outcome = await client.invoke(Request(f, f"{key}-{keys}", *values), PATIENCE_S)
             seen = (outcome.type, outcome.value, outcome.error)
             if (seen, outcome.node) != (expected, before[0]) and await cluster.leader() != before:
                 raise Moved
@@ -204,7 +204,7 @@ async def test_after_the_leader_is_killed_both_kinds_of_process_find_the_next(cl
             if (await until_ok(client, "write", "k", value)).node != before[0]:
                 raise Moved
         await cluster.node(before[0]).signal("KILL")
-        refused = await stays.invoke(Request("write", "k", 5), PATIENT_S)
+        refused = await stays.invoke(Request("write", "k", 5), PATIENCE_S)
         if refused.node != before[0]:
             raise Moved
         assert refused.type in (Type.FAIL, Type.INFO)

@@ -14,7 +14,7 @@ from harness.run.clock import MACHINE
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import SystemRecovery
 from system_under_test.own.subject import OwnSubject
-from system_under_test.subject import NotKnown
+from system_under_test.subject import Completed, NotKnown
 
 SYSTEM = """
 from krucible import Client, System
@@ -40,7 +40,7 @@ def node(name: str, state: str = "running") -> Any:
         return state
 
     async def ran(*_: object, **__: object) -> object:
-        return SimpleNamespace(status=0)
+        return Completed(0, b"", b"")
 
     verbs = {"state": state_of, "run": ran, "write": ran, "start": ran}
     return SimpleNamespace(name=name, address="", data_dir="/d", log_dir="/l", python=["python3"], **verbs)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import PATIENCE_S
+
 from system_under_test.own.lives_in_logs import (
     ANNOUNCED,
     COMPLAINTS_MAX,
@@ -77,12 +79,14 @@ def test_a_shell_that_becomes_the_server_announces_its_own_id() -> None:
 
 
 def test_several_processes_mark_each_of_their_logs(tmp_path: Path) -> None:
-    named = json.dumps({"a": ["sh", "-c", "echo panic a; sleep 0.2"], "b": ["sh", "-c", "echo panic b; exec sleep 9"]})
+    named = json.dumps(
+        {"a": ["sh", "-c", "echo panic a; sleep 0.2"], "b": ["sh", "-c", "echo panic b; exec sleep 1000"]}
+    )
     argv = [sys.executable, "-m", "system_under_test.own.processes_as_one_server", named, str(tmp_path)]
     pids = []
     for _ in range(2):
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        (life,) = lives(process.communicate(timeout=60)[0])
+        (life,) = lives(process.communicate(timeout=PATIENCE_S)[0])
         assert life.pid == process.pid
         pids.append(process.pid)
     assert [life.pid for life in lives((tmp_path / "a.log").read_text())] == pids

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import sys
+import termios
 import textwrap
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, eventually, until
 
 from checkers.base.history import Type
 from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
@@ -57,6 +60,18 @@ async def ask(client: OwnClient, request: Request, timeout_s: float = PATIENCE_S
     return await client.invoke(request, timeout_s)
 
 
+@pytest.fixture
+async def let_time_end(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Moves the host's clock past PATIENCE_S, the limit of what is asked.  The client's process still has time."""
+    loop, real, ahead_s = asyncio.get_running_loop(), time.monotonic, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: real() + ahead_s[0])
+
+    def jump() -> None:
+        ahead_s[0] += PATIENCE_S + client_processes.GRACE_S + 0.1
+
+    return jump
+
+
 async def test_blocking_and_async_methods_answer(make: Make) -> None:
     for word in ("", "async "):
         client = make(f"""
@@ -93,7 +108,10 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
 @pytest.mark.parametrize(
     ("word", "wait"), [("", "time.sleep(1000)"), ("async ", "await __import__('asyncio').sleep(1000)")]
 )
-async def test_a_refusal_after_the_time_limit_proves_nothing(make: Make, word: str, wait: str) -> None:
+async def test_a_refusal_after_the_time_limit_proves_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch, word: str, wait: str
+) -> None:
+    monkeypatch.setattr(client_processes, "GRACE_S", PATIENCE_S)
     client = make(f"""
         refused = (Refused,)
         {word}def read(self, key): return 1
@@ -104,7 +122,7 @@ async def test_a_refusal_after_the_time_limit_proves_nothing(make: Make, word: s
                 raise Refused("busy") from problem
     """)
     assert (await ask(client, READ)).type is Type.OK, "it is there"
-    outcome = await ask(client, WRITE, 0.3)
+    outcome = await ask(client, WRITE, BRIEF_S)
     assert (outcome.type, outcome.error) == (Type.INFO, "Refused: busy")
 
 
@@ -152,16 +170,23 @@ async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
     assert client._process is process, "a call that can be interrupted costs no process"
 
 
-async def test_a_process_that_cannot_be_interrupted_is_killed(make: Make) -> None:
-    client = make("""
+async def test_a_process_that_cannot_be_interrupted_is_killed(
+    make: Make, tmp_path: Path, let_time_end: Callable[[], None]
+) -> None:
+    computes = tmp_path / "computes"
+    client = make(f"""
         def read(self, key): return os.getpid()
         def write(self, key, value):
             import signal
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
+            open({str(computes)!r}, "w").close()
             while True: pass
     """)
     before = (await ask(client, READ)).value
-    outcome = await ask(client, WRITE, BRIEF_S)
+    asking = asyncio.ensure_future(ask(client, WRITE))
+    await eventually(computes.exists)
+    let_time_end()
+    outcome = await asking
     assert (outcome.type, outcome.error) == (Type.INFO, "timeout")
     assert (await ask(client, READ)).value != before
 
@@ -334,31 +359,36 @@ async def test_an_exception_that_cannot_be_printed_ends_no_client(make: Make) ->
 
 @pytest.mark.parametrize("answers", [False, True])
 async def test_a_host_that_was_stopped_past_the_limit_still_hears_what_was_sent(
-    make: Make, tmp_path: Path, answers: bool
+    make: Make, tmp_path: Path, let_time_end: Callable[[], None], answers: bool
 ) -> None:
     """It stands still until the time is over, as under a pause of the clients.  The write took place meanwhile."""
-    written = tmp_path / "written"
+    written, may_answer = tmp_path / "written", tmp_path / "may-answer"
     client = make(f"""
         def read(self, key): ...
         def write(self, key, value):
             open({str(written)!r}, "w").close()
-            time.sleep({0 if answers else 3600})
+            while not os.path.exists({str(may_answer)!r}): time.sleep(0.01)
     """)
     assert (await ask(client, READ)).type is Type.OK
-    asking = asyncio.ensure_future(ask(client, WRITE, timeout_s=0.2))
+    asking = asyncio.ensure_future(ask(client, WRITE))
     for _ in range(3):  # it writes the request, and reads nothing yet
         await asyncio.sleep(0)
-    stand_still_until(written, 0.2 + client_processes.GRACE_S + 0.1)
+    until(written.exists)
+    if answers:
+        without_answer = unread_bytes(client)  # 0 if the loop has read already that the request was sent
+        may_answer.touch()
+        until(lambda: unread_bytes(client) > without_answer)
+    let_time_end()
     outcome = await asking
     assert outcome.type is (Type.OK if answers else Type.INFO), outcome
     assert outcome.node == "n1"
 
 
-def stand_still_until(written: Path, then_s: float) -> None:
-    """The loop of this thread does not run until the file is there, and for some time after that."""
-    while not written.exists():
-        time.sleep(0.01)
-    time.sleep(then_s)
+def unread_bytes(client: OwnClient) -> int:
+    """How much the process has answered and the host has not read."""
+    answered = client._process._popen.stdout
+    assert answered is not None
+    return int.from_bytes(fcntl.ioctl(answered, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 @pytest.mark.parametrize(

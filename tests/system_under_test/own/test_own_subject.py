@@ -22,7 +22,7 @@ from harness.run.exceptions_for_users import sentences
 from harness.spec import Spec, WrongSpec
 from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.own.subject import kept
-from system_under_test.subject import Subject
+from system_under_test.subject import Completed, Subject
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -246,7 +246,7 @@ def running_node() -> Any:
         return "running"
 
     async def ran(*_: object, **__: object) -> object:
-        return SimpleNamespace(status=0)
+        return Completed(0, b"", b"")
 
     return SimpleNamespace(
         name="n1",

@@ -1,7 +1,9 @@
 """Decided writes on their way to the core: they wait for each other, share one proposal, and are queued or refused.
 
-A write that finds nothing in flight is proposed as soon as the loop has had its turn.  While appended records wait for
-their commit, writes gather for LINGER_S: the fsync and the fetches that go on would delay a second append anyway.
+A write that finds nothing in flight is proposed at once if the one before it was alone, too, and otherwise as soon as
+the loop has had its turn: the writes of many clients are often read in one turn, and then they share an append.  While
+appended records wait for their commit, writes gather for LINGER_S: the fsync and the fetches that go on would delay a
+second append anyway.
 """
 
 from __future__ import annotations
@@ -43,13 +45,19 @@ class Proposals:
         self._decided = decided
         self._single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
         self._linger: Timer | None = None
+        self._lone = False  # the last proposal was one write
         self._proposed: dict[int, list[Write]] = {}
 
     def soon(self, high_watermark: int) -> None:
-        """Propose what is decided: LINGER_S after the first decision that still waits, or at once (see above)."""
-        if self._linger is None:
-            wait_s = LINGER_S if high_watermark < self._log.end_offset else 0.0
-            self._linger = self._clock.call_at(self._clock.now() + wait_s, self._propose_pending)
+        """Propose what is decided: LINGER_S after the first decision that still waits, or earlier (see above)."""
+        if self._linger is not None:
+            return
+        in_flight = high_watermark < self._log.end_offset
+        if self._lone and not in_flight:
+            self._propose_pending()
+            return
+        wait_s = LINGER_S if in_flight else 0.0
+        self._linger = self._clock.call_at(self._clock.now() + wait_s, self._propose_pending)
 
     def now(self) -> None:
         """Propose what is decided before anything else can be appended."""
@@ -62,6 +70,7 @@ class Proposals:
         writes = self._machine.take_pending()
         if not writes:
             return
+        self._lone = len(writes) == 1
         bodies = batches_of(writes, single=self._single)
         self._decided(bool(bodies))
         if not bodies:

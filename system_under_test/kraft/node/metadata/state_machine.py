@@ -24,7 +24,7 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.raft.decisions import drops_what_it_decided, is_answered
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.records.metadata import EndTransactionRecord, FeatureLevelRecord, UnknownRecord
+from system_under_test.kraft.records.metadata import EndTransactionRecord, FeatureLevelRecord, Record, UnknownRecord
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 T = TypeVar("T")
@@ -66,6 +66,7 @@ class StateMachine:
         self.not_served: str | None = None
         self.committed = Image(bugs)
         self._speculative: Image | None = None
+        self._decided: dict[bytes, Record | UnknownRecord] = {}  # records of this controller, until they are applied
         self._pending: list[Write] = []  # decided, not handed to the core yet
         self._queued: deque[Write] = deque()  # end offsets ascending
 
@@ -94,13 +95,22 @@ class StateMachine:
         raw = batch.body
         assert isinstance(raw, bytes)
         assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
-        replayed = [] if codec.is_control(raw) else list(map(self.committed.replay, codec.values(raw)))
+        replay = self._replay_decided if self._decided else self.committed.replay
+        replayed = [] if codec.is_control(raw) else list(map(replay, codec.values(raw)))
         self.applied_offset = batch.end_offset
         self.applied_bytes += len(raw)
         kinds = set(map(type, replayed))
         if not kinds.isdisjoint(_DECIDE_WHO_SERVES):
             self.not_served = why_not_served(self.committed)
         return [record for record in replayed if isinstance(record, UnknownRecord)] if UnknownRecord in kinds else []
+
+    def _replay_decided(self, value: bytes) -> Record | UnknownRecord:
+        """A controller has decoded its own records when it decided; the same bytes are the same record."""
+        record = self._decided.pop(value, None)
+        if record is None:
+            return self.committed.replay(value)
+        self.committed.apply(record)
+        return record
 
     def load(self, end_offset: int, values: Iterable[bytes], *, onto: Image | None = None) -> None:
         """Replace the committed state by that of a snapshot.  A leader never does.
@@ -127,6 +137,7 @@ class StateMachine:
         if self._speculative is not None and not drops_what_it_decided(self._bugs):
             self.committed = self._speculative
         self._speculative = None
+        self._decided.clear()
         pending, queued = self._pending, self._queued
         self._pending, self._queued = [], deque()
         for write in pending:
@@ -155,7 +166,7 @@ class StateMachine:
                 f"{WRITE_MAX_RECORDS} records and {WRITE_MAX_BYTES} bytes are the most for one atomic batch."
             )
         for record in records:
-            self._speculative.replay(record)
+            self._decided[record] = self._speculative.replay(record)
         write = Write(records, partial(settled, result))
         self._pending.append(write)
         return write

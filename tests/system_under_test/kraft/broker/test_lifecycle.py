@@ -23,7 +23,8 @@ def started(previous: int = UNKNOWN_EPOCH) -> Lifecycle:
 def serving() -> Lifecycle:
     life = started()
     life.registered(100.0, 7)
-    life.beaten(100.0, fenced=False, should_shut_down=False)
+    life.beaten(100.0, caught_up=True, fenced=True, should_shut_down=False)
+    life.beaten(100.0, caught_up=True, fenced=False, should_shut_down=False)
     return life
 
 
@@ -35,18 +36,21 @@ def test_it_registers_first_and_shows_the_epoch_that_it_left_with() -> None:
     assert life.ask(100.5, -1) == AskToRegister(5)
 
 
-def test_it_wants_to_be_fenced_until_it_knows_its_own_registration() -> None:
+def test_it_wants_to_be_fenced_until_the_controller_says_that_it_knows_its_own_registration() -> None:
     life = started()
     life.registered(100.0, 7)
     assert life.state is LifeState.FENCED
     assert life.ask(100.0, 6) == Beat(7, 6, wants_fence=True, wants_shutdown=False)
-    assert life.ask(100.0, 7) == Beat(7, 7, wants_fence=False, wants_shutdown=False)
+    life.beaten(100.0, caught_up=False, fenced=True, should_shut_down=False)
+    assert life.ask(100.5, 7) == Beat(7, 7, wants_fence=True, wants_shutdown=False)
+    life.beaten(100.5, caught_up=True, fenced=True, should_shut_down=False)
+    assert life.ask(100.5, 7) == Beat(7, 7, wants_fence=False, wants_shutdown=False), "at once"
 
 
 def test_what_it_is_follows_from_the_answers() -> None:
     life = serving()
     assert life.state is LifeState.SERVING and life.due_s == 102.0
-    life.beaten(102.0, fenced=True, should_shut_down=False)
+    life.beaten(102.0, caught_up=True, fenced=True, should_shut_down=False)
     assert life.state is LifeState.FENCED and life.due_s == 102.5
 
 
@@ -54,9 +58,9 @@ def test_it_leaves_when_the_controller_says_so() -> None:
     life = serving()
     life.leave(101.0)
     assert life.ask(101.0, 9) == Beat(7, 9, wants_fence=False, wants_shutdown=True)
-    life.beaten(101.0, fenced=False, should_shut_down=False)
+    life.beaten(101.0, caught_up=True, fenced=False, should_shut_down=False)
     assert life.state is LifeState.LEAVING and not life.left_cleanly
-    life.beaten(101.5, fenced=True, should_shut_down=True)
+    life.beaten(101.5, caught_up=True, fenced=True, should_shut_down=True)
     assert life.state is LifeState.STOPPED and life.left_cleanly and life.ask(102.0, 9) is None
 
 
@@ -72,7 +76,7 @@ def test_it_leaves_uncleanly_where_no_controller_answers() -> None:
 @pytest.mark.parametrize("fenced", [True, False])
 def test_only_one_that_leaves_is_stopped_by_an_answer(fenced: bool) -> None:
     life = serving()
-    life.beaten(102.0, fenced=fenced, should_shut_down=fenced)
+    life.beaten(102.0, caught_up=True, fenced=fenced, should_shut_down=fenced)
     assert life.state is (LifeState.FENCED if fenced else LifeState.SERVING)
 
 

@@ -94,6 +94,9 @@ class FakeQuorum:
             raise LostLeadership
         return self.image
 
+    def address_of(self, voter: int) -> tuple[str, int] | None:
+        return self.brokers.get(voter)
+
     def committed_image(self) -> Image:
         return self.image
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fake_quorum import FakeNode, start_nodes
 from kio.schema.errors import ErrorCode
+from kraft_server import read_frame
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
@@ -22,7 +23,7 @@ from system_under_test.kraft.client.outcomes import PROVE_NO_RECORD, of_error
 from system_under_test.kraft.client.questions import FUNCTIONS, LIST, REGISTER, question, value_of
 from system_under_test.kraft.subject import Kraft
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
-from system_under_test.kraft.wire.frames import codec, encode_response, read_frame
+from system_under_test.kraft.wire.frames import codec, encode_response
 
 pytestmark = pytest.mark.virtual_time
 

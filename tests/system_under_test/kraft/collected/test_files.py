@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import cluster_files, files, log_files, snapshot_files, trace_files
+from system_under_test.kraft.collected import (
+    cluster_files,
+    files,
+    log_files,
+    replayed_states,
+    snapshot_files,
+    state_model,
+    trace_files,
+)
 from system_under_test.kraft.collected.snapshot_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
@@ -290,7 +298,6 @@ def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None
     assert files.read_quorum_state(path) == files.RecordedState(4, name)
 
 
-# replayed_states plays the subject's own state machine again: that is what it is for.
 OWN = {
     files: {
         "kraft.collected.cluster_files",
@@ -301,6 +308,8 @@ OWN = {
         "subject",
     },
     cluster_files: {"kraft.collected.log_files"},
+    replayed_states: {"kraft.collected.cluster_files", "kraft.collected.log_files", "kraft.collected.state_model"},
+    state_model: {"kraft.collected.cluster_files"},
     log_files: {"kraft.collected.snapshot_files"},
     snapshot_files: set[str](),
     trace_files: set[str](),

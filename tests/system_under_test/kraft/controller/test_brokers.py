@@ -52,6 +52,19 @@ def test_a_second_incarnation_waits_for_the_end_of_the_session() -> None:
     assert 1 not in controller.leaders()
 
 
+def test_one_that_was_unregistered_comes_back_without_what_it_may_have_lost() -> None:
+    """No registration shows any more which incarnation left cleanly, so its replicas count as incomplete (KIP-966)."""
+    controller = Controller().with_topic(min_insync=3)
+    controller.take([FeatureLevelRecord(life.ELR_FEATURE, 1)])
+    controller.take(life.unregister(controller.image, controller.sessions, 1))
+    eligible = [partition.elr for partition in controller.image.topics["orders"].partitions.values()]
+    assert eligible == [(1,)] * 3, "it may still hold everything"
+    controller.register(1, incarnation=2)
+    partitions = controller.image.topics["orders"].partitions.values()
+    assert [partition.elr for partition in partitions] == [None] * 3
+    assert [partition.last_known_elr for partition in partitions] == [(1,)] * 3
+
+
 def test_a_repeated_registration_keeps_epoch_and_state() -> None:
     """The answer to the first was lost on the way (KAFKA-16952)."""
     controller = Controller().with_topic()

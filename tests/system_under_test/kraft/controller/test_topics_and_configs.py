@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import (
+    BROKER_LOGGER,
+    CLIENT_METRICS,
     DEFINITIONS,
+    OF_BROKERS,
+    STATIC_OF_BROKERS,
     VALUE_MAX_BYTES,
     Alteration,
     ConfigOperation,
     ConfigSource,
+    OfBroker,
     Resource,
     alter_configs,
     describe_configs,
+    list_resources,
     replace_configs,
     why_invalid,
 )
@@ -325,6 +331,40 @@ def test_brokers_and_groups_have_configs_of_their_own(image: Image) -> None:
     assert (other.value, other.source) == ("5", ConfigSource.DEFAULT_BROKER)
     [common, *_] = describe_configs(image, "", names, BROKER_RESOURCE)
     assert (common.value, common.source) == ("5", ConfigSource.DEFAULT_BROKER)
+
+
+def test_what_a_broker_was_started_with_is_described_and_cannot_be_altered(image: Image) -> None:
+    broker = OfBroker(1, "host", 9092, "r1")
+    described = {each.name: each for each in describe_configs(image, "1", None, BROKER_RESOURCE, broker)}
+    listeners = described["advertised.listeners"]
+    assert (listeners.value, listeners.source) == ("PLAINTEXT://host:9092", ConfigSource.STATIC_BROKER)
+    assert described["node.id"].value == described["broker.id"].value == "1"
+    assert described["broker.rack"].value == "r1"
+    assert list(described) == sorted(described) and set(OF_BROKERS) < set(described)
+    [rack] = describe_configs(image, "1", ["broker.rack"], BROKER_RESOURCE, broker)
+    assert rack.value == "r1"
+    assert "broker.rack" not in [each.name for each in describe_configs(image, "1", None, BROKER_RESOURCE)]
+    for name in STATIC_OF_BROKERS:
+        assert alter(image, set_to("2", name), topic="1", kind=BROKER_RESOURCE) == (0, ErrorCode.invalid_request)
+    assert alter(image, set_to("2", "node.id"))[1] == ErrorCode.invalid_config, "a topic has no such config"
+
+
+def test_resources_are_listed_by_their_type(image: Image) -> None:
+    alter(image, set_to("50000", "consumer.session.timeout.ms"), topic="g", kind=GROUP_RESOURCE)
+    alter(image, set_to("9", "background.threads"), topic="1", kind=BROKER_RESOURCE)
+    brokers = {"1", "2"}
+    everything = [
+        (TOPIC_RESOURCE, "orders"),
+        (BROKER_RESOURCE, "1"),
+        (BROKER_RESOURCE, "2"),
+        (BROKER_LOGGER, "1"),
+        (BROKER_LOGGER, "2"),
+        (GROUP_RESOURCE, "g"),
+    ]
+    assert list_resources(image, (), brokers) == everything
+    for kind in (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, CLIENT_METRICS, GROUP_RESOURCE):
+        assert list_resources(image, (kind,), brokers) == [each for each in everything if each[0] == kind]
+    assert list_resources(image, (TOPIC_RESOURCE, 5), brokers) is None
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from power_loss import PowerLoss
 
-from simulation.disk import PowerLoss, VolatileDisk
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import epoch_checkpoint, prefix_hash
 from system_under_test.kraft.log.batch import CorruptBatch, read_header
 from system_under_test.kraft.log.log import FOLDER, Log, LogRefused, open_log

@@ -9,8 +9,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from power_loss import PowerLoss
 
-from simulation.disk import PowerLoss, VolatileDisk
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, Log, open_log
 from system_under_test.kraft.log.snapshot_file import BATCH_MAX_BYTES, CorruptSnapshot, SnapshotHeader, SnapshotWriter

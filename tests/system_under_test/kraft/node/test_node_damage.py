@@ -77,7 +77,7 @@ async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once
         if isinstance(response, FetchResponse) and response.batches and rotting and sender == victim:
             last = response.batches[-1]
             damaged = replace(last, body=last.body[:-3] + bytes([last.body[-3] ^ 4]) + last.body[-2:])
-            return replace(response, batches=(*response.batches[:-1], damaged))
+            return response._replace(batches=(*response.batches[:-1], damaged))
         return response
 
     cluster.network.pass_on = pass_on  # type: ignore[method-assign]

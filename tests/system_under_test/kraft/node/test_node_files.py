@@ -11,9 +11,12 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from power_loss import PowerLoss
 
-from simulation.disk import PowerLoss, VolatileDisk
+from simulation.disk import VolatileDisk
+from system_under_test.kraft.collected import log_files
 from system_under_test.kraft.log import meta_properties, quorum_state
+from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import CannotStart, assemble
@@ -176,7 +179,6 @@ def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
     settings = formatted(tmp_path)
     format_directory(settings)
     log = settings.data_dir / "__cluster_metadata-0" / "00000000000000000000.log"
-    log.parent.mkdir()
     log.write_bytes(b"another file of value")
     with pytest.raises(AlreadyFormatted, match="--force erases it"):
         format_directory(settings)
@@ -185,7 +187,7 @@ def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
         format_directory(settings)
     assert log.exists()
     format_directory(settings, force=True)
-    assert not log.exists()
+    assert log.read_bytes() == b""
 
 
 def test_a_disk_that_was_wiped_is_another_disk(tmp_path: Path) -> None:
@@ -201,12 +203,20 @@ def test_a_new_disk_of_a_node_has_an_id_of_its_own_and_the_trace_goes_on(tmp_pat
     settings.trace_dir.mkdir()
     trace = settings.trace_dir / FILE_NAME
     trace.write_text("a row")
-    (settings.data_dir / "__cluster_metadata-0").mkdir()
+    (settings.data_dir / "of-a-node").mkdir()
     after = format_directory(settings, force=True, keeps_trace=True)
     assert (after == before) == (bug is not None)
-    assert trace.read_text() == "a row" and [p.name for p in settings.data_dir.iterdir()] == [meta_properties.NAME]
+    assert trace.read_text() == "a row" and not (settings.data_dir / "of-a-node").exists()
     format_directory(settings, force=True)
     assert not trace.exists()
+
+
+def test_a_disk_that_was_just_formatted_holds_an_empty_log(tmp_path: Path) -> None:
+    """A copy of a wiped disk was taken before the node had started, and every checker of logs was unknown."""
+    settings = formatted(tmp_path)
+    format_directory(settings)
+    log = log_files.scan_headers(settings.data_dir / FOLDER)
+    assert (log.error, log.log_end, log.torn_bytes) == (None, 0, 0)
 
 
 async def test_where_voters_can_change_a_new_disk_starts_as_another_replica(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import virtual_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kraft_server import serve
+from kraft_server import read_frame, serve
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, open_log
@@ -29,7 +29,7 @@ from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.wire.api import Api
-from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
+from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
 from system_under_test.kraft.wire.translate import TOPIC, TOPIC_ID
 from system_under_test.kraft.wire.versions import DELETE_TOPICS, SUPPORTED
 

@@ -206,6 +206,9 @@ ME = VoterEntry(Cluster(names_disks=True).key(1))
         ("follower", VoterEntry(Cluster(names_disks=True).key(2)), 0, False, False),
         ("follower", ME, 1, False, False),
         ("follower", VoterEntry(ME.key, kraft_versions=(0, 0)), 1, True, True),
+        ("leader", ME, 1, False, False),
+        ("leader", VoterEntry(ME.key, kraft_versions=(0, 0)), 1, False, True),
+        ("candidate", VoterEntry(ME.key, kraft_versions=(0, 0)), 1, False, False),
     ],
 )
 def test_when_a_voter_reports(role: str, known: VoterEntry, version: int, reported: bool, due: bool) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
+from waiting import eventually
 
 from system_under_test.kraft.controller.placement import of_ids
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics
@@ -92,4 +93,35 @@ async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office()
     (result,) = await leader.write(many)
     assert result.partitions == RECORDS_MAX - 1
     assert (leader.epoch, leader.is_active()) == (epoch, True)
+    await cluster.close()
+
+
+async def test_the_writes_of_a_lone_client_are_appended_at_once_and_those_of_many_share_an_append() -> None:
+    cluster = Cluster(timing=PATIENT)
+    boot_all(cluster)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    answered: list[int] = []
+
+    def submit(number: int) -> int:
+        """How many records were appended before the loop ran again."""
+        before = leader._log.end_offset
+        leader.submit(set_retention("t", number), lambda result, problem: answered.append(number))
+        return leader._log.end_offset - before
+
+    async def appends_for(numbers: range) -> tuple[int, int]:
+        """How many records were appended at once, and in how many batches all of them."""
+        batches = len(leader._log._batches)
+        at_once = sum([submit(number) for number in numbers])
+        await eventually(
+            lambda: len(answered) == numbers.stop and leader._core.high_watermark == leader._log.end_offset
+        )
+        return at_once, len(leader._log._batches) - batches
+
+    assert await appends_for(range(1)) == (1, 1), "the topic was created alone"
+    assert await appends_for(range(1, 6)) == (1, 2), "the first one alone, and four that find it in flight"
+    assert await appends_for(range(6, 11)) == (0, 1)
+    assert await appends_for(range(11, 12)) == (0, 1)
+    assert await appends_for(range(12, 13)) == (1, 1)
+    assert answered == list(range(13))
     await cluster.close()

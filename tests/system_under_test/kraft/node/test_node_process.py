@@ -17,14 +17,16 @@ from system_under_test.kraft.wire.connection import Connection
 
 FILES_MAX = 128
 CONNECTIONS = 300
+HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.78"
+"""An address of this process alone, so that no other test takes a port that was found free."""
 CONFIG = {"node_id": 1, "name": "n1", "cluster_id": "c", "seed": 1, "peers": {}}
 
 
 async def started(root: Path) -> tuple[asyncio.subprocess.Process, int]:
     """A node that may open few files, and its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    where = {"data_dir": str(root / "data"), "trace_dir": str(root / "trace"), "listen": f"127.0.0.1:{port}"}
+    where = {"data_dir": str(root / "data"), "trace_dir": str(root / "trace"), "listen": f"{HOST}:{port}"}
     config = root / "node.json"
     config.write_text(json.dumps(CONFIG | where))
     command = f"{sys.executable} -m system_under_test.kraft --config {config}"
@@ -35,7 +37,7 @@ async def started(root: Path) -> tuple[asyncio.subprocess.Process, int]:
 
 
 async def ask_until_answered(port: int) -> None:
-    connection = Connection("127.0.0.1", port, "test", connect_timeout_s=1.0)
+    connection = Connection(HOST, port, "test", connect_timeout_s=1.0)
     while True:
         try:
             async with asyncio.timeout(5.0):
@@ -52,7 +54,7 @@ async def test_more_connections_than_files_do_not_end_a_node(tmp_path: Path) -> 
     process, port = await started(tmp_path)
     try:
         await ask_until_answered(port)
-        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
+        opened = [await asyncio.open_connection(HOST, port) for _ in range(CONNECTIONS)]
         await ask_until_answered(port)
         assert process.returncode is None, (tmp_path / "output").read_text()
         assert "FATAL" not in (tmp_path / "output").read_text()

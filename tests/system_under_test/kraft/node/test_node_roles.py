@@ -22,6 +22,7 @@ from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import KraftNode, assemble
+from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.ports import Ports
@@ -160,6 +161,22 @@ async def test_brokers_that_are_no_controllers_observe_register_and_hand_request
     assert {each.replica_id for each in quorum.current_voters} == set(CONTROLLERS)
     assert {each.replica_id for each in quorum.observers} == set(BROKERS)
     await cluster.close()
+    assert cluster.unexplained() == []
+
+
+@pytest.mark.virtual_time
+async def test_a_broker_that_no_controller_lets_go_ends_when_its_time_to_leave_is_over() -> None:
+    cluster = Cluster()
+    await cluster.start(*CONTROLLERS, *BROKERS)
+    await until(lambda: cluster.alive().keys() == set(BROKERS))
+    for number in CONTROLLERS:
+        await cluster.kill(number)
+    began_s = asyncio.get_running_loop().time()
+    async with asyncio.timeout(60.0):
+        await cluster.stop(4)
+    assert 10.0 <= asyncio.get_running_loop().time() - began_s < 20.0
+    assert not cluster.disks[4].exists(CLEAN_SHUTDOWN)
+    await cluster.kill(5)
     assert cluster.unexplained() == []
 
 

@@ -31,8 +31,9 @@ def judged_replays(cluster: Cluster, folder: Path) -> tuple[list[str], int]:
         source.write_text("".join(json.dumps(row) + "\n" for row in cluster.traces[voter]))
         write_trace(source, trace, 0)
         write_replayed(states, f"n{voter}", 1, replayed(disk / FOLDER))
+        copy = {"copy": 1, "trace_seq": cluster.traces[voter][-1]["seq"]}
         found = REPLAY_EQUALS_LIVE.judge(
-            Part((str(trace), str(states)), {"node": f"n{voter}", "copies": [1]}), Budget()
+            Part((str(trace), str(states)), {"node": f"n{voter}", "copies": [copy]}), Budget()
         )
         kinds += [witness.kind for witness in found.witnesses]
         compared += found.compared

@@ -13,8 +13,8 @@ from test_node_voters import booted, unexplained, until
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.node.own_voter import OwnVoter, joining
-from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter
-from system_under_test.kraft.raft.messages import ReplicaKey
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
+from system_under_test.kraft.raft.messages import Error, ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, voter_set
 from system_under_test.kraft.wire import voters as wire_voters
 from system_under_test.kraft.wire.frames import Entity
@@ -80,6 +80,29 @@ async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
     leader = await cluster.leader()
     assert leader.voters.entry(4) is not None and leader.voters.ids == (1, 2, 3, 4)
     join.close()
+    await cluster.close()
+    assert unexplained(cluster) == []
+
+
+@pytest.mark.virtual_time
+async def test_a_leader_mends_its_own_entry() -> None:
+    """An operator has named an endpoint at which nobody listens."""
+    cluster = booted(1, 2, 3, names_disks=True)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    wrong = VoterEntry(cluster.key(leader.node_id), (VoterEndpoint("CONTROLLER", "elsewhere", 1),))
+    assert (await leader.change_voters(UpdateVoter(wrong)))[0] == Error.NONE
+    asked: list[str] = []
+    own = joined_by(cluster, leader.node_id, asked)
+    right = (VoterEndpoint("CONTROLLER", f"n{leader.node_id}", 9092),)
+
+    def mended() -> bool:
+        entry = leader.voters.entry(leader.node_id)
+        return entry is not None and entry.endpoints == right
+
+    await until(mended)
+    assert set(asked) == {"UpdateRaftVoterRequest"}
+    own.close()
     await cluster.close()
     assert unexplained(cluster) == []
 

@@ -1,6 +1,5 @@
 """Requests: which are refused, with which error codes in which order, and what a vote binds."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -30,7 +29,7 @@ def test_a_foreign_cluster_gets_104_and_learns_nothing(role):
     for request in (vote(9, cluster="other"), begin(9, cluster="other"), end(9, cluster="other")):
         response = bench.ask(request)
         assert (response.error, response.leader_epoch, response.leader_id) == (Error.INCONSISTENT_CLUSTER_ID, 0, None)
-    fetch = replace(bench.fetch(offset=0, last_epoch=0), cluster_id="other")
+    fetch = bench.fetch(offset=0, last_epoch=0)._replace(cluster_id="other")
     assert bench.ask(fetch).error == Error.INCONSISTENT_CLUSTER_ID
     assert (bench.core.role, bench.core.epoch) == (role, EPOCH), "nor does it change anything"
 

@@ -66,7 +66,7 @@ def test_a_divergent_tail_is_cut_and_the_rest_fetched(diverging, end_offset):
 def test_a_cut_below_the_own_high_watermark_is_fatal():
     bench = Bench.in_role("follower")
     leader_speaks(bench, high_watermark=4)
-    request = replace(fetch_of(bench), high_watermark=4)
+    request = fetch_of(bench)._replace(high_watermark=4)
     bench.respond(PEER, request, FetchResponse(Error.NONE, PEER, EPOCH, None, EpochEnd(2, 2)))
     assert "below the high watermark 4" in bench.all(Fatal)[0].reason
     assert bench.disk.end_offset == 4

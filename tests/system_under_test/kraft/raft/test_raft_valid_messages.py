@@ -77,7 +77,7 @@ def test_a_successor_named_twice_is_invalid():
 )
 def test_a_fetch_that_no_replica_sends_is_invalid(fields):
     bench = Bench.in_role("leader")
-    request = replace(bench.fetch(offset=4, last_epoch=4), **fields)
+    request = bench.fetch(offset=4, last_epoch=4)._replace(**fields)
     assert bench.ask(request).error == Error.INVALID_REQUEST
 
 
@@ -153,9 +153,9 @@ def test_a_voter_with_a_new_disk_gets_no_vote():
 def test_a_voter_with_a_new_disk_is_served_and_does_not_count():
     bench = with_directories("leader")
     fetch = bench.fetch(PEER, offset=5, last_epoch=5, max_wait_ms=0)
-    response = bench.ask(replace(fetch, replica=ReplicaKey(PEER, NEW_DISK)))
+    response = bench.ask(fetch._replace(replica=ReplicaKey(PEER, NEW_DISK)))
     assert (response.error, bench.core.high_watermark) == (Error.NONE, None)
-    bench.ask(replace(fetch, replica=ReplicaKey(PEER, UUID(int=1))))
+    bench.ask(fetch._replace(replica=ReplicaKey(PEER, UUID(int=1))))
     assert bench.core.high_watermark == 5
 
 

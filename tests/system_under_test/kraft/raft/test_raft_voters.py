@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from raft_voter import EPOCH, ME, PEER, THIRD, Bench, vote
 
@@ -197,7 +195,7 @@ def follower() -> Bench:
 
 def receive(bench: Bench, batches: list[Batch], **fields) -> None:
     request = bench.fetch(ME, offset=bench.disk.end_offset, last_epoch=bench.disk.last_epoch)
-    request = replace(request, current_leader_epoch=EPOCH)
+    request = request._replace(current_leader_epoch=EPOCH)
     assert isinstance(request, FetchRequest)
     bench.respond(PEER, request, FetchResponse(Error.NONE, PEER, EPOCH, batches=tuple(batches), **fields))
 

@@ -10,9 +10,9 @@ import pytest
 from kio.schema.describe_quorum.v2 import request as describe
 from kio.schema.describe_quorum.v2 import response as described
 from kio.schema.errors import ErrorCode
-from kraft_server import serve
+from kraft_server import read_frame, serve
 
-from system_under_test.kraft.wire.frames import Entity, decode_response, encode_request, read_frame
+from system_under_test.kraft.wire.frames import Entity, decode_response, encode_request
 from system_under_test.kraft.wire.server import (
     CONNECTIONS_MAX,
     FILES_RESERVED,

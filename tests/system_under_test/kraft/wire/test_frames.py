@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import struct
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,8 +18,8 @@ from system_under_test.kraft.wire.frames import (
     decode_response,
     encode_request,
     encode_response,
-    read_frame,
 )
+from system_under_test.kraft.wire.network import FrameBuffer
 from system_under_test.kraft.wire.versions import SUPPORTED, Finalized, advertise
 
 ALL_VERSIONS = [
@@ -123,22 +120,20 @@ def test_bytes_behind_a_body_are_ignored_as_kafka_does() -> None:
     assert decode_response(codec(18, 3).request_type, answer + b"xyz")[1] == advertise(3, FINALIZED)
 
 
-async def _read(data: bytes, **limits: Any) -> bytes | None:
-    reader = asyncio.StreamReader()
-    reader.feed_data(data)
-    reader.feed_eof()
-    return await read_frame(reader, **limits)
+def test_frames_are_taken_whole_or_not_at_all() -> None:
+    buffer = FrameBuffer(size_max_bytes=100)
+    for piece in (b"\0\0", b"\0\x02a", b"b\0\0\0\x03c"):
+        assert buffer.take() is None
+        buffer.feed(piece)
+    assert (buffer.take(), buffer.take(), len(buffer)) == (b"ab", None, 5)
 
 
-async def test_frames_are_read_whole_or_not_at_all() -> None:
-    assert await _read(b"\0\0\0\x02ab\0") == b"ab"
-    assert await _read(b"") is None
-    for torn in (b"\0\0", b"\0\0\0\x03ab"):
-        with pytest.raises(asyncio.IncompleteReadError):
-            await _read(torn)
-    for size in (-1, 0, 101):
-        with pytest.raises(MalformedFrame, match=f"a frame of {size} bytes"):
-            await _read(struct.pack(">i", size) + b"x" * 200, size_max_bytes=100)
+@pytest.mark.parametrize("size", [-1, 0, 101])
+def test_an_impossible_size_is_refused(size: int) -> None:
+    buffer = FrameBuffer(size_max_bytes=100)
+    buffer.feed(size.to_bytes(4, "big", signed=True) + b"x" * 200)
+    with pytest.raises(MalformedFrame, match=f"a frame of {size} bytes"):
+        buffer.take()
 
 
 def test_unknown_versions_have_no_codec() -> None:

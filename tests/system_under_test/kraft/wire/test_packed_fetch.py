@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 from hypothesis import given
@@ -101,7 +100,7 @@ def test_random_bytes_are_no_fetch(data: bytes) -> None:
 
 
 def test_what_is_unusual_travels_all_the_same() -> None:
-    long = replace(REQUEST, cluster_id="x" * 200)
+    long = REQUEST._replace(cluster_id="x" * 200)
     assert packed_fetch.pack_request(long) is None
     assert translate.encode_request(long, None, 7, "client") == _as_kio(long)
     for response in (

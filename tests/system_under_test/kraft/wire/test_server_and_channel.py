@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
-from kraft_server import serve
+from kraft_server import read_frame, serve
 
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -22,8 +23,15 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.channel import Channel, ChannelState, ChannelTimes
-from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
-from system_under_test.kraft.wire.server import Server, WireCall
+from system_under_test.kraft.wire.frames import (
+    MalformedFrame,
+    RequestHeader,
+    codec,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from system_under_test.kraft.wire.server import Reply, Server, WireCall
 from system_under_test.kraft.wire.versions import SUPPORTED
 
 pytestmark = pytest.mark.virtual_time
@@ -182,6 +190,76 @@ async def test_a_handler_that_fails_costs_only_its_connection(caplog: pytest.Log
         assert await asyncio.wait_for(reader.read(), 2) == b""
     assert "a mistake of ours" in caplog.text
     await server.close()
+
+
+async def test_a_reply_leaves_at_once_and_one_that_fails_harms_no_other(peer: Peer) -> None:
+    """A commit answers many requests.  The answer of the first one cannot be encoded."""
+    held: list[Reply] = []
+    server = await serve("127.0.0.1", 0, peer, take_at_once=lambda *request: not held.append(request[-1]))
+    streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+    for _, writer in streams:
+        writer.write(encode_request(1, "test", translate.request_to_wire(FETCH)))
+    await until(lambda: len(held) == 3)
+    made: list[int] = []
+
+    def encode(number: int) -> bytes:
+        made.append(number)
+        return fetch_answer(number)
+
+    held[0](lambda: bytes(-1))
+    for number in (1, 2):
+        held[number](partial(encode, number))
+    assert made == [1, 2], "before the loop runs again"
+    answers = [await read_frame(reader) for reader, _ in streams[1:]]
+    assert [correlation_id(answer) for answer in answers] == [1, 2]
+    assert await streams[0][0].read() == b"", "closed unanswered"
+    await server.close()
+
+
+async def test_a_reply_does_not_begin_the_next_request_before_the_loop_runs_again(peer: Peer) -> None:
+    """The node that replies may be in the middle of a list of effects."""
+    held: list[Reply] = []
+    server = await serve("127.0.0.1", 0, peer, take_at_once=lambda *request: not held.append(request[-1]))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"".join(encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2)))
+    await until(lambda: len(held) == 1)
+    held[0](partial(fetch_answer, 1))
+    assert len(held) == 1
+    await until(lambda: len(held) == 2)
+    held[1](partial(fetch_answer, 2))
+    assert [correlation_id(await read_frame(reader)) for _ in range(2)] == [1, 2]
+    writer.close()
+    await server.close()
+
+
+async def test_requests_may_be_answered_while_they_are_taken(peer: Peer) -> None:
+    """One of them has a damaged body, which is answered by the end of its connection."""
+    numbers = iter(range(1, 10))
+
+    def answer(connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
+        number = next(numbers)
+        if number == 3:
+            raise MalformedFrame("damaged")
+        reply(partial(fetch_answer, number))
+        return True
+
+    server = await serve("127.0.0.1", 0, peer, take_at_once=answer)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"".join(encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2, 3)))
+    assert [correlation_id(await read_frame(reader)) for _ in range(2)] == [1, 2]
+    assert await reader.read() == b""
+    await until(lambda: not server.connections)
+    assert peer.heard == [], "none has a task"
+    await server.close()
+
+
+def fetch_answer(number: int) -> bytes:
+    return encode_response(number, translate.response_to_wire(FETCH, FetchResponse(Error.NONE, 1, 3)))
+
+
+def correlation_id(answer: bytes | None) -> int:
+    assert answer is not None
+    return int.from_bytes(answer[:4], "big")
 
 
 async def test_a_channel_carries_every_rpc_over_two_connections(channel: Channel, peer: Peer) -> None:

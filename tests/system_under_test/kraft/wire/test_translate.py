@@ -79,9 +79,8 @@ def responses_to(request: RaftRequest) -> st.SearchStrategy[RaftResponse]:
             return st.builds(VoteResponse, partition_errors, leaders, epochs, st.booleans(), st.just(request.pre_vote))
         case FetchRequest():
             found = st.lists(batches(), max_size=4).map(tuple)
-            return st.builds(
-                FetchResponse, partition_errors, leaders, epochs, st.none() | offsets, st.none() | epoch_ends, found
-            )
+            marks, ends = st.none() | offsets, st.none() | epoch_ends
+            return st.builds(FetchResponse, partition_errors, leaders, epochs, marks, ends, found, st.none())
         case _:
             return st.builds(EpochResponse, partition_errors, leaders, epochs)
 

@@ -9,9 +9,7 @@ from kio.schema.errors import ErrorCode
 from live_controller import BROKERS, ORDERS, Controller
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partitions import AlterPartition, Election, IsrMember
-from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.controller.replication import (
+from system_under_test.kraft.controller.partition_requests import (
     PRODUCER_IDS_OF_A_BLOCK,
     PartitionAnswer,
     allocate_producer_ids,
@@ -20,6 +18,8 @@ from system_under_test.kraft.controller.replication import (
     reassign_partitions,
     reassignments,
 )
+from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
 
 

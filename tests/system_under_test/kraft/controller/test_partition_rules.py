@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import changed
-from system_under_test.kraft.controller.partitions import (
+from system_under_test.kraft.controller.partition_rules import (
     RECOVERED,
     RECOVERING,
     AlterPartition,
@@ -75,6 +75,14 @@ def test_an_election_chooses(
     record = change(partition, Wanted(), rules(*alive))
     found = partition if record is None else changed(partition, record)
     assert (found.isr, found.leader) == expected
+
+
+def test_a_replica_that_is_being_removed_leads_if_no_other_is_in_sync() -> None:
+    """Without a leader no replica joins the in-sync set, and so the reassignment would never end."""
+    moving = partition_of((2,), NO_LEADER, (1, 3, 2), adding=(1, 3), removing=(2,))
+    assert after(moving, with_broker(moving, rules(1, 2, 3))).leader == 2
+    both = replace(moving, isr=(1, 2))
+    assert after(both, with_broker(both, rules(1, 2, 3))).leader == 1, "one that stays comes first"
 
 
 def test_nothing_wanted_is_nothing_written() -> None:

@@ -1,4 +1,4 @@
-"""Requests that change partitions: pure decisions over the image, on the rules of `partitions.py`.
+"""Requests that change partitions: pure decisions over the image, on the rules of `partition_rules.py`.
 
 alter_partitions(image, leader, ...) -> (records, one answer per partition)   a leader's in-sync sets (KIP-497)
 elect_leaders(image, wanted, ...)    -> (records, one answer per partition)   KIP-183, KIP-460
@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.controller.brokers import require_broker, rules_of
 from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.image import Image, changed
-from system_under_test.kraft.controller.partitions import (
+from system_under_test.kraft.controller.partition_rules import (
     ANY_BROKER_EPOCH,
     AlterPartition,
     Election,

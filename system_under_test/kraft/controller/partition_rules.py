@@ -141,8 +141,9 @@ def _elect(target: PartitionRecord, election: Election, rules: PartitionRules) -
         in_sync = replica in target.isr or (not target.isr and replica in (target.elr or ()))
         return in_sync and rules.alive(replica)
 
+    # A replica that a reassignment removes may lead, too: without a leader no reassignment ends.
     staying = tuple(replica for replica in target.replicas if replica not in target.removing)
-    candidates = staying or target.replicas
+    candidates = (*staying, *(replica for replica in target.replicas if replica in target.removing))
     if election is Election.PREFERRED and candidates and can_lead(candidates[0]):
         return _led_by(target, candidates[0])
     if target.leader != NO_LEADER and target.leader in target.replicas and can_lead(target.leader):

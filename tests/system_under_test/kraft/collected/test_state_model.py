@@ -1,0 +1,178 @@
+"""The model of the metadata state and the node's own machine come to the same state behind every record.
+
+Each record type is replayed, replaced and removed.  A mistake in the machine, injected here, makes them differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from system_under_test.kraft.collected.state_model import VERSIONS_MAX, StateModel
+from system_under_test.kraft.controller import image as machine
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.records.metadata import (
+    NO_LEADER,
+    RECORD_TYPES,
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    CorruptRecord,
+    DelegationTokenRecord,
+    Endpoint,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FeatureRange,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    QuotaEntity,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
+    encode,
+    versions,
+)
+
+TOPIC, OTHER, A, B = UUID(int=7), UUID(int=8), UUID(int=1 << 70), UUID(int=3)
+USER = (QuotaEntity("user", "u"), QuotaEntity("client-id", None))
+REGISTERED = RegisterBrokerRecord(
+    1, False, A, 5, (Endpoint("PLAINTEXT", "host", 40_000),), (FeatureRange("metadata.version", 1, 25),), "rack", True
+)
+LOG: tuple[Record, ...] = (
+    FeatureLevelRecord("metadata.version", 25),
+    FeatureLevelRecord("share.version", 1),
+    FeatureLevelRecord("share.version", 0),
+    REGISTERED,
+    BrokerRegistrationChangeRecord(1, 5, fenced=-1),
+    BrokerRegistrationChangeRecord(1, 5, in_controlled_shutdown=1),
+    BrokerRegistrationChangeRecord(1, 5, fenced=1, log_dirs=(A, B)),
+    UnfenceBrokerRecord(1, 5),
+    FenceBrokerRecord(1, 5),
+    RegisterBrokerRecord(1, True, B, 9, (), (), None, False),
+    RegisterBrokerRecord(2, False, B, 9, (), (), None, True, True, (A,)),
+    UnregisterBrokerRecord(2, 9),
+    RegisterControllerRecord(3, A),
+    TopicRecord("t", TOPIC),
+    PartitionRecord(0, TOPIC, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0),
+    PartitionRecord(1, TOPIC, (1,), (), (), (), NO_LEADER, 0, 0, (A,), 1, (1,), (2,)),
+    PartitionChangeRecord(0, TOPIC, isr=(1, 2)),
+    PartitionChangeRecord(0, TOPIC, leader=2, removing=(1,), adding=(3,), replicas=(1, 2, 3)),
+    PartitionChangeRecord(0, TOPIC, isr=(), leader=NO_LEADER, elr=(2,), last_known_elr=(1,), recovery_state=1),
+    PartitionChangeRecord(0, TOPIC, elr=(), last_known_elr=(), recovery_state=0, removing=(), adding=()),
+    PartitionChangeRecord(0, TOPIC, directories=(A, B, A)),
+    ConfigRecord(2, "t", "retention.ms", "1"),
+    ConfigRecord(2, "t", "retention.ms", "2"),
+    ConfigRecord(2, "t", "retention.bytes", "9"),
+    ConfigRecord(4, "t", "max.connections", "7"),
+    ConfigRecord(2, "t", "retention.ms", None),
+    ClientQuotaRecord(USER, "producer_byte_rate", 5.0),
+    ClientQuotaRecord(USER[:1], "producer_byte_rate", 6.0),
+    ClientQuotaRecord(USER, "producer_byte_rate", 0.0, remove=True),
+    UserScramCredentialRecord("u", 1, b"salt", b"stored", b"server", 4096),
+    UserScramCredentialRecord("u", 2, b"salt", b"stored", b"server", 4096),
+    RemoveUserScramCredentialRecord("u", 1),
+    AccessControlEntryRecord(A, 2, "t", 3, "User:u", "*", 3, 3),
+    AccessControlEntryRecord(B, 2, "t", 3, "User:v", "*", 3, 3),
+    RemoveAccessControlEntryRecord(A),
+    DelegationTokenRecord("User:u", "User:u", ("User:r", "User:s"), 1, 2, 3, "token"),
+    DelegationTokenRecord("User:u", "User:u", (), 1, 2, 3, "second"),
+    RemoveDelegationTokenRecord("token"),
+    ProducerIdsRecord(1, 9, 1000),
+    ProducerIdsRecord(1, 9, 2000),
+    ZkMigrationStateRecord(1),
+    NoOpRecord(),
+    BeginTransactionRecord("x"),
+    ConfigRecord(2, "t", "segment.ms", "1"),
+    EndTransactionRecord(),
+    BeginTransactionRecord(),
+    ConfigRecord(2, "t", "segment.ms", "2"),
+    AbortTransactionRecord("why"),
+    TopicRecord("other", OTHER),
+    RemoveTopicRecord(TOPIC),
+    TopicRecord("t", UUID(int=11)),
+)
+
+
+def states(values: list[bytes]) -> list[tuple[int, int]]:
+    """(state hash of the machine, of the model) behind each record."""
+    image, model, found = Image(), StateModel(), []
+    for value in values:
+        image.replay(value)
+        model.replay(value)
+        found.append((image.state_hash, model.state_hash))
+    return found
+
+
+def test_both_come_to_the_same_state_behind_every_record_of_every_type() -> None:
+    assert {type(record) for record in LOG} == set(RECORD_TYPES.values())
+    found = states([*map(encode, LOG), b"\x01\x63\x00what", b"\x01\x02\x09newer"])
+    assert [own for own, _ in found] == [model for _, model in found]
+    assert len(set(found)) > 40
+
+
+def test_both_know_the_same_versions() -> None:
+    assert {number: versions(kind)[-1] for number, kind in RECORD_TYPES.items()} == VERSIONS_MAX
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_come_to_the_same_state_in_any_order_that_has_a_meaning(seed: int) -> None:
+    random, image, model = Random(seed), Image(), StateModel()
+    for _ in range(200):
+        record = random.choice(LOG)
+        value = encode(record, random.choice([None, versions(type(record))[-1]]))
+        own = why(lambda value=value: image.replay(value))  # type: ignore[misc]
+        assert why(lambda value=value: model.replay(value)) == own, record  # type: ignore[misc]
+        assert image.state_hash == model.state_hash, record
+
+
+def why(replay: Callable[[], object]) -> bool:
+    """Whether the record has no meaning behind those before it."""
+    try:
+        replay()
+    except (CorruptRecord, ValueError, IndexError, KeyError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "kind", [cls for cls in RECORD_TYPES.values() if cls not in (NoOpRecord, BeginTransactionRecord)]
+)
+def test_a_machine_that_misses_one_type_of_record_comes_to_another_state(
+    kind: type[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(machine._APPLY, kind, Image._nothing)
+    try:
+        found = states([encode(record) for record in LOG])
+    except CorruptRecord:
+        return  # a later record has no meaning without it, which is seen, too
+    assert any(own != model for own, model in found)
+
+
+def test_a_record_without_a_meaning_is_refused() -> None:
+    for value in (
+        encode(RemoveTopicRecord(TOPIC)),
+        encode(UnregisterBrokerRecord(1, 5)),
+        encode(EndTransactionRecord()),
+        b"\x02\x02\x00",
+        b"\x01\x02\x00\x05t",
+    ):
+        with pytest.raises((ValueError, IndexError, KeyError)):
+            StateModel().replay(value)
