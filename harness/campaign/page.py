@@ -23,7 +23,7 @@ STYLES = ("styles/base.css", "styles/campaign.css")
 
 @dataclass(frozen=True, slots=True)
 class PageGroup:
-    """All runs of one test, whatever the seed, in order."""
+    """All runs of one test with any seed, in order."""
 
     name: str
     bug: str

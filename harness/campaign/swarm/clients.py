@@ -1,8 +1,8 @@
 """Clients in the process of the simulation: what they ask, whom, and what the answers prove.
 
 Half of the processes follow: they ask the leader of the highest epoch.  The others stay with whom they know until it
-refuses them, or else nobody would ask a deposed leader.  A process that follows learns of a leader at once, which no
-real client does; so no clients have to look for it, and no verdict depends on whom a client asks.
+refuses them, or else no process would ask a deposed leader.  A process that follows learns of a leader at once, which
+no real client does; so no clients have to look for it, and no verdict depends on whom a client asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
-from harness.campaign.swarm.voter import OK, PORT, REFUSED, Operation, Value, VoterOnMachine
+from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Operation, Value, VoterOnMachine
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import Process, SimulatedLoop
 from simulation.network import SimulatedNetwork
@@ -154,7 +154,7 @@ class StormClient:
         if self._lane is None:
             limit_s = self._scenario.op_timeout_s
             times = LaneTimes(limit_s, connect_s=limit_s)
-            self._lane = Lane(self._network, self._target, PORT, times, self.process)
+            self._lane = Lane(self._network, self._target, CALLS_PORT, times, self.process)
         return self._lane
 
     def _leave(self, name: str) -> None:

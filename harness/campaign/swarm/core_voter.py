@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
@@ -12,8 +13,8 @@ from typing import Any
 from harness.campaign.swarm.core_log import CoreLog, VotersInCoreLog
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import (
+    CALLS_PORT,
     OK,
-    PORT,
     REFUSED,
     UNKNOWN,
     Change,
@@ -38,6 +39,8 @@ from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory
 
 class CoreVoter(VoterOnMachine):
     """The very core that a node runs, its effects carried out on a log in memory.  A change is (key, value)."""
+
+    cluster_id = "swarm"
 
     def __init__(
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
@@ -68,7 +71,7 @@ class CoreVoter(VoterOnMachine):
         random = Random(f"{self._scenario.seed}/{self.number}/timeouts/{self.lives}")
         configured = self._configured()
         identity = Identity(
-            "swarm",
+            self.cluster_id,
             self.replica,
             configured.ids,
             Timing(),
@@ -79,7 +82,7 @@ class CoreVoter(VoterOnMachine):
         )
         state, log = self._log.state, self._log
         self._core = Core(identity, log, state, random, self._now(), VotersInCoreLog(log, configured))
-        self._network.listen(self, self.name, PORT)
+        self._network.listen(self, self.name, CALLS_PORT)
         self._trace.row(
             "start", max(state.epoch, log.last_epoch), offset=log.end_offset, hash=log.prefix(log.end_offset)
         )
@@ -236,16 +239,15 @@ class CoreVoter(VoterOnMachine):
             return
         token, core = next(self._tokens), self._known
         if type(what) is not tuple:
-            self._note_fetch(what)
-            self._repliers[token] = reply
+            self._repliers[token] = self._noted(connection, what, reply)
             self._drive(lambda now: core.on_request(now, token, connection, what))
             return
         function, key, value = what
         if function == "read":
-            self._reads[token] = (key, self.watch.committed, reply)
+            self._reads[token] = (key, self.watch.committed, self._awaited(connection, math.inf, reply))
             self._drive(lambda now: core.read(now, token))
         elif function == "voters":
-            self._changes[token] = reply
+            self._changes[token] = self._noted_change(value, reply)
             self._drive(lambda now: core.change_voters(now, token, value))
         elif function == "create":
             reply((OK, None) if core.role == "leader" else (REFUSED, None))
@@ -255,6 +257,7 @@ class CoreVoter(VoterOnMachine):
 
     def gone(self, connection: int) -> None:
         if self._core is not None:
+            self.watch.calls.gone(self, connection)
             self._drive(lambda now: self._known.on_disconnect(now, connection))
 
     # What is looked at

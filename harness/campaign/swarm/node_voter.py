@@ -1,4 +1,4 @@
-"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine and controller, without sockets."""
+"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
+from kio.schema.errors import ErrorCode
+
+from harness.campaign.swarm.scenario import IN_LAST_BATCH, LAST_BATCH_GONE, SNAPSHOT_INTERVAL_S, Scenario
+from harness.campaign.swarm.topics import new_topic
 from harness.campaign.swarm.voter import (
+    CALLS_PORT,
     OK,
     PORT,
     REFUSED,
@@ -25,6 +29,7 @@ from harness.campaign.swarm.voter import (
     elements,
 )
 from harness.campaign.swarm.watch import Watch
+from harness.campaign.swarm.watch_brokers import CommittedBatch
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
 from system_under_test.kraft.client.questions import LIST, REGISTER
@@ -36,37 +41,47 @@ from system_under_test.kraft.controller.configs import (
     alter_configs,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import of_ids
-from system_under_test.kraft.controller.topics import NewTopic, create_topics
+from system_under_test.kraft.controller.placement import of_ids, registered
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics
+from system_under_test.kraft.log import atomic, meta_properties
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties, derived_uuid, kafka_uuid
-from system_under_test.kraft.node.assembly import CannotStart, assemble_quorum
-from system_under_test.kraft.node.config import Config, Peer
+from system_under_test.kraft.node.assembly import CannotStart, assemble, assemble_quorum
+from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN, clean_epoch
+from system_under_test.kraft.node.config import BROKER, BUGS, CONTROLLER, Brokers, Config, Peer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.ports import Ports
-from system_under_test.kraft.raft.decisions import BUGS
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, decode
 from system_under_test.kraft.simulated import LoopNetwork
+from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 CANNOT_START = 1
 COMES_AND_GOES = "flush.messages"
-"""A config that writes set and delete in turn; nobody reads it."""
+"""A config that writes set and delete in turn; nothing reads it."""
+OF_CALLS = 1 << 40
+"""Added to the number of a connection that carries calls: those of brokers carry bytes, and are counted apart.  A node
+that saw one number twice would drop the Fetch that waits on one connection when the other is closed."""
 
 
 class NodeVoter(VoterOnMachine):
-    """The node as it runs in a container, without sockets: disk, log, core, state machine, controller."""
+    """The node as it runs in a container: disk, log, core, state machine, controller.
+
+    Requests of voters and of clients arrive as objects.  Brokers send bytes to the controller and to each other."""
 
     def __init__(
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
     ) -> None:
         super().__init__(number, scenario, machine, network, watch)
         self.quorum: QuorumNode | None = None
+        self._recovered_in = 0
+        """The life in which it recovered its log last: its recovery point is exact from then on."""
         self._config = _config(scenario, number)
+        self.cluster_id = self._config.cluster_id
         self._ids = itertools.count(1)
         self._format()
 
@@ -85,21 +100,41 @@ class NodeVoter(VoterOnMachine):
             say=lambda words: print(words, file=sys.stderr),
         )
         try:
+            if self._config.brokers is not None:
+                return await self._serve_brokers(machine, ports)
             quorum = assemble_quorum(self._config, ports, calls=self._lanes(), trace=WatchedTrace(self))
         except CannotStart as problem:
             print(f"cannot start: {problem}", file=sys.stderr)
             if not self.may_stop:
                 self.watch.violated("a voter cannot start", f"{self.name}: {problem}", "dead")
             return CANNOT_START
-        self.quorum = quorum
         machine.on_term = quorum.stop
-        machine.on_exception = lambda context: quorum.collapse(
-            context.get("exception") or RuntimeError(context["message"])
-        )
-        self._network.listen(self, self.name, PORT)
+        self._take_requests(machine, quorum)
         quorum.start()
         status: int = await quorum.ended
         return status
+
+    async def _serve_brokers(self, machine: Machine, ports: Ports) -> int:
+        """The same with the part that brokers and their controller need.  Raises CannotStart."""
+        with machine.disk.for_observer():
+            left = atomic.read(machine.disk, CLEAN_SHUTDOWN)
+        if left is not None:
+            self.left_cleanly.add(clean_epoch(left))
+        node = assemble(self._config, ports, calls=self._lanes(), trace=WatchedTrace(self))
+        machine.on_term = node.stop
+        self._take_requests(machine, node.quorum)
+        await node.start()
+        status: int = await node.ended
+        await node.close()
+        return status
+
+    def _take_requests(self, machine: Machine, quorum: QuorumNode) -> None:
+        self.quorum = quorum
+        self._recovered_in = self.lives
+        machine.on_exception = lambda context: quorum.collapse(
+            context.get("exception") or RuntimeError(context["message"])
+        )
+        self._network.listen(self, self.name, CALLS_PORT)
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -152,14 +187,30 @@ class NodeVoter(VoterOnMachine):
                 if isinstance(record, ConfigRecord) and record.name in (REGISTER, LIST):
                     yield (batch.base_offset, at), record.resource_name, record.value
 
-    def flip(self, at: int) -> bool:
+    def committed_batches(self, offset: int, end_offset: int) -> list[CommittedBatch]:
+        assert self.quorum is not None
+        with self.machine.disk.for_observer():
+            found = []
+            for batch in self.quorum.log.batches(offset, end_offset):
+                raw = batch.body
+                assert isinstance(raw, bytes)
+                values = () if codec.is_control(raw) else tuple(codec.values(raw))
+                found.append(CommittedBatch(batch.base_offset, batch.end_offset, batch.epoch, values))
+            return found
+
+    def flip(self, at: int, how: str = "") -> bool:
         files = [path for path, data in self.machine.disk.files().items() if path.endswith(".log") and data]
-        if not files:
+        if not files or self._recovered_in != self.lives:
             return False
         file = self.machine.disk.open(sorted(files)[-1])
-        place = noticed(file.read_at(0, file.size()), at % file.size())
-        byte = file.read_at(place, 1)[0]
-        file.write_at(place, bytes([byte ^ (1 << at % 8)]))
+        data = file.read_at(0, file.size())
+        last = last_batch(data)
+        if how == LAST_BATCH_GONE:
+            file.truncate(last)
+        else:
+            first = last if how == IN_LAST_BATCH else 0
+            place = noticed(data, first + at % (len(data) - first))
+            file.write_at(place, bytes([data[place] ^ (1 << at % 8)]))
         file.fsync()
         return True
 
@@ -171,16 +222,19 @@ class NodeVoter(VoterOnMachine):
         if type(what) is tuple:
             asyncio.get_running_loop().create_task(self._answer(quorum, what, reply))
             return
-        self._note_fetch(what)
-        quorum.take_raft_request(connection, what, reply)
+        if not quorum.ended.done():
+            quorum.take_raft_request(OF_CALLS + connection, what, self._noted(connection, what, reply))
 
     def gone(self, connection: int) -> None:
         if self.quorum is not None:
-            self.quorum.on_disconnect(connection)
+            self.watch.calls.gone(self, connection)
+            self.quorum.on_disconnect(OF_CALLS + connection)
 
     async def _answer(self, quorum: QuorumNode, operation: tuple[str, str, Any], reply: Callable[[Any], None]) -> None:
         function, key, value = operation
         owed = self.watch.committed
+        if function == "voters":
+            reply = self._noted_change(value, reply)
         try:
             if function == "read":
                 image = await quorum.read()
@@ -190,7 +244,18 @@ class NodeVoter(VoterOnMachine):
                 error, _ = await quorum.change_voters(value)
                 reply((REFUSED if error else OK, None))
             elif function == "create":
-                await quorum.write(lambda image: create_topics(image, [NewTopic(key)], of_ids([1]), self._new_id))
+                [topic] = await quorum.write(lambda image: self._create(image, key))
+                reply((OK if topic.error in _MADE else REFUSED, None))
+            elif function == "topics":
+                errors = await quorum.write(lambda image: value.decide(image, self._new_id, quorum.bugs))
+                reply((REFUSED if any(errors) else OK, None))
+            elif function == "setting":
+                errors = await quorum.write(lambda image: value.decide(image, self._new_id))
+                reply((REFUSED if any(errors) else OK, None))
+            elif function == "read-setting":
+                reply((OK, value.read(await quorum.read())))
+            elif function == "registry":
+                await quorum.write(lambda image: (value.decide(image, quorum.sessions), None))
                 reply((OK, None))
             else:
                 wanted = [Resource(TOPIC_RESOURCE, key, self._alterations(function, value or 0))]
@@ -205,10 +270,15 @@ class NodeVoter(VoterOnMachine):
                 if not made[-1]:  # it changed nothing: it says what a read says
                     self.watch.answered_read(self, quorum.applied_offset, owed)
                 reply((REFUSED if result.error else OK, None))
-        except (NotQueued, TooLarge):
+        except (NotQueued, TooLarge, Refused):
             reply((REFUSED, None))
         except LostLeadership:
             reply((UNKNOWN, None))
+
+    def _create(self, image: Image, key: str) -> tuple[list[bytes], list[TopicResult]]:
+        if not self._scenario.brokers:
+            return create_topics(image, [NewTopic(key)], of_ids([1]), self._new_id)
+        return create_topics(image, [new_topic(image, key)], registered(image), self._new_id)
 
     def _alterations(self, function: str, value: int) -> tuple[Alteration, ...]:
         if function == "append":
@@ -225,7 +295,7 @@ class NodeVoter(VoterOnMachine):
 
 
 CRC_COVERS_FROM = 21
-"""Of a batch: Kafka's CRC leaves out the base offset and the epoch, so nobody promises to notice that they changed."""
+"""Of a batch: Kafka's CRC leaves out the base offset and the epoch, so no node promises to notice that they changed."""
 
 
 def noticed(data: bytes, place: int) -> int:
@@ -240,6 +310,21 @@ def noticed(data: bytes, place: int) -> int:
             return max(place, position + CRC_COVERS_FROM)
         position += header.size_bytes
     return place
+
+
+def last_batch(data: bytes) -> int:
+    """Where the last whole batch of a log begins; 0 if it holds none."""
+    position = last = 0
+    while position < len(data):
+        try:
+            header = codec.read_header(data, position)
+        except codec.CorruptBatch:
+            break
+        position, last = position + header.size_bytes, position
+    return last
+
+
+_MADE = (ErrorCode.none, ErrorCode.topic_already_exists)
 
 
 class _NoTrace:
@@ -273,7 +358,16 @@ def _config(scenario: Scenario, number: int) -> Config:
         snapshots=_snapshots(scenario),
         observer=observer,
         dynamic=scenario.dynamic,
+        brokers=_brokers(scenario, number),
     )
+
+
+def _brokers(scenario: Scenario, number: int) -> Brokers | None:
+    if not scenario.brokers:
+        return None
+    roles = {CONTROLLER} if number <= scenario.may_vote else set()
+    roles |= {BROKER} if number in scenario.broker_ids else set()
+    return Brokers(frozenset(roles), **KraftBrokers.cluster_settings["brokers"])
 
 
 def _snapshots(scenario: Scenario) -> SnapshotLimits:

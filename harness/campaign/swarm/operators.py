@@ -11,9 +11,10 @@ or disks are lost, one at a time, and only the voters of these disks are removed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from harness.campaign.swarm.scenario import StormCard
-from harness.campaign.swarm.voter import OK, PORT, VoterOnMachine
+from harness.campaign.swarm.voter import CALLS_PORT, OK, PORT, VoterOnMachine
 from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.calls import Lane, LaneTimes
 from simulation.loop import Process, SimulatedLoop
@@ -25,6 +26,7 @@ from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 AGAIN_S = 0.1
 ANSWER_S_MAX = 3.0
 REPLACED_WITHIN_S = 20.0
+TOO_LATE_S = 0.5
 
 
 class Operators:
@@ -68,7 +70,9 @@ class Operators:
         if card.how in ("add", "two") and joining is not None:
             self._repeat(0, lambda: self._added(joining), lambda: _add(joining), until_s)
         elif card.how == "update" and victim.key in voters:
-            entry = VoterEntry(victim.replica, (VoterEndpoint("CONTROLLER", victim.name, PORT + 1 + int(card.size)),))
+            # The first endpoint stays right: brokers reach the controller there.
+            second = VoterEndpoint("CONTROLLER_TOO", victim.name, PORT + 1 + int(card.size))
+            entry = VoterEntry(victim.replica, (VoterEndpoint("CONTROLLER", victim.name, PORT), second))
             self._repeat(0, lambda: False, lambda: UpdateVoter(entry), self._loop.time())
         elif not removes:
             return False
@@ -100,11 +104,23 @@ class Operators:
                 lambda: self._is_gone(old),
                 lambda: RemoveVoter(old),
                 until_s,
-                lambda: self._repeat(0, lambda: self._added(victim), lambda: _add(victim), until_s),
+                lambda: self._repeat(
+                    0, lambda: self._added(victim), lambda: _add(victim), until_s, lambda: self._too_late(old)
+                ),
             ),
             None,
         )
         return True
+
+    def _too_late(self, gone: ReplicaKey) -> None:
+        """Another operator has not heard that a disk was replaced, and asks for the voter that had the old one: for
+        its removal, and for other endpoints.  Neither may touch the voter with the new disk."""
+        changes = (
+            RemoveVoter(gone),
+            UpdateVoter(VoterEntry(gone, (VoterEndpoint("CONTROLLER", f"n{gone.id}", PORT),))),
+        )
+        for change in changes:
+            self._repeat(1, lambda: False, partial(_same, change), self._loop.time() + TOO_LATE_S)
 
     def _is_settled(self, leader: VoterOnMachine) -> bool:
         """Every voter that lost its disk is one again with the new one, and that is committed."""
@@ -150,8 +166,12 @@ class Operators:
         if leader is None:
             self._loop.post(self._loop.time() + AGAIN_S, self._hosts[host], again, None)
             return
-        lane = Lane(self._network, leader.name, PORT, LaneTimes(ANSWER_S_MAX), owner=self._hosts[host])
+        lane = Lane(self._network, leader.name, CALLS_PORT, LaneTimes(ANSWER_S_MAX), owner=self._hosts[host])
         lane.call(("voters", "", change()), answered)
+
+
+def _same(change: VoterChange) -> VoterChange:
+    return change
 
 
 def _add(server: VoterOnMachine) -> VoterChange:

@@ -7,8 +7,8 @@ Each scenario turns whole classes of faults, sizes and timings on or off (swarm 
 With all of them on at once, few of the deep states are ever reached.
 
 A card names roles: `leader`, `former` (a leader that has a successor and does not know it), `it` (the server at which
-the moment happened), `any:N` and `follower:N` (the N-th, modulo their number).  It is played at a time, or *aimed*:
-after the N-th time that a moment is met.
+the moment happened), `any:N`, `follower:N`, `broker:N` and `partition-leader:N` (the N-th, modulo their number).  It is
+played at a time, or *aimed*: after the N-th time that a moment is met.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+from harness.campaign.swarm.registry import PRODUCER_IDS, UNREGISTER
 from simulation.disk import Kind
 
 Layer = Literal["core", "node"]
 LAYERS: tuple[Layer, ...] = ("core", "node")
+BrokersOf = Literal["", "combined", "apart"]
+"""Who registers as a broker: no server, or every server that may vote, or only servers besides."""
+BROKERS_OF: tuple[BrokersOf, ...] = ("", "combined", "apart")
 
 FORMAT = "krucible-swarm-1"
 
-MOMENTS: Mapping[str, str] = {
+_OF_QUORUM: Mapping[str, str] = {
     "campaign": "a voter asks for votes",
     "vote": "a voter has granted its vote",
     "elected": "a voter has become leader",
@@ -44,7 +48,26 @@ MOMENTS: Mapping[str, str] = {
     "voters": "a leader has appended another set of voters",
     "removed": "a leader has removed itself from the voters",
 }
+BROKER_MOMENTS: Mapping[str, str] = {
+    "registered": "a broker is registered anew",
+    "fenced": "a broker is fenced",
+    "unfenced": "a broker may serve",
+    "leaving": "a broker begins a controlled shutdown",
+    "partition-led": "a partition gets another leader; it is the new one",
+    "partition-lost": "a partition has no leader; it is the former one",
+    "in-sync": "the in-sync set of a partition changes; it is the leader",
+    "reassigning": "a partition gets replicas; it is the leader",
+    "reassigned": "the new replicas of a partition are in sync; it is the leader",
+    "topic": "a topic is made; it is the controller",
+    "topic-removed": "a topic is deleted; it is the controller",
+}
+"""Those of clusters whose brokers register: when the record is committed."""
+
+MOMENTS: Mapping[str, str] = {**_OF_QUORUM, **BROKER_MOMENTS}
 """What a card can be aimed at, with what it means."""
+
+SETTINGS = ("config", "broker-config", "quota", "credential", "acl", "feature", "topic")
+"""What administrators change and read back (`settings.py`)."""
 
 WORKLOADS = ("register", "list", "repeated")
 SNAPSHOT_INTERVAL_S = 3.0
@@ -77,8 +100,9 @@ class Scenario:
 
     seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
 
-    observers: servers besides, which follow the log and do not vote; they are named after the voters.
-    spares: servers besides that may become voters; with any, voters can change (KIP-853), and there are no observers.
+    observers: servers besides, which follow the log and do not vote; they are named after all that may vote.
+    spares: servers besides that may become voters; with any, voters can change (KIP-853), and observers are brokers.
+    brokers: which servers register as brokers.  Observers then do, in any case.
     snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
     cpu_factor: how many times its measured processor time each handler of a server takes; 0: none takes any.
@@ -102,6 +126,7 @@ class Scenario:
     snapshot_bytes: int = 0
     observers: int = 0
     spares: int = 0
+    brokers: BrokersOf = ""
     rates: tuple[float, ...] = ()
     cpu_factor: float = 0.0
     classes: tuple[str, ...] = ()
@@ -111,6 +136,19 @@ class Scenario:
     def dynamic(self) -> bool:
         """Whether voters can change."""
         return self.spares > 0
+
+    @property
+    def may_vote(self) -> int:
+        """How many servers vote, or may come to; they are numbered from 1 on, and the observers behind them."""
+        return self.nodes + self.spares
+
+    @property
+    def broker_ids(self) -> range:
+        """The servers that register as brokers."""
+        if not self.brokers:
+            return range(0)
+        first = self.may_vote + 1 if self.brokers == "apart" else 1
+        return range(first, self.may_vote + self.observers + 1)
 
     def to_json(self) -> dict[str, Any]:
         cards = [{name: value for name, value in asdict(card).items() if value != _PLAIN[name]} for card in self.cards]
@@ -134,6 +172,8 @@ class Scenario:
                 raise ValueError(f"there is no fault {card.fault!r}; there are {', '.join(FAULTS)}")
             if card.moment and card.moment not in MOMENTS:
                 raise ValueError(f"there is no moment {card.moment!r}; there are {', '.join(MOMENTS)}")
+        if found.brokers not in BROKERS_OF or (found.brokers and found.layer == "core"):
+            raise ValueError("a schedule of a swarm has brokers that there are not; the core alone has none")
         if found.layer not in LAYERS or found.workload not in WORKLOADS or not 1 <= found.nodes <= 9:
             raise ValueError("a schedule of a swarm has a layer, a workload or a number of nodes that there is not")
         return found
@@ -145,10 +185,6 @@ def _with_tuples(value: Mapping[str, Any], known: Collection[str] | None = None)
 
 
 _PLAIN = {each.name: each.default for each in fields(StormCard)}
-
-
-def save(scenario: Scenario, path: Path) -> None:
-    path.write_text(json.dumps(scenario.to_json(), indent=1) + "\n")
 
 
 def load(path: Path) -> Scenario:
@@ -170,22 +206,32 @@ FAULTS: Mapping[str, str] = {
     "power": "a server loses power: what was not fsynced is lost, torn or reordered",
     "inside": "a server dies inside an effect, just before a change of its disk",
     "pause": "a server stands still",
-    "busy": "a server computes, and answers nobody meanwhile",
+    "busy": "a server computes, and answers no request meanwhile",
     "slow": "each handler of a server takes many times its processor time",
     "disk": "a disk answers EIO, is full, or is slow at fsync",
     "wall-clock": "a wall clock is set wrong, or runs at another rate",
-    "flip": "a bit of the log flips while its server is down",
+    "flip": "a bit of the log flips, or its last batch is lost, while its server is down",
     "stop": "a server is stopped in order",
     "voters": "an operator adds, removes or updates a voter, or two operators do so at once",
     "wipe": "a voter loses its disk, gets an empty one, and is removed and added again",
+    "topics": "an administrator makes, grows or deletes a topic, or has leaders of its partitions elected",
+    "settings": "an administrator changes a config, a quota, a credential, an ACL, a feature or a topic, and reads it",
+    "registry": "a broker that is down is unregistered, or one that is registered gets a block of producer ids",
 }
 """What a card can do, with what it means."""
 
 OF_VOTERS = ("voters", "wipe")
 """Faults of clusters whose voters can change."""
-_OTHERS = tuple(name for name in FAULTS if name not in OF_VOTERS)
-CLASSES = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers", *OF_VOTERS)
+OF_BROKERS = ("topics", "registry", "settings")
+"""Faults of clusters whose brokers register."""
+_OTHERS = tuple(name for name in FAULTS if name not in (*OF_VOTERS, *OF_BROKERS))
+CLASSES = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers", *OF_VOTERS, *OF_BROKERS)
 RARE = {"flip": 0.3}
+IN_LAST_BATCH, LAST_BATCH_GONE = "last", "gone"
+FLIPS = ("", IN_LAST_BATCH, IN_LAST_BATCH, LAST_BATCH_GONE)
+"""What is damaged: any bit of the newest segment, a bit of its last batch, or that whole batch.
+
+Damage to the last batch looks like a torn append; only the recovery point tells them apart."""
 CLIENTS = ("c1", "c2")
 PROBES = 6
 """Clients besides, each of which asks a leader once when it has a successor.  Others seldom come in that moment."""
@@ -210,7 +256,7 @@ def draw(
     """The scenario of a seed.  nodes: 0 = drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
-    on = [name for name in CLASSES if name not in OF_VOTERS and random.random() < RARE.get(name, 0.4)]
+    on = [name for name in CLASSES if name not in (*OF_VOTERS, *OF_BROKERS) and random.random() < RARE.get(name, 0.4)]
     tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
     small = random.random() < 0.5
     slow_links = random.random() < 0.15
@@ -239,11 +285,19 @@ def draw(
     slow = Random(f"{seed}/slow")
     if slow.random() < LOST_WHILE_SLOW and seconds > 15:
         drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_while_slow(slow, drawn))))
+    again = Random(f"{seed}/again")
+    if again.random() < LOST_AGAIN and seconds > 5:
+        drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_again(again, drawn))))
     voters = Random(f"{seed}/voters")
-    return _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
+    drawn = _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
+    of_brokers = Random(f"{seed}/brokers")
+    return _with_brokers(of_brokers, drawn) if layer == "node" and of_brokers.random() < BROKERS_REGISTER else drawn
 
 
 LOST_WHILE_SLOW = 0.2
+LOST_AGAIN = 0.2
+BROKERS_REGISTER = 0.4
+"""Of the scenarios of whole nodes."""
 VOTERS_CHANGE = 0.35
 _CHANGES = ("add", "add", "remove", "remove", "update", "two")
 _AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch", "first-commit")
@@ -258,6 +312,23 @@ def lost_while_slow(random: Random, scenario: Scenario) -> list[StormCard]:
     ]
     lost_s = round(at_s + random.uniform(0.05, 0.4), 3)
     return [*disks, StormCard(random.choice(("kill", "cut", "pause")), "leader", lost_s, 6.0, how="both")]
+
+
+def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
+    """Servers are killed before an fsync takes effect, start again, and lose power before they fsync anything else.
+
+    A killed server leaves in the page cache what it wrote.  It is durable after the start only if recovery fsyncs it.
+    """
+    cards = []
+    for _ in range(4):
+        at_s = round(random.uniform(1, scenario.seconds - 4), 3)
+        down_s = round(random.uniform(0.02, 0.3), 3)
+        cards.append(StormCard("kill", "it", at_s, down_s, moment="fsync", nth=random.randint(1, 12)))
+        delay_s = round(random.choice((0.002, 0.01, 0.05)) * random.random(), 5)
+        how = random.choice(("lose", "torn", "reorder"))
+        power = StormCard("power", "it", at_s, 0.1, moment="started", delay_s=delay_s, how=how)
+        cards.append(replace(power, size=random.randint(1, 12)))
+    return cards
 
 
 def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
@@ -292,6 +363,87 @@ def _with_voters(random: Random, scenario: Scenario) -> Scenario:
     )
 
 
+def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
+    """The same storm over brokers that register.  A damaged log is left out: its broker would not come back."""
+    kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill", "stop"]
+    cards = [card for card in scenario.cards if card.fault != "flip"]
+    for number in (3, 4, 9, 14):  # t0 to t3: three of them with a config
+        cards.append(StormCard("topics", "leader", 0.1, how="create", size=number))
+    at_s, tempo_hz = 0.5, random.choice((0.2, 0.5))
+    while at_s < scenario.seconds - 1:
+        fault = random.choice(("topics", "topics", *kinds))
+        cards.append(_of_broker(random, card_of(random, fault, round(at_s, 3))))
+        at_s += random.expovariate(tempo_hz)
+    for _ in range(random.choice((4, 8, 15))):
+        fault = random.choice(("topics", *kinds))
+        card = _of_broker(random, card_of(random, fault, round(random.uniform(0, max(1.0, scenario.seconds - 2)), 3)))
+        who = random.choice(("it", "it", "leader", card.who))
+        delay_s = round(random.choice((0.0, 0.02, 0.5)) * random.random(), 5)
+        nth = random.choice((1, 1, 1, 3))
+        cards.append(replace(card, who=who, moment=random.choice(tuple(BROKER_MOMENTS)), nth=nth, delay_s=delay_s))
+    brokers: BrokersOf = random.choice(("combined", "combined", "apart"))
+    return replace(
+        scenario,
+        brokers=brokers,
+        observers=random.choice((2, 3)) if brokers == "apart" else random.choice((0, 0, 2)),
+        classes=(*(name for name in scenario.classes if name not in ("flip", "observers")), *OF_BROKERS),
+        cards=_in_order(
+            (
+                *cards,
+                *_of_registry(Random(f"{scenario.seed}/registry"), scenario),
+                *_of_settings(Random(f"{scenario.seed}/settings"), scenario),
+            )
+        ),
+    )
+
+
+_AT_SETTINGS = ("", "", "elected", "first-commit", "snapshot", "resigned", "started")
+"""When settings are changed: at any time, or where a state may be lost on its way from one controller to the next."""
+
+
+def _of_settings(random: Random, scenario: Scenario) -> list[StormCard]:
+    """Changes of a few settings, so that changes of one setting follow each other."""
+    kinds = random.sample(SETTINGS, 3)
+    found = []
+    for _ in range(random.choice((0, 15, 30))):
+        at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 3)), 3)
+        card = card_of(random, "settings", at_s)
+        found.append(replace(card, how=random.choice(kinds), moment=random.choice(_AT_SETTINGS)))
+    return found
+
+
+def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
+    """The phases of a broker's registration.
+
+    It goes down and is fenced; meanwhile it is unregistered, or another one goes down and stays away for longer.  It
+    comes up while its disk is slow, so that it learns late of its own registration.  It is given producer ids."""
+    found = []
+    for _ in range(random.choice((0, 2, 4))):
+        at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 16)), 3)
+        number = random.randrange(6)
+        down_s = random.choice((0.3, 6.5, 8.0))
+        found.append(StormCard("kill", f"broker:{number}", at_s, down_s))
+        slow_s = round(random.uniform(0.5, 3), 2)
+        found.append(StormCard("disk", "it", at_s, 4.0, moment="started", how="slow", size=slow_s))
+        meanwhile_s = round(at_s + random.uniform(3.5, 5), 3)  # it is fenced by now
+        match random.choice((UNREGISTER, "kill", "")):
+            case "unregister":
+                found.append(StormCard("registry", f"broker:{number}", meanwhile_s, how=UNREGISTER))
+            case "kill":
+                found.append(StormCard("kill", f"broker:{number + 1}", meanwhile_s, 8.0))
+    for _ in range(random.choice((0, 4, 12))):
+        at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 1)), 3)
+        found.append(StormCard("registry", f"broker:{random.randrange(6)}", at_s, how=PRODUCER_IDS))
+    return found
+
+
+def _of_broker(random: Random, card: StormCard) -> StormCard:
+    """The card, aimed at a broker, and often for longer than the session of a broker lasts."""
+    who = random.choice((f"broker:{random.randrange(6)}", f"partition-leader:{random.randrange(4)}"))
+    long_s = round(random.uniform(2.5, 9), 2)
+    return replace(card, who=who, for_s=random.choice((card.for_s, long_s)))
+
+
 def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[StormCard]:
     kinds = [name for name in on if name in FAULTS] or ["kill"]
     found, at_s = [], 1.0
@@ -302,7 +454,7 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
         for _ in range(random.choice((3, 8, 15))):
             fault = random.choice([kind for kind in AIMED if kind in kinds] or ["cut", "kill", "lag"])
             card = card_of(random, fault, round(random.uniform(0, scenario.seconds - 2), 3))
-            moment = random.choice(random.choice((tuple(MOMENTS), TELLING.get(fault, tuple(MOMENTS)))))
+            moment = random.choice(random.choice((tuple(_OF_QUORUM), TELLING.get(fault, tuple(_OF_QUORUM)))))
             nth = random.choice((1, 1, 2, 5, 20)) if moment in ("appended", "fsync") else random.choice((1, 1, 1, 2))
             delay_s = random.choice((0.0, 0.002, 0.02)) * random.random()
             who = random.choice(("it", "it", "it", card.who))
@@ -350,11 +502,19 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
             who = random.choice((card.who, "former"))
             return replace(card, who=who, size=round(random.choice((0.3, 5, 60)) * random.uniform(-1, 1), 2))
         case "flip":
-            return replace(card, size=random.randrange(1 << 16), for_s=0.5)
+            at = random.randrange(1 << 16)
+            return replace(card, how=FLIPS[at % len(FLIPS)], size=at, for_s=0.5)
         case "voters":
             return replace(
                 card, how=random.choice(_CHANGES), size=random.randrange(8), for_s=random.choice((0.0, 2.0, 6.0))
             )
+        case "topics":
+            how = random.choice(("create", "create", "grow", "delete", "preferred", "unclean"))
+            return replace(card, how=how, size=random.randrange(16))
+        case "settings":
+            return replace(card, who="leader", how=random.choice(SETTINGS), size=random.randrange(16))
+        case "registry":
+            return replace(card, how=random.choice((UNREGISTER, PRODUCER_IDS)))
         case "wipe":
             return replace(
                 card, for_s=round(random.choice((0.05, 2.0)) * random.random(), 3), size=random.choice((0.0, 2.0, 5.0))

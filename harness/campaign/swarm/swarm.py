@@ -2,7 +2,7 @@
 
 The folder of a swarm:
 
-    rows/part-N.parquet      one row a seed (`work`)
+    rows/part-N.parquet      one row a seed (`seed_row`)
     findings/NAME.json       a schedule for each symptom, shrunk; `krucible swarm --replay` plays it byte for byte
     summary.json             counts by Spark SQL, coverage, and what was never met
 
@@ -27,28 +27,12 @@ import pyarrow.parquet as pq
 from checkers.spark.session import SparkJudge
 from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, StormCoverage
 from harness.campaign.swarm.scenario import FORMAT, Scenario, load
+from harness.campaign.swarm.seed_row import FAILED, INVALID, SCHEMA, TOO_LONG, VALID
 from harness.campaign.swarm.shrinking import shrink, words
-from harness.campaign.swarm.work import FAILED, INVALID, TOO_LONG, VALID, SeedTask, run_task, tasks_of
+from harness.campaign.swarm.work import SeedTask, run_task, tasks_of
 from harness.campaign.swarm.world import Played, play
 
 SYMPTOMS_MAX = 20
-
-_TEXT = pa.list_(pa.string())
-SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("seed", "nodes", "operations", "ok", "rows", "epochs")),
-        *((name, pa.float64()) for name in ("found_s", "simulated_s", "cpu_s", "calm_s")),
-        *((name, _TEXT) for name in ("classes", "struck", "aims")),
-        *(
-            (name, pa.string())
-            for name in (
-                *("layer", "workload", "bug", "revision", "python", "verdict", "symptom", "rule", "what", "digest"),
-                *("moments", "transitions", "faults"),
-            )
-        ),
-    ]
-)
-"""Of the rows; moments, transitions and faults are JSON objects of counts."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,10 @@ Both answer the same calls: requests of other voters, and operations of clients 
     ("read", key, None)      -> ("ok", what the object holds)
     ("write", key, value)    -> ("ok", None)
     ("voters", "", change)   -> ("ok", None), of an operator
+    ("topics", "", request)  -> ("ok", None), of an administrator
+    ("setting", "", write)   -> ("ok", None), of an administrator
+    ("read-setting", "", setting) -> ("ok", what the cluster says of it)
+    ("registry", "", request) -> ("ok", None), of an administrator or a broker
     either                   -> ("refused", None): certainly nothing was written; ("unknown", None)
 
 A register holds a number or None, a list a tuple of numbers.
@@ -17,9 +21,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import Any
 
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.watch import Watch, WatchedRow
+from harness.campaign.swarm.watch_brokers import CommittedBatch
 from harness.campaign.swarm.watch_voters import key_of
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.machine import Machine
@@ -28,11 +34,22 @@ from system_under_test.kraft.handler_costs import HANDLER_CPU_S
 from system_under_test.kraft.log.meta_properties import derived_uuid
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Timer
+from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import id_of_new_disk
-from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.messages import (
+    FetchRequest,
+    FetchSnapshotRequest,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+)
+from system_under_test.kraft.raft.replication import WAIT_MAX_S
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, voter_set
 
 PORT = 9093
+"""Where bytes arrive, if there are any."""
+CALLS_PORT = 1
+"""Where requests arrive as objects."""
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 Operation = tuple[str, str, int | None]
 Value = int | None | tuple[int, ...]
@@ -53,6 +70,9 @@ class VoterOnMachine(ABC):
         self.machine = machine
         self.lives = 0
         self.may_stop = False
+        self.may_forget = False
+        self.left_cleanly: set[int] = set()
+        """The epochs of its brokers that left cleanly, as its starts found them on its disk."""
         self.observes = number > scenario.nodes
         self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
         self.watch = watch
@@ -121,6 +141,7 @@ class VoterOnMachine(ABC):
     def role(self) -> str:
         return self.watch.roles.get(self.name, "dead") if self.alive else "dead"
 
+    cluster_id: str
     epoch: int
     mark: int
     flushed: int
@@ -144,18 +165,59 @@ class VoterOnMachine(ABC):
         """Every change from an offset to another, as the log of this voter holds it.  Of a list, what was written is
         the whole list, as text in a node and as the element in a core."""
 
+    def committed_batches(self, offset: int, end_offset: int) -> list[CommittedBatch]:
+        """The batches of its metadata log between two offsets; a core alone has none."""
+        return []
+
     def power_lost(self, kind: str, random: Random) -> None:  # noqa: B027 - a node has nothing else to lose
         """The machine has lost power; what the disk of the machine does not know about is lost here."""
 
-    def flip(self, at: int) -> bool:
-        """Flip a bit of the log, while the server is down.  Whether there was one to flip."""
+    def flip(self, at: int, how: str = "") -> bool:
+        """Damage the log of a server that was just killed: see `scenario.FLIPS`.  False: it has no log to damage, or
+        it was killed before it had recovered its log."""
         return False
 
     # Calls
 
     def _lanes(self) -> Lanes:
-        count = self._scenario.nodes + self._scenario.spares
-        return Lanes(self._network, self.number, [f"n{n}" for n in range(1, count + 1)])
+        hosts = [f"n{n}" for n in range(1, self._scenario.may_vote + 1)]
+        return Lanes(self._network, self.number, hosts)
+
+    def _noted(self, connection: int, request: RaftRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A request of a voter has arrived; how to answer it."""
+        self._note_fetch(request)
+        calls, wait_s = self.watch.calls, 0.0
+        calls.called(self)
+        if isinstance(request, FetchRequest | FetchSnapshotRequest) and request.cluster_id == self.cluster_id:
+            calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
+        if isinstance(request, FetchRequest):
+            wait_s = min(request.max_wait_ms / 1000, WAIT_MAX_S)
+        return self._awaited(connection, wait_s, reply)
+
+    def _awaited(self, connection: int, wait_s: float, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        calls, life = self.watch.calls, self.lives
+        number = calls.asked(self, connection, wait_s)
+
+        def answer(response: Any) -> None:
+            if life == self.lives:
+                calls.answered(self, number)
+            reply(response)
+
+        return answer
+
+    def _noted_change(self, change: VoterChange, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        """An operator asks for this change of the voters; how to answer it."""
+        sets, end = self.watch.sets, self.end[1]
+        if sets is None:
+            return reply
+        sets.asked_for(change)
+
+        def answer(response: Any) -> None:
+            if response == (OK, None):
+                sets.acknowledged(self, change, end)
+            reply(response)
+
+        return answer
 
     def _note_fetch(self, request: RaftRequest) -> None:
         first = isinstance(request, FetchRequest) and request.current_leader_epoch > self._fetched_in
@@ -181,7 +243,7 @@ class Lanes:
 
     def __init__(self, network: SimulatedNetwork, me: int, hosts: Sequence[str]) -> None:
         self._lanes = {
-            (peer, fetches): Lane(network, host, PORT, LaneTimes(2.0, backoff_s=0.02))
+            (peer, fetches): Lane(network, host, CALLS_PORT, LaneTimes(2.0, backoff_s=0.02))
             for peer, host in enumerate(hosts, 1)
             if peer != me
             for fetches in (True, False)
@@ -200,20 +262,9 @@ class WatchedTrace(Trace):
         self._voter = voter
         self._process = voter.machine.process
 
-    def row(
-        self,
-        event: str,
-        epoch: int,
-        *,
-        offset: int | None = None,
-        hash: int | None = None,
-        peer: str | None = None,
-        role: str | None = None,
-        detail: str | None = None,
-    ) -> None:
+    def row(self, event: str, epoch: int, **columns: Any) -> None:
         if self._voter.machine.process is self._process:  # else it died inside the effect
-            row = WatchedRow(event, epoch, offset, hash, peer, role, detail)
-            self._voter.watch.row(self._voter, row)
+            self._voter.watch.row(self._voter, WatchedRow(event, epoch, **columns))
 
 
 class DriftingClock:

@@ -15,9 +15,12 @@ before any message that depends on it leaves.  So no rule needs a clock, and non
     snapshots             a snapshot is the state of a committed prefix, and a log begins at or below the newest one
     campaigns             a candidate's log is durable before it asks for a vote
     a restart             finds all that is committed and that the voter held durably
+    an epoch's opening    a leader appends a record of its epoch at once: nothing commits before it does
+    who is followed       has won the election of that epoch
     nobody stops          unless its disk failed
 
-Voters that change bring rules of their own (`watch_voters`).
+What a leader owes to those who ask it, voters that change, and brokers that register bring rules of their own
+(`watch_calls`, `watch_voters`, `watch_brokers`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from harness.campaign.swarm.watch_brokers import BrokerWatch
+from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 from harness.campaign.swarm.watched import Watched
 
@@ -75,6 +80,8 @@ class Watch:
         self.voters: Sequence[Watched] = ()
         self.sets: VoterSets | None = None
         """Of voters that change; None: all of `voters` vote."""
+        self.brokers: BrokerWatch | None = None
+        """None: no brokers register."""
         self._now = now
         self._met = met
         self._note = note
@@ -88,6 +95,13 @@ class Watch:
         self._led_from: dict[str, tuple[int, int]] = {}
         self._holds: dict[str, int] = {}  # key of a voter -> up to where it was seen to hold what is committed, durably
         self._published: dict[int, int] = {}
+        self._opens: dict[str, float] = {}  # a leader that has appended nothing yet -> since when
+        self.calls = CallWatch(now, self._electors, self.violated_by)
+
+    def _electors(self, voter: Watched) -> frozenset[str]:
+        if self.sets is not None:
+            return self.sets.in_force(voter)
+        return frozenset(each.key for each in self.voters)
 
     def violated(self, rule: str, what: str, role: str = "") -> None:
         if len(self.found) < FOUND_MAX:
@@ -99,9 +113,20 @@ class Watch:
         self._note(f"{self._now():.9f} {voter.name} {' '.join(map(str, row))}\n")
         if self.sets is not None:
             self.sets.later(voter, row.event)
+        if row.event in OF_A_CORE:
+            self._later(voter)
         rule = _RULES.get(row.event)
         if rule is not None:
             rule(self, voter, row)
+
+    def _later(self, voter: Watched) -> None:
+        """The core of this voter has done something: what had to follow an earlier row at once has followed it."""
+        since_s = self._opens.get(voter.name)
+        if since_s is not None and since_s < self._now():
+            del self._opens[voter.name]
+            what = f"{voter.name} has led since {since_s:.3f} s, and has appended nothing"
+            self.violated_by("an epoch without an opening record", voter, what)
+        self.calls.called(voter)
 
     def leads(self, voter: Watched) -> bool:
         return voter.name in self._led_from
@@ -115,6 +140,7 @@ class Watch:
 
     def _appended(self, voter: Watched, row: WatchedRow) -> None:
         epoch, offset = row.epoch, row.offset or 0
+        self._opens.pop(voter.name, None)
         prefix = voter.prefix(offset)
         if self._written.setdefault((offset, epoch), prefix) != prefix:
             self.violated_by("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
@@ -125,14 +151,25 @@ class Watch:
             self.violated_by("a log begins behind its snapshot", voter, what)
         if self.sets is not None and voter.name in self._led_from:
             self.sets.appended(voter, offset)
+        if self.brokers is not None and voter.name in self._led_from:
+            self.brokers.decided(voter, offset, epoch)
         self._met("appended", voter)
+
+    def _flushed(self, voter: Watched, row: WatchedRow) -> None:
+        """It reports what it has made durable.  Some of it may be committed already: a voter lags behind, or finds it
+        in its log when it starts."""
+        offset = row.offset or 0
+        if self._holds.get(voter.key, 0) < offset <= self.committed:
+            hash_ = self._at_mark.get(offset)
+            if hash_ is not None and voter.prefix(offset) == hash_:
+                self._holds[voter.key] = offset
 
     def _truncated(self, voter: Watched, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._marks.get(voter.name, 0):
             what = f"{voter.name} cuts its log to {offset}, its mark is {self._marks[voter.name]}"
             self.violated_by("truncation below the own mark", voter, what)
-        if offset < self._holds.get(voter.key, 0) and not voter.may_stop:
+        if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
             self.violated_by("a committed entry is cut", voter, what)
         if self.sets is not None:
@@ -182,6 +219,8 @@ class Watch:
         offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
             self.violated_by("applied states differ", voter, f"{voter.name} at {offset}")
+        if self.brokers is not None:
+            self.brokers.applied(voter, offset, hash_)
 
     def _snapshot(self, voter: Watched, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
@@ -197,9 +236,10 @@ class Watch:
     def _voters_named(self, voter: Watched, row: WatchedRow) -> None:
         if self.sets is None:
             return
+        self.calls.voters_changed(voter)
         office = self._led_from.get(voter.name)
         marks = (self._marks.get(voter.name, 0), self._published.get(row.epoch, -1))
-        if self.sets.named(voter, row.offset or 0, office, marks):
+        if self.sets.named(voter, row.offset or 0, office, marks, row.detail):
             self._met("voters", voter)
             if voter.key not in self.sets.in_force(voter):
                 self._met("removed", voter)
@@ -231,7 +271,11 @@ class Watch:
         before = self.roles.get(name, "dead")
         self.transitions[before, role] += 1
         self.roles[name] = role
-        self._led_from.pop(name, None)
+        if self._led_from.pop(name, None) is not None:
+            self.calls.left_office(voter)
+        self._opens.pop(name, None)
+        if role == "follower" and row.peer is not None:
+            self._follows(voter, epoch, row.peer)
         if role == "leader":
             who = (name, voter.lives)
             if self._leaders.setdefault(epoch, who) != who:
@@ -239,6 +283,8 @@ class Watch:
                     "two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}"
                 )
             self._led_from[name] = (epoch, offset)
+            self._opens[name] = self._now()
+            self.calls.took_office(voter, epoch)
             self._elected(voter, epoch, offset)
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):
@@ -248,6 +294,13 @@ class Watch:
             self.sets.left_office(voter)
         if moment := _MOMENT_OF.get(role):
             self._met(moment, voter)
+
+    def _follows(self, voter: Watched, epoch: int, peer: str) -> None:
+        """A leader has reported its office before anybody hears of it."""
+        name, _ = self._leaders.get(epoch, ("", 0))
+        if peer not in (name, name.removeprefix("n")):
+            what = f"{voter.name} follows {peer} in epoch {epoch}, which {name or 'nobody'} leads"
+            self.violated_by("follows who does not lead", voter, what)
 
     def _elected(self, leader: Watched, epoch: int, start: int) -> None:
         """Each voter has reported its vote before it granted it."""
@@ -264,13 +317,15 @@ class Watch:
 
     def _start(self, voter: Watched, row: WatchedRow) -> None:
         offset = row.offset or 0
-        if offset < self._holds.get(voter.key, 0) and not voter.may_stop:
+        if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
             self.violated_by("a committed entry is forgotten", voter, f"{what}{self._holds[voter.key]}")
         if self.sets is not None:
             self.sets.started(voter)
         self._marks.pop(voter.name, None)
         self._led_from.pop(voter.name, None)
+        self._opens.pop(voter.name, None)
+        self.calls.started(voter)
         self.roles[voter.name] = "dead"
         self._met("started", voter)
 
@@ -306,6 +361,7 @@ _MOMENT_OF = {
 
 _RULES: dict[str, Callable[[Watch, Watched, WatchedRow], None]] = {
     "append": Watch._appended,
+    "flush": Watch._flushed,
     "truncate": Watch._truncated,
     "high-watermark": Watch._high_watermark,
     "applied": Watch._apply,

@@ -9,6 +9,10 @@ The sets are read from the log of each server whenever its log was changed, and 
     a voter leads        who is elected is a voter by its log, or was one before the last change there
     snapshots            a snapshot names the voters that the log below its end names last
     the removed resign   a leader that is no voter any more resigns as soon as that is committed
+    as in the log        the voters that a server reports are those that its log names last
+    as agreed            below a committed offset, no log and no snapshot names other voters than those committed there
+    as asked for         no replica joins or is removed that no operator has asked for, with its very disk
+    acknowledged late    a change is acknowledged only once a set that carries it out is committed
 
 A voter is a server with its disk: `key` names both.  A disk that was replaced held what it held when it was replaced:
 its acknowledgements still count, and it will never vote again.
@@ -20,13 +24,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK
 from harness.campaign.swarm.watched import Member, Watched
-from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S
+from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S, AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
-
-SLOWEST_CLOCK = 0.9
-"""Of the clocks of a storm: so many of its seconds pass in one real second."""
 
 
 def key_of(key: ReplicaKey) -> str:
@@ -41,11 +43,14 @@ def keys_of(voters: VoterSet) -> frozenset[str]:
 class _Known:
     """Of one server, in this life.  history: of its log.  untold_s: since when a set that was cut off is not reported.
 
-    ends: (time, end of the log) at each append since it leads.  must_resign_s: since when its removal is committed."""
+    ends: (time, end of the log) at each append since it leads.  must_resign_s: since when its removal is committed.
+    reported: the names of the voters that it reported last.  differs_s: since when these are not those of its log."""
 
     history: VoterHistory | None = None
     untold_s: float | None = None
     must_resign_s: float | None = None
+    reported: frozenset[str] | None = None
+    differs_s: float | None = None
     ends: list[tuple[float, int]] = field(default_factory=list)
 
 
@@ -59,6 +64,8 @@ class VoterSets:
         self._violated = violated
         self._known: dict[str, _Known] = {}
         self._lost: dict[str, int] = {}
+        self._agreed: dict[int, VoterSet] = {}  # offset -> the set that is committed there
+        self._asked_for: set[tuple[str, str]] = set()
 
     def disk_is_lost(self, server: Member) -> None:
         """Its disk is about to be replaced."""
@@ -99,11 +106,27 @@ class VoterSets:
         known.history = None
         if self._history(server).latest_offset < before.latest_offset:
             known.untold_s = self._now()
+        self._compare(server)
+
+    def _compare(self, server: Watched) -> None:
+        """The voters that it reported last, with those of its log: by their names, which is all that it reports."""
+        known, history = self._known[server.name], self._history(server)
+        named = {f"n{id}" for id in history.latest.ids}
+        same = known.reported is None or {each.removeprefix("n") for each in known.reported} == {
+            each.removeprefix("n") for each in named
+        }
+        known.differs_s = None if same else self._now()
 
     def snapshot(self, server: Watched, end: int) -> None:
         """It has a snapshot of all below `end`, and its log may begin there."""
         self._known.setdefault(server.name, _Known()).history = None
         offset, voters = self._history(server).before(end)
+        self._compare(server)
+        agreed = self._agreed_before(end)
+        if agreed is not None and keys_of(agreed) != keys_of(voters):
+            has, committed = _words(keys_of(voters)), _words(keys_of(agreed))
+            what = f"{server.name}: up to {end} it has {has}, and {committed} is committed"
+            self._violated("other voters than committed", server, what)
         if end != server.snapshot_end or offset == CONFIGURED:
             return
         named = self._member(server).snapshot_voters()
@@ -117,6 +140,10 @@ class VoterSets:
         known = self._known.get(server.name)
         if known is None or event in ("disk", "start"):
             return
+        if known.differs_s is not None and known.differs_s < self._now() and event in OF_A_CORE:
+            known.differs_s = None
+            what = f"{server.name} reports {_words(known.reported or ())}, its log names {self.words(server)}"
+            self._violated("voters are not those of the log", server, what)
         if known.untold_s is not None and known.untold_s < self._now():
             known.untold_s = None
             self._violated("voters outlive their record", server, f"{server.name}: their record was cut off")
@@ -127,15 +154,25 @@ class VoterSets:
     def appended(self, server: Watched, end: int) -> None:
         self._known.setdefault(server.name, _Known()).ends.append((self._now(), end))
 
-    def named(self, server: Watched, offset: int, office: tuple[int, int] | None, marks: tuple[int, int]) -> bool:
+    def named(
+        self,
+        server: Watched,
+        offset: int,
+        office: tuple[int, int] | None,
+        marks: tuple[int, int],
+        reported: str | None = None,
+    ) -> bool:
         """A server reports the voters that its log names last; whether a leader has changed them by that.
 
-        office: (epoch, its start) of a leader.  marks: its high watermark, and that of its epoch."""
+        office: (epoch, its start) of a leader.  marks: its high watermark, and that of its epoch.  reported: the names
+        of these voters, if it gives them."""
         mark, of_epoch = marks
         before = self._history(server)
         known = self._known[server.name]
         known.history, known.untold_s = None, None
         history = self._history(server)
+        known.reported = None if reported is None else frozenset(reported.split())
+        self._compare(server)
         if (
             office is None
             or before.latest_offset in (CONFIGURED, history.latest_offset)
@@ -154,6 +191,10 @@ class VoterSets:
         old, new = keys_of(before.latest), keys_of(history.latest)
         if len(old ^ new) > 1:
             self._violated("sets of voters differ by more than one", server, what)
+        changed = [*(("add", key) for key in new - old), *(("remove", key) for key in old - new)]
+        for verb, key in changed:
+            if (verb, key) not in self._asked_for:
+                self._violated("a change of voters that nobody asked for", server, f"{what}: {verb} {key}")
         for each in self.servers:
             if each.key in new - old:
                 self._joins(server, each, epoch)
@@ -171,6 +212,9 @@ class VoterSets:
     def committed(self, leader: Watched, mark: int) -> None:
         """A leader has published a mark."""
         history = self._history(leader)
+        offset, voters = history.before(mark)
+        if offset != CONFIGURED:
+            self._agreed.setdefault(offset, voters)
         if (
             history.latest_offset != CONFIGURED
             and history.latest_offset < mark
@@ -187,11 +231,43 @@ class VoterSets:
         if server.key not in keys_of(history.latest) | keys_of(before):
             self._violated("a leader that is no voter", server, f"{server.name}: its log names {self.words(server)}")
 
+    def _agreed_before(self, end: int) -> VoterSet | None:
+        """The committed set that everything below `end` leaves in force."""
+        offsets = [offset for offset in self._agreed if offset < end]
+        return self._agreed[max(offsets)] if offsets else None
+
+    # Operators
+
+    def asked_for(self, change: VoterChange) -> None:
+        """A server is asked to change the voters."""
+        match change:
+            case AddVoter(entry):
+                self._asked_for.add(("add", key_of(entry.key)))
+            case RemoveVoter(key):
+                self._asked_for.add(("remove", key_of(key)))
+
+    def acknowledged(self, server: Watched, change: VoterChange, end: int) -> None:
+        """A server acknowledges a change for which it was asked when its log ended at `end`."""
+        sets = [voters for offset, voters in self._agreed.items() if offset >= end]
+        if not any(_carries_out(voters, change) for voters in sets):
+            what = f"{server.name}: {change} was asked for at {end}"
+            self._violated("a change of voters is acknowledged and not committed", server, what)
+
     def left_office(self, server: Watched) -> None:
         self._known.setdefault(server.name, _Known()).must_resign_s = None
 
     def words(self, server: Watched) -> str:
         return _words(self.in_force(server))
+
+
+def _carries_out(voters: VoterSet, change: VoterChange) -> bool:
+    match change:
+        case AddVoter(entry) | UpdateVoter(entry):
+            return voters.entry(entry.key.id) == entry
+        case RemoveVoter(key):
+            return key_of(key) not in keys_of(voters)
+        case _:
+            return True
 
 
 def _words(keys: Iterable[str]) -> str:

@@ -8,13 +8,15 @@ from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 
 
 class Watched(Protocol):
-    """A voter, as the watch sees it.  lives: how often it was started.  may_stop: its disk fails.
+    """A voter, as the watch sees it.  lives: how often it was started.  key: names it together with its disk.
 
-    key: names it together with its disk."""
+    may_stop: its disk fails, or its log is damaged, so it may refuse to go on.  may_forget: its log was damaged and it
+    lost power before it started again, so it may take what it held durably for a torn tail."""
 
     name: str
     lives: int
     may_stop: bool
+    may_forget: bool
 
     @property
     def key(self) -> str: ...

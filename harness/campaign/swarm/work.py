@@ -10,23 +10,19 @@ reported as such, and the other seeds of the task are played in another process.
 from __future__ import annotations
 
 import json
-import platform
 import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.campaign.swarm.coverage import aimed, aims_of
 from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, draw
-
-if TYPE_CHECKING:
-    from harness.campaign.swarm.world import Played
+from harness.campaign.swarm.seed_row import FAILED, TOO_LONG, row_of, unplayed_row
 
 WALL_S_A_SEED = 600
-VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def run_task(task: SeedTask) -> list[dict[str, Any]]:
         if left and why:
             aims = aims_of(left[0], task.aims)
             verdict = TOO_LONG if why == TOO_LONG else FAILED
-            rows.append(_row(task.scenario(left[0], aims), task.revision, aims, verdict, why))
+            rows.append(unplayed_row(task.scenario(left[0], aims), task.revision, aims, verdict, why))
             left = left[1:]
     return rows
 
@@ -108,64 +104,10 @@ def main() -> None:
         try:
             played = play(scenario)
         except Exception as problem:  # noqa: BLE001 - a seed that cannot be played is a row of its own
-            row = _row(scenario, task.revision, aims, FAILED, f"{type(problem).__name__}: {problem}")
+            row = unplayed_row(scenario, task.revision, aims, FAILED, f"{type(problem).__name__}: {problem}")
         else:
             row = row_of(played, task.revision, aims)
         print(json.dumps(row), flush=True)
-
-
-def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]:
-    """What became of a seed.  aims: what it was aimed at."""
-    first = played.found[0] if played.found else None
-    return _row(played.scenario, revision, aims, INVALID if first else VALID) | {
-        "symptom": played.symptom,
-        "rule": first.rule if first else "",
-        "what": first.what if first else "",
-        "found_s": first.time_s if first else -1.0,
-        "struck": list(played.struck),
-        "digest": played.digest,
-        "simulated_s": played.simulated_s,
-        "cpu_s": played.cpu_s,
-        "operations": played.operations,
-        "ok": played.ok,
-        "rows": played.rows,
-        "epochs": played.epochs,
-        "calm_s": played.calm_s,
-        "moments": json.dumps(played.moments),
-        "transitions": json.dumps({f"{a} > {b}": n for (a, b), n in played.transitions.items()}),
-        "faults": json.dumps({" / ".join(key): n for key, n in played.faults.items()}),
-    }
-
-
-def _row(scenario: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = "") -> dict[str, Any]:
-    return {
-        "seed": scenario.seed,
-        "layer": scenario.layer,
-        "nodes": scenario.nodes,
-        "workload": scenario.workload,
-        "bug": scenario.bug,
-        "classes": list(scenario.classes),
-        "aims": list(aims),
-        "revision": revision,
-        "python": platform.python_version(),
-        "verdict": verdict,
-        "symptom": f"{verdict}: {what}" if what else "",
-        "rule": "",
-        "what": what,
-        "found_s": -1.0,
-        "struck": [],
-        "digest": "",
-        "simulated_s": 0.0,
-        "cpu_s": 0.0,
-        "operations": 0,
-        "ok": 0,
-        "rows": 0,
-        "epochs": 0,
-        "calm_s": -1.0,
-        "moments": "{}",
-        "transitions": "{}",
-        "faults": "{}",
-    }
 
 
 def tasks_of(seeds: Sequence[int], each: int, plain: SeedTask) -> list[SeedTask]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from harness.campaign import child_run
 from harness.campaign.child_run import run_child
@@ -73,20 +75,34 @@ def test_a_real_run_writes_down_its_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_campaign_waits_until_its_run_has_cleaned_up(
-    tmp_path: Path, program: Callable[[str], None], number: signal.Signals, request: pytest.FixtureRequest
+    tmp_path: Path,
+    program: Callable[[str], None],
+    number: signal.Signals,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program(
-        'signal.signal(signal.SIGTERM, lambda *_: (begin("cleaned-up"), sys.exit(3)))\n'
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
         'open(results / "ready", "w").write("ready")\n'
-        "signal.pause()"
+        "signal.sigwait({signal.SIGTERM})\n"  # also one that came before this line
+        'begin("cleaned-up"); sys.exit(3)'
     )
     os.mkfifo(tmp_path / "ready")
+    waits = threading.Event()
+
+    class Child(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            waits.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(child_run.subprocess, "Popen", Child)
 
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
     def interrupt() -> None:
         assert (tmp_path / "ready").read_text() == "ready"
+        waits.wait(PATIENCE_S)  # the child may be ready before `Popen` has returned
         os.kill(os.getpid(), number)
 
     threading.Thread(target=interrupt, daemon=True).start()

@@ -17,10 +17,11 @@ from click.testing import CliRunner
 
 from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed, aims_of
 from harness.campaign.swarm.scenario import Scenario, StormCard, draw
+from harness.campaign.swarm.seed_row import INVALID, SCHEMA, TOO_LONG, VALID
 from harness.campaign.swarm.shrinking import shrink
 from harness.campaign.swarm.swarm import Swarm, replay
 from harness.campaign.swarm.watch import BrokenRule
-from harness.campaign.swarm.work import INVALID, TOO_LONG, VALID, SeedTask, layer_of, run_task, tasks_of
+from harness.campaign.swarm.work import SeedTask, layer_of, run_task, tasks_of
 from harness.campaign.swarm.world import Played, play
 from harness.cli.main import cli
 from harness.spec import WrongSpec
@@ -46,6 +47,7 @@ def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here() -> 
     rows = run_task(task)
     assert [(row["seed"], row["verdict"]) for row in rows] == [(7, VALID), (8, VALID)]
     assert rows[0]["digest"] == play(task.scenario(7)).digest
+    assert all(set(row) == set(SCHEMA.names) for row in rows)
 
 
 def test_a_seed_beyond_its_cpu_time_is_reported_and_the_others_are_played() -> None:
@@ -55,7 +57,7 @@ def test_a_seed_beyond_its_cpu_time_is_reported_and_the_others_are_played() -> N
 
 def test_a_seed_that_cannot_be_played_is_a_row_with_the_reason() -> None:
     [row] = run_task(SeedTask((1,), "core", SECONDS, bug="", nodes=-1))
-    assert row["verdict"] == "failed"
+    assert row["verdict"] == "failed" and set(row) == set(SCHEMA.names)
     assert row["what"]
 
 
@@ -99,7 +101,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, list[Path]]:
     """A swarm over a planted bug, with its findings."""
     folder = tmp_path_factory.mktemp("swarm")
     swarm = Swarm(folder, SeedTask((), "core", SECONDS, bug="lone-vote"), lambda line: None, each=5, waves_of=1)
-    swarm.run(range(30), Here(), minutes=10, until_found=True)  # type: ignore[arg-type]
+    swarm.run(range(30), Here(), minutes=1000, until_found=True)  # type: ignore[arg-type]
     return swarm, swarm.keep_findings(120)
 
 
@@ -124,7 +126,7 @@ def test_a_swarm_that_was_broken_off_goes_on(found: tuple[Swarm, list[Path]]) ->
         def run(self, function: object, items: object) -> list[Any]:
             raise AssertionError("every seed was played already")
 
-    again.run([row["seed"] for row in swarm.rows], NotAsked(), minutes=10)  # type: ignore[arg-type]
+    again.run([row["seed"] for row in swarm.rows], NotAsked(), minutes=1000)  # type: ignore[arg-type]
     assert len(again.rows) == len(swarm.rows)
     assert {row["verdict"] for row in again.rows} >= {INVALID}
 
@@ -172,7 +174,7 @@ def test_a_storm_that_is_aimed_strikes_what_random_ones_seldom_strike() -> None:
 def test_a_later_wave_is_aimed_and_its_rows_say_at_what(tmp_path: Path) -> None:
     """A seed that was aimed is played again from its row alone."""
     swarm = Swarm(tmp_path, SeedTask((), "core", 5.0), lambda line: None, each=2, waves_of=1)
-    swarm.run(range(4), Here(), minutes=10)  # type: ignore[arg-type]
+    swarm.run(range(4), Here(), minutes=1000)  # type: ignore[arg-type]
     first, _, third, _ = swarm.rows
     assert first["aims"] == []
     assert 1 <= len(third["aims"]) <= AIMS

@@ -18,7 +18,7 @@ class Log:
     """A voter whose log holds what a test says.  hashes: end offset -> what identifies the prefix."""
 
     def __init__(self, name: str, flushed: int = 0, hashes: dict[int, int] | None = None) -> None:
-        self.name, self.lives, self.may_stop = name, 1, False
+        self.name, self.lives, self.may_stop, self.may_forget = name, 1, False, False
         self.flushed = flushed
         self.hashes = {0: 0, **(hashes or {})}
         self.end = (1, max(self.hashes))
@@ -133,15 +133,15 @@ def test_states_differ_and_a_cut_below_the_mark() -> None:
     ]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_voter_cuts_what_is_committed_and_does_not_know_it(fails: bool) -> None:
-    """The mark of a follower lags behind: the cut is above it.  A disk that fails may have lost what it held."""
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_voter_cuts_what_is_committed_and_does_not_know_it(forgets: bool) -> None:
+    """The mark of a follower lags behind: the cut is above it.  A disk that only fails keeps what it held."""
     leader, follower, third = Log("a", 5, {5: 55}), Log("b", 5, {5: 55}), Log("c")
-    follower.may_stop = fails
+    follower.may_stop, follower.may_forget = True, forgets
     commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
     cut, harmless = (follower, "truncate", 2, {"offset": 4}), (third, "truncate", 2, {"offset": 0})
     said = [(leader, "role", 1, LEADS), commits, harmless, cut]
-    assert rows(*said, voters=(leader, follower, third)) == ([] if fails else ["a committed entry is cut"])
+    assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["a committed entry is cut"])
 
 
 def test_a_leader_is_elected_by_a_majority() -> None:
@@ -169,14 +169,31 @@ def test_a_candidate_asks_for_votes_with_a_durable_log(flushed: int, broken: lis
     assert rows((log, "vote", 1, {"peer": "n2"})) == []
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_voter_finds_what_is_committed_when_it_starts_again(fails: bool) -> None:
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_voter_finds_what_is_committed_when_it_starts_again(forgets: bool) -> None:
+    """One whose log is damaged may refuse to start, but may not forget."""
     leader, follower, third = Log("a", 5, {5: 55}), Log("b", 5, {5: 55}), Log("c")
-    follower.may_stop = fails
+    follower.may_stop, follower.may_forget = True, forgets
     commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
     starts = [(log, "start", 1, {"offset": end, "hash": 0}) for log, end in ((leader, 5), (third, 0), (follower, 4))]
     said = [(leader, "role", 1, LEADS), commits, *starts]
-    assert rows(*said, voters=(leader, follower, third)) == ([] if fails else ["a committed entry is forgotten"])
+    assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["a committed entry is forgotten"])
+
+
+@pytest.mark.parametrize(
+    ("flushed", "prefix", "broken"),
+    [(5, 55, ["a committed entry is forgotten"]), (4, 55, []), (5, 56, []), (6, 55, [])],
+)
+def test_a_voter_that_lags_keeps_what_it_has_made_durable_of_what_is_committed(
+    flushed: int, prefix: int, broken: list[str]
+) -> None:
+    """It reports the flush after the commit.  What is not committed may be forgotten, as may a tail that differs."""
+    leader, other, late = (Log(name, 5, {5: 55}) for name in "abc")
+    late.flushed, late.hashes[5] = 0, prefix
+    commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
+    flushes, starts = (late, "flush", 1, {"offset": flushed}), (late, "start", 1, {"offset": 3, "hash": 33})
+    said = [(leader, "role", 1, LEADS), commits, flushes, starts]
+    assert rows(*said, voters=(leader, other, late)) == broken
 
 
 def test_a_leader_with_a_successor_is_a_moment() -> None:
@@ -279,3 +296,23 @@ def test_values_that_repeat_are_searched_for_an_order() -> None:
     assert judged("repeated", log, *wrote, did("read", None, 4, 5, got=1)) == ["not linearizable"]
     again = did("write", 1, 4, 7, Type.INFO)
     assert judged("repeated", log, *wrote, again, did("read", None, 5, 6, got=1)) == []
+
+
+def test_who_is_followed_leads_that_epoch() -> None:
+    leads = (A, "role", 1, LEADS)
+    assert rows(leads, (B, "role", 1, {"role": "follower", "peer": "a"})) == []
+    assert rows((B, "role", 1, {"role": "follower", "peer": "a"})) == ["follows who does not lead"]
+    assert rows(leads, (B, "role", 1, {"role": "follower", "peer": "c"})) == ["follows who does not lead"]
+    assert rows(leads, (B, "role", 2, {"role": "follower", "peer": "a"})) == ["follows who does not lead"]
+
+
+@pytest.mark.parametrize(("opens", "broken"), [(True, []), (False, ["an epoch without an opening record"])])
+def test_a_leader_opens_its_epoch_with_a_record(opens: bool, broken: list[str]) -> None:
+    now = 1.0
+    watch = Watch(lambda: now, lambda moment, voter: None, lambda line: None)
+    watch.row(A, WatchedRow("role", 1, 0, role="leader"))
+    if opens:
+        watch.row(A, WatchedRow("append", 1, 0))
+    now = 2.0
+    watch.row(A, WatchedRow("role", 1, role="resigned"))
+    assert [found.rule for found in watch.found] == broken

@@ -13,6 +13,8 @@ from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, StormCard, 
 from harness.campaign.swarm.watch import Watch, WatchedRow
 from harness.campaign.swarm.watch_voters import VoterSets, key_of
 from harness.campaign.swarm.world import play
+from system_under_test.kraft.raft import changes
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEntry, VoterHistory, VoterSet, voter_set
 
@@ -26,6 +28,7 @@ class VotingServer:
 
     log_start = snapshot_end = 0
     may_stop = False
+    may_forget = False
     lives = 1
     epoch = 1
 
@@ -63,6 +66,10 @@ class OfVoters:
         self.sets = self.watch.sets = VoterSets(lambda: self.now, self.watch.violated_by)
         self.servers = [VotingServer(number) for number in (1, 2, 3, 4)]
         self.watch.voters = self.sets.servers = self.servers
+        for server in self.servers:  # operators have asked for all changes of these tests
+            entry = VoterEntry(ReplicaKey(int(server.name[1:]), UUID(int=int(server.name[1:]))))
+            self.sets.asked_for(AddVoter(entry))
+            self.sets.asked_for(RemoveVoter(entry.key))
         self.leader, self.second, self.third, self.spare = self.servers
         for voter in (self.leader, self.second):
             self.row(voter, "vote", peer="n1")
@@ -124,6 +131,63 @@ def test_a_change_before_the_epoch_commits() -> None:
     cluster.leader.sets[4] = named(1, 2)
     cluster.watch.row(cluster.leader, WatchedRow("voters", 2, 4))
     assert cluster.broken == ["voters change before the epoch commits"]
+
+
+def test_a_change_that_nobody_asked_for() -> None:
+    cluster = OfVoters()
+    stranger = VoterEntry(ReplicaKey(5, UUID(int=5)))
+    cluster.append(cluster.leader, 4, {3: named(1, 2, 3).with_entry(stranger)})
+    assert cluster.broken == ["a change of voters that nobody asked for"]
+    asked = OfVoters()
+    asked.sets.asked_for(AddVoter(stranger))
+    asked.append(asked.leader, 4, {3: named(1, 2, 3).with_entry(stranger)})
+    assert asked.broken == []
+
+
+FOURTH = VoterEntry(ReplicaKey(4, UUID(int=4)))
+THIRD = ReplicaKey(3, UUID(int=3))
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (AddVoter(FOURTH), named(1, 2, 3, 4)),
+        (RemoveVoter(THIRD), named(1, 2)),
+        (UpdateVoter(VoterEntry(THIRD, kraft_versions=(0, 2))), None),
+    ],
+)
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_change_is_acknowledged_once_it_is_committed(
+    change: VoterChange, after: VoterSet | None, commits: bool
+) -> None:
+    if after is None and isinstance(change, UpdateVoter):
+        after = named(1, 2, 3).with_entry(change.entry)
+    assert after is not None
+    cluster = OfVoters()
+    for server in cluster.servers:
+        cluster.append(server, 4, {3: after})
+    if commits:
+        cluster.mark(4)
+    cluster.sets.acknowledged(cluster.leader, change, 3)
+    assert cluster.broken == ([] if commits else ["a change of voters is acknowledged and not committed"])
+
+
+@pytest.mark.parametrize(("reported", "broken"), [("n1 n2 n3", []), ("n1 n2", ["voters are not those of the log"])])
+def test_voters_are_reported_as_the_log_names_them(reported: str, broken: list[str]) -> None:
+    cluster = OfVoters()
+    cluster.watch.row(cluster.second, WatchedRow("voters", 1, 2, detail=reported))
+    cluster.append(cluster.second, 4)
+    cluster.now = 1.0
+    cluster.append(cluster.second, 5)
+    assert cluster.broken == broken
+
+
+@pytest.mark.parametrize(("ids", "broken"), [((1, 2, 3), []), ((1, 2), ["other voters than committed"])])
+def test_a_snapshot_leaves_the_voters_that_were_agreed(ids: tuple[int, ...], broken: list[str]) -> None:
+    cluster = OfVoters()
+    cluster.second.sets = {2: named(*ids)}
+    cluster.row(cluster.second, "snapshot", 3)
+    assert cluster.broken == broken
 
 
 def test_sets_that_differ_by_two() -> None:
@@ -242,6 +306,19 @@ def test_disks_are_replaced_one_at_a_time_and_their_voters_with_them() -> None:
     played = [play(scenario) for scenario in islice(with_voters("node", "wipe"), 3)]
     assert [each.found for each in played] == [[]] * 3
     assert any(fault == "wipe" for each in played for fault, _, _ in each.faults)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_request_about_a_disk_that_was_replaced_means_no_other_disk(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if wrong:
+        monkeypatch.setattr(changes, "_is_exactly", lambda voters, key: voters.entry(key.id) is not None)
+    wipe = StormCard("wipe", "follower:0", 3.0, 0.5, size=0.0)
+    played = play(Scenario(1, "core", seconds=12.0, spares=1, cards=(wipe,)))
+    assert played.faults["wipe", "follower", "steady"] == 1
+    rule = "a change of voters that nobody asked for"
+    assert [found.rule for found in played.found][:1] == ([rule] if wrong else [])
 
 
 PLANTED = (

@@ -1,0 +1,298 @@
+"""What must hold of brokers and partitions: each record is looked at when its commit is first published.
+
+    records     the rules of `checkers.cluster.replay`: one incarnation of a broker, and partitions whose changes follow
+                from one another, with a leader that is alive and in sync
+    epochs      a change of a partition raises its epoch by one, and its leader epoch too if it names a leader
+    knowledge   who asks for a change has applied what the request rests on: a broker that is unfenced, its own
+                registration; a leader whose in-sync set grows, the last change of the partition and the registration
+                of each broker that joins
+    disks       a broker that comes back without a clean shutdown is no eligible leader: it may have lost data
+    states      a server that has applied all below the end of a batch holds what a replay of the log leads to, by a
+                model that shares no code with the node (`kraft.collected.state_model`)
+    progress    once all is healed, every broker is unfenced, every partition that can have a leader has one, and the
+                in-sync set grows until it holds every replica that serves
+
+The model has no planted bug and no past: no snapshots, no slices, no terms as a leader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from checkers.cluster.replay import ClusterReplay
+from harness.campaign.swarm.watched import Watched
+from system_under_test.kraft.collected.cluster_files import row_of
+from system_under_test.kraft.collected.state_model import StateModel
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.records.metadata import NO_LEADER, CorruptRecord, PartitionRecord
+
+
+class CommittedBatch(NamedTuple):
+    """A batch of the metadata log.  end: the offset behind it.  values: of its records; none of a control batch."""
+
+    base: int
+    end: int
+    epoch: int
+    values: Sequence[bytes]
+
+
+class _Decided(NamedTuple):
+    """A leader has appended its decisions.  end: of the log then.  applied: server -> all below is applied there."""
+
+    end: int
+    epoch: int
+    applied: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Epochs:
+    leader: int
+    partition: int
+
+
+class BrokerWatch:
+    """violated: as `Watch.violated_by`.  met: called with a moment and the id of the broker that it is about.
+
+    left_cleanly: whether the broker ever started from the clean shutdown of an incarnation, by the epoch of that."""
+
+    def __init__(
+        self,
+        violated: Callable[[str, Watched, str], None],
+        met: Callable[[str, int | None], None],
+        left_cleanly: Callable[[int, int], bool] = lambda broker, epoch: True,
+    ) -> None:
+        self._violated = violated
+        self._met = met
+        self._replay = ClusterReplay(whole=True)
+        self._judged = 0
+        self._image = Image()
+        self._model = StateModel()
+        self._states: dict[int, int] = {}
+        self._epochs: dict[str, _Epochs] = {}
+        self._replays = True
+        self._left_cleanly = left_cleanly
+        self._applied: dict[str, int] = {}
+        self._decided: deque[_Decided] = deque()
+        self._changed_at: dict[str, int] = {}  # partition -> offset of its last record
+        self.fences: Counter[int] = Counter()
+        """How often each broker was fenced."""
+
+    @property
+    def image(self) -> Image:
+        """What is committed."""
+        return self._image
+
+    def committed(self, server: Watched, batches: Sequence[CommittedBatch]) -> None:
+        """A server has published a mark, and these batches are committed now."""
+        for batch in batches:
+            touched: list[str] = []
+            applied = self._applied_when_decided(batch)
+            lost_data: list[int] = []
+            for offset, value in enumerate(batch.values, batch.base):
+                about = self._record(server, offset, batch, value, applied, lost_data)
+                if about is not None:
+                    touched.append(about)
+            self._replay.end_of_batch(batch.end - 1)
+            self._look_at_epochs(server, touched, batch.end)
+            self._look_at_eligible(server, lost_data, batch.end)
+            if self._replays:
+                self._states[batch.end] = self._model.state_hash
+        found = self._replay.result.found
+        for each in found[self._judged :]:
+            self._violated(each.kind, server, each.words)
+        self._judged = len(found)
+
+    def decided(self, leader: Watched, end: int, epoch: int) -> None:
+        """A leader has appended up to `end` what it decided on requests that had arrived."""
+        self._decided.append(_Decided(end, epoch, dict(self._applied)))
+
+    def _applied_when_decided(self, batch: CommittedBatch) -> Mapping[str, int] | None:
+        """None if nobody reported the append."""
+        found = next((each for each in self._decided if each.epoch == batch.epoch and each.end >= batch.end), None)
+        while self._decided and self._decided[0].end <= batch.end and self._decided[0].epoch <= batch.epoch:
+            self._decided.popleft()
+        return None if found is None else found.applied
+
+    def _record(
+        self,
+        server: Watched,
+        offset: int,
+        batch: CommittedBatch,
+        value: bytes,
+        applied: Mapping[str, int] | None,
+        lost_data: list[int],
+    ) -> str | None:
+        """The partition that the record makes or changes, if it does.  lost_data: takes each broker that has come
+        back and may have lost data."""
+        row = row_of(value, offset, batch.epoch, batch.base)
+        fields: dict[str, Any] = {}
+        if row is not None:
+            fields = json.loads(row[5])
+            self._replay.record(offset, row[3], row[4], fields)
+        before = None if row is None else self._partition(row[4])
+        if row is not None and applied is not None:
+            for who, due in self._rests_on(row[3], row[4], fields, before):
+                if applied.get(who, 0) <= due:
+                    what = f"offset {offset} ({row[3]}, {row[4]}) rests on what {who} knows of offset {due}; "
+                    self._violated(
+                        "a request ahead of its metadata", server, f"{what}it had applied {applied.get(who, 0)}"
+                    )
+        if row is not None and row[3] == "register broker" and (number := self._came_back_unclean(row[4], fields)):
+            lost_data.append(number)
+        if self._replays:
+            try:
+                self._image.replay(value)
+                self._model.replay(value)
+            except (CorruptRecord, ValueError, IndexError, KeyError) as problem:
+                self._replays = False
+                self._violated("a record that cannot be replayed", server, f"offset {offset}: {problem}")
+        if row is None:
+            return None
+        kind, about = row[3], row[4]
+        if kind == "change broker" and fields.get("fenced") == 1:
+            self.fences[int(about.rpartition(" ")[2])] += 1
+        if kind in ("partition", "change partition"):
+            self._changed_at[about] = offset
+        if kind == "partition":
+            self._epochs[about] = _Epochs(fields["leader_epoch"], fields["partition_epoch"])
+        elif kind == "change partition" and about in self._epochs:
+            self._epochs[about].partition += 1
+            self._epochs[about].leader += "leader" in fields
+        for moment, broker in _moments(kind, about, fields, before):
+            self._met(moment, broker)
+        return about if kind in ("partition", "change partition") else None
+
+    def _rests_on(
+        self, kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
+    ) -> Iterator[tuple[str, int]]:
+        """Server -> offset of a record that it had to know to ask for this one."""
+        if kind == "unfence broker" or (kind == "change broker" and fields.get("fenced") == -1):
+            yield f"n{about.rpartition(' ')[2]}", fields["epoch"]
+        # Only a leader adds others to its in-sync set.
+        if kind != "change partition" or before is None or "leader" in fields or before.leader == NO_LEADER:
+            return
+        joined = set(fields.get("isr") or ()) - {*before.isr, before.leader}
+        leader, known = f"n{before.leader}", self._image.brokers
+        if joined:
+            yield leader, self._changed_at.get(about, -1)
+        for member in sorted(joined & known.keys()):
+            yield leader, known[member].broker_epoch
+
+    def _came_back_unclean(self, about: str, fields: dict[str, Any]) -> int | None:
+        """The broker that the record registers anew, unless the incarnation before it may have left cleanly."""
+        number = int(about.rpartition(" ")[2])
+        former = self._image.brokers.get(number)
+        if former is not None and former.incarnation_id == UUID(fields["incarnation"]):
+            return None
+        return None if former is not None and self._left_cleanly(number, former.broker_epoch) else number
+
+    def _look_at_eligible(self, server: Watched, lost_data: Collection[int], end: int) -> None:
+        if not lost_data or not self._replays:
+            return
+        for topic in self._image.topics.values():
+            for partition in topic.partitions.values():
+                if stays := set(partition.elr or ()) & set(lost_data):
+                    where = f"partition {partition.partition} of {topic.name}"
+                    what = f"before {end} {sorted(stays)} came back uncleanly, and stay eligible leaders of {where}"
+                    self._violated("an eligible leader may have lost data", server, what)
+
+    def _partition(self, about: str) -> PartitionRecord | None:
+        topic_id, _, number = about.partition("/")
+        if not number:
+            return None
+        topic = self._image.topic_of(UUID(topic_id))
+        return None if topic is None else topic.partitions.get(int(number))
+
+    def _look_at_epochs(self, server: Watched, touched: Collection[str], end: int) -> None:
+        for about in touched:
+            held, due = self._partition(about), self._epochs.get(about)
+            if held is None or due is None or not self._replays:
+                continue
+            if (held.leader_epoch, held.partition_epoch) != (due.leader, due.partition):
+                what = f"partition {about} has epochs {held.leader_epoch} and {held.partition_epoch} before {end}, "
+                self._violated("epochs of a partition", server, f"{what}not {due.leader} and {due.partition}")
+
+    def applied(self, server: Watched, offset: int, state_hash: int | None) -> None:
+        """A server has applied everything below an offset, and its state has this hash."""
+        self._applied[server.name] = max(offset, self._applied.get(server.name, 0))
+        due = self._states.get(offset)
+        if due is not None and state_hash is not None and due != state_hash:
+            self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
+
+    def unsettled(self, brokers: Collection[int]) -> str:
+        """What keeps these brokers from serving, while all of them run; "" for nothing."""
+        known = self._image.brokers
+        for number in brokers:
+            if number not in known:
+                return f"broker {number} is not registered"
+            if known[number].fenced or known[number].in_controlled_shutdown:
+                return f"broker {number} is {'fenced' if known[number].fenced else 'shutting down'}"
+        for topic in self._image.topics.values():
+            for partition in topic.partitions.values():
+                if partition.leader == NO_LEADER and _can_have_a_leader(partition):
+                    return f"partition {partition.partition} of {topic.name} has no leader: {partition}"
+        return ""
+
+    def out_of_sync(self, were_in_sync: set[str]) -> str:
+        """A partition whose replicas serve and have not all been in sync at one time; "" for none.
+
+        were_in_sync: takes the partitions whose replicas are, since moves of replicas go on."""
+        found = ""
+        for topic in self._image.topics.values():
+            for partition in topic.partitions.values():
+                about = f"{topic.id}/{partition.partition}"
+                serve = {each for each in partition.replicas if self._serves(each)}
+                missing = sorted(serve - set(partition.isr))
+                if not missing:
+                    were_in_sync.add(about)
+                elif partition.leader != NO_LEADER and about not in were_in_sync:
+                    found = f"{missing} serve and are not in sync: partition {partition.partition} of {topic.name}"
+        return found
+
+    def _serves(self, broker: int) -> bool:
+        known = self._image.brokers.get(broker)
+        return known is not None and not known.fenced and not known.in_controlled_shutdown
+
+    def leads_partitions(self) -> list[int]:
+        """The brokers that lead a partition."""
+        partitions = (each for topic in self._image.topics.values() for each in topic.partitions.values())
+        return sorted({each.leader for each in partitions} - {NO_LEADER})
+
+
+def _can_have_a_leader(partition: PartitionRecord) -> bool:
+    """With every replica alive: else all that held everything may have lost data, and an operator must decide."""
+    return bool(partition.isr or partition.elr or len(partition.last_known_elr or ()) == 1)
+
+
+def _moments(
+    kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
+) -> Iterator[tuple[str, int | None]]:
+    """Moments that a record brings (`scenario.BROKER_MOMENTS`), with the broker."""
+    broker = int(about.rpartition(" ")[2]) if about.startswith("broker ") else None
+    if kind == "register broker":
+        yield "registered", broker
+    elif kind == "change broker":
+        if fields.get("fenced"):
+            yield ("fenced" if fields["fenced"] == 1 else "unfenced"), broker
+        if fields.get("leaving"):
+            yield "leaving", broker
+    elif kind in ("topic", "remove topic"):
+        yield ("topic" if kind == "topic" else "topic-removed"), None
+    elif kind == "change partition" and before is not None:
+        leader = fields.get("leader", before.leader)
+        if leader == NO_LEADER:
+            yield "partition-lost", None if before.leader == NO_LEADER else before.leader
+            return
+        if leader != before.leader:
+            yield "partition-led", leader
+        elif "isr" in fields:
+            yield "in-sync", leader
+        if fields.get("adding"):
+            yield "reassigning", leader
+        elif before.adding and "adding" in fields:
+            yield "reassigned", leader

@@ -1,0 +1,163 @@
+"""What a leader owes to those who ask it: the part of the watch that sees requests arrive and answers leave.
+
+    check quorum         a leader from which no majority fetches any more resigns (KIP-595)
+    an answer in time    a Fetch waits for news no longer than it asks for, any other request of a voter not at all
+    an answer at last    a leader that leaves office answers all that still waits there
+
+A core that is asked, or that writes a row, carries out at once whatever is due.  So what is overdue when it is asked
+may be done in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
+is called again.  Therefore no rule blames a server that stood still, was slow, or was never called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from harness.campaign.swarm.watched import Watched
+from system_under_test.kraft.raft.timing import Timing
+
+SLOWEST_CLOCK = 0.9
+"""Of the clocks of a storm: so many of its seconds pass in one real second."""
+QUORUM_S = Timing().check_quorum_factor * Timing().fetch_timeout_s / SLOWEST_CLOCK
+"""No leader has a longer period in which it must hear a majority."""
+MARGIN_S = 0.1
+OF_A_CORE = frozenset({"append", "truncate", "high-watermark", "role", "vote", "quorum-state"})
+"""Rows that a core causes: it has been called."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    connection: int
+    due_s: float
+    overdue_s: float = math.inf
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Of one server, in this life.  fetched_s: of each replica, when its last Fetch of this epoch came.
+
+    since_s: since when the leader has had these voters; None: it leads no epoch.  look_s: when anything is due next."""
+
+    epoch: int = 0
+    since_s: float | None = None
+    look_s: float = math.inf
+    alone_s: float = math.inf
+    fetched_s: dict[str, float] = field(default_factory=dict)
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
+
+
+class CallWatch:
+    """voters: of a server, those that its log names last.  violated: takes a rule, the server, and what happened."""
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        voters: Callable[[Watched], Collection[str]],
+        violated: Callable[[str, Watched, str], None],
+    ) -> None:
+        self._now = now
+        self._voters = voters
+        self._violated = violated
+        self._servers: dict[str, _Asked] = {}
+        self._numbers = 0
+
+    # Offices
+
+    def started(self, server: Watched) -> None:
+        self._servers[server.name] = _Asked()
+
+    def took_office(self, server: Watched, epoch: int) -> None:
+        known = self._of(server)
+        known.epoch, known.since_s, known.alone_s = epoch, self._now(), math.inf
+        known.fetched_s.clear()
+        known.look_s = min(known.look_s, self._now())
+
+    def left_office(self, server: Watched) -> None:
+        """What still waits is to be answered before anything else happens."""
+        known = self._of(server)
+        known.since_s = None
+        for waiting in known.waiting.values():
+            waiting.due_s = min(waiting.due_s, self._now())
+        known.look_s = self._now() if known.waiting else math.inf
+
+    def voters_changed(self, server: Watched) -> None:
+        """Other voters count from now on, and the leader's period begins anew at the latest now."""
+        known = self._of(server)
+        if known.since_s is not None:
+            known.since_s, known.alone_s = self._now(), math.inf
+
+    # Calls
+
+    def asked(self, server: Watched, connection: int, wait_s: float) -> int:
+        """A request has arrived that may wait for so long, by the clock of the server; returns its number."""
+        known = self._of(server)
+        self._numbers += 1
+        waiting = _Waiting(connection, self._now() + wait_s / SLOWEST_CLOCK + MARGIN_S)
+        known.waiting[self._numbers] = waiting
+        known.look_s = min(known.look_s, waiting.due_s)
+        return self._numbers
+
+    def fetched(self, server: Watched, replica: str, epoch: int) -> None:
+        """A replica, with its disk, fetches from the leader of this epoch."""
+        known = self._of(server)
+        if known.since_s is not None and known.epoch == epoch:
+            known.fetched_s[replica] = self._now()
+
+    def answered(self, server: Watched, number: int) -> None:
+        self._of(server).waiting.pop(number, None)
+
+    def gone(self, server: Watched, connection: int) -> None:
+        """This connection is closed: nobody waits for an answer on it."""
+        known = self._of(server)
+        for number in [each for each, waiting in known.waiting.items() if waiting.connection == connection]:
+            del known.waiting[number]
+
+    def called(self, server: Watched) -> None:
+        """The core of this server is called, or has just done something."""
+        known = self._servers.get(server.name)
+        if known is None or self._now() < known.look_s:
+            return
+        known.look_s = math.inf
+        self._look_at_waiting(server, known)
+        if known.since_s is not None:
+            self._look_at_quorum(server, known, known.since_s)
+
+    def _look_at_waiting(self, server: Watched, known: _Asked) -> None:
+        now = self._now()
+        for number, waiting in list(known.waiting.items()):
+            if now > waiting.overdue_s:
+                del known.waiting[number]
+                since_s = round(waiting.due_s, 3)
+                self._violated("a request is not answered", server, f"{server.name}: its answer was due at {since_s} s")
+            elif now > waiting.due_s:
+                waiting.overdue_s = now
+                known.look_s = now
+            else:
+                known.look_s = min(known.look_s, waiting.due_s)
+
+    def _look_at_quorum(self, server: Watched, known: _Asked, since_s: float) -> None:
+        """A majority was heard in the period before the last one at the earliest, if the leader leads rightly."""
+        now, voters = self._now(), self._voters(server)
+        needed = len(voters) // 2 + 1 - (server.key in voters)
+        others = [key for key in voters if key != server.key]
+        if not 0 < needed <= len(others):
+            known.alone_s = math.inf
+            return
+        heard_s = sorted((known.fetched_s.get(key, since_s) for key in others), reverse=True)
+        due_s = max(since_s, heard_s[needed - 1]) + 2 * QUORUM_S + MARGIN_S
+        if now <= due_s:
+            known.alone_s = math.inf
+            known.look_s = min(known.look_s, due_s)
+        elif now > known.alone_s:
+            known.since_s = None
+            heard = f"no majority has fetched since {due_s - 2 * QUORUM_S - MARGIN_S:.3f} s"
+            self._violated(
+                "a leader without a majority leads on", server, f"{server.name} in epoch {known.epoch}: {heard}"
+            )
+        else:
+            known.alone_s, known.look_s = min(known.alone_s, now), now
+
+    def _of(self, server: Watched) -> _Asked:
+        return self._servers.setdefault(server.name, _Asked())

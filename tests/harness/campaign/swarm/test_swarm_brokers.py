@@ -1,0 +1,411 @@
+"""Brokers in a swarm: each rule is broken on purpose, planted bugs of the controller break one, a clean system none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from test_swarm_rules import Log
+
+from harness.campaign.swarm.registry import PRODUCER_IDS, UNREGISTER, RegistryRequest
+from harness.campaign.swarm.scenario import BROKER_MOMENTS, Scenario, StormCard, draw
+from harness.campaign.swarm.topics import CONFIGS, TopicRequest
+from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
+from harness.campaign.swarm.world import play
+from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
+from system_under_test.kraft.client.questions import LIST, REGISTER
+from system_under_test.kraft.controller import partition_requests
+from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Session, Sessions
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_rules import AlterPartition
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.records.metadata import (
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+    decode,
+    encode,
+)
+
+TOPIC = UUID(int=7)
+SERVER = Log("n1")
+REGISTERED = RegisterBrokerRecord(1, incarnation_id=UUID(int=1), broker_epoch=0, endpoints=())
+UNFENCED = BrokerRegistrationChangeRecord(1, 0, fenced=-1)
+MADE = (
+    TopicRecord("t", TOPIC),
+    PartitionRecord(0, TOPIC, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0),
+)
+
+
+class OfBrokers:
+    """A log whose batches are committed one after the other, and whose only server holds what a test says."""
+
+    def __init__(self) -> None:
+        self.broken: list[str] = []
+        self.met: list[tuple[str, int | None]] = []
+        self.left_cleanly: set[tuple[int, int]] = set()
+        self.watch = BrokerWatch(
+            lambda rule, server, what: self.broken.append(rule),
+            lambda moment, broker: self.met.append((moment, broker)),
+            lambda broker, epoch: (broker, epoch) in self.left_cleanly,
+        )
+        self.end = 0
+
+    def commit(self, *records: Record) -> None:
+        values = [encode(record) for record in records]
+        self.watch.decided(SERVER, self.end + len(values), 1)
+        batch = CommittedBatch(self.end, self.end + len(values), 1, values)
+        self.end = batch.end
+        self.watch.committed(SERVER, [batch])
+
+    def applied(self, *servers: str) -> None:
+        """These have applied all that is committed."""
+        for server in servers:
+            self.watch.applied(Log(server), self.end, None)
+
+
+def test_what_a_controller_writes_breaks_nothing_and_is_met() -> None:
+    log = OfBrokers()
+    log.commit(REGISTERED)
+    log.applied("n1")
+    log.commit(UNFENCED)
+    log.commit(*MADE)
+    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1,), leader=1))
+    assert log.broken == []
+    assert log.met == [("registered", 1), ("unfenced", 1), ("topic", None), ("in-sync", 1)]
+    assert log.watch.unsettled([1]) == ""
+    assert log.watch.leads_partitions() == [1]
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_broker_is_unfenced_once_it_has_applied_its_own_registration(knows: bool) -> None:
+    log = OfBrokers()
+    log.commit(REGISTERED)
+    if knows:
+        log.applied("n1")
+    log.commit(UNFENCED)
+    log.applied("n1")  # later is too late
+    assert log.broken == [] if knows else ["a request ahead of its metadata"]
+
+
+SECOND = RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=4, endpoints=())
+
+
+@pytest.mark.parametrize("knows", ["all", "not the broker that joins", "not the last change of the partition"])
+def test_a_leader_knows_the_partition_and_the_brokers_that_join_it(knows: str) -> None:
+    log = OfBrokers()
+    log.commit(REGISTERED)
+    log.applied("n1")
+    log.commit(UNFENCED)
+    log.commit(*MADE)
+    if knows != "not the broker that joins":
+        log.commit(SECOND)
+        log.applied("n1", "n2")
+        log.commit(BrokerRegistrationChangeRecord(2, 4, fenced=-1))
+    else:
+        log.applied("n1")
+        log.commit(SECOND)
+        log.applied("n2")
+        log.commit(BrokerRegistrationChangeRecord(2, 4, fenced=-1))
+    if knows == "not the last change of the partition":
+        log.commit(PartitionChangeRecord(0, TOPIC, leader=1))
+    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
+    assert log.broken == ([] if knows == "all" else ["a request ahead of its metadata"])
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_broker_that_may_have_lost_data_is_no_eligible_leader(cleanly: bool) -> None:
+    log = OfBrokers()
+    log.commit(REGISTERED)
+    log.applied("n1")
+    log.commit(UNFENCED)
+    log.commit(*MADE)
+    fenced = BrokerRegistrationChangeRecord(1, 0, fenced=1)
+    log.commit(fenced, PartitionChangeRecord(0, TOPIC, isr=(), leader=NO_LEADER, elr=(1,)))
+    if cleanly:
+        log.left_cleanly.add((1, 0))
+    log.commit(RegisterBrokerRecord(1, incarnation_id=UUID(int=9), broker_epoch=log.end, endpoints=()))
+    assert log.broken == ([] if cleanly else ["an eligible leader may have lost data"])
+
+
+def test_a_record_that_a_controller_cannot_have_decided_on() -> None:
+    log = OfBrokers()
+    log.commit(REGISTERED)
+    log.commit(*MADE)
+    assert log.broken == ["leader is not alive", "fenced broker keeps its partitions"]
+
+
+@pytest.mark.parametrize("how", [UNREGISTER, PRODUCER_IDS])
+def test_a_request_about_a_broker_means_one_incarnation(how: str) -> None:
+    image = Image()
+    image.replay(encode(REGISTERED))
+    sessions = Sessions(image, 0.0)
+    [record] = RegistryRequest(how, 1, 0).decide(image, sessions)
+    assert type(decode(record)) is (UnregisterBrokerRecord if how == UNREGISTER else ProducerIdsRecord)
+    with pytest.raises(Refused):
+        RegistryRequest(how, 1, 7).decide(image, sessions)
+
+
+def test_a_state_that_no_replay_leads_to() -> None:
+    log, held = OfBrokers(), Image()
+    held.replay(encode(REGISTERED))
+    log.commit(REGISTERED)
+    log.watch.applied(SERVER, 1, held.state_hash)
+    log.watch.applied(SERVER, 2, held.state_hash)  # no batch ends there: nothing is known of it
+    assert log.broken == []
+    log.watch.applied(SERVER, 1, held.state_hash + 1)
+    assert log.broken == ["a state that no replay leads to"]
+
+
+def test_a_mistake_that_the_watch_and_the_node_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch keeps an image by the code of the node; what states must be comes from a model of its own."""
+    from system_under_test.kraft.controller import image
+
+    monkeypatch.setitem(image._APPLY, ConfigRecord, Image._nothing)
+    log, held = OfBrokers(), Image()
+    record = ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", "1")
+    log.commit(record)
+    held.replay(encode(record))
+    log.watch.applied(SERVER, log.end, held.state_hash)
+    assert log.broken == ["a state that no replay leads to"]
+
+
+def test_a_change_that_does_not_raise_the_epochs_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from system_under_test.kraft.controller import image
+
+    whole = image.changed
+    monkeypatch.setattr(
+        image, "changed", lambda before, record: replace(whole(before, record), leader_epoch=before.leader_epoch)
+    )
+    log = OfBrokers()
+    for records in ([REGISTERED], [UNFENCED], MADE, [PartitionChangeRecord(0, TOPIC, isr=(1,))]):
+        log.commit(*records)
+        log.applied("n1")
+    assert log.broken == []
+    log.commit(PartitionChangeRecord(0, TOPIC, leader=1))
+    assert log.broken == ["epochs of a partition"]
+
+
+def test_what_keeps_brokers_from_serving_is_named() -> None:
+    log = OfBrokers()
+    assert log.watch.unsettled([1]) == "broker 1 is not registered"
+    log.commit(REGISTERED)
+    assert log.watch.unsettled([1]) == "broker 1 is fenced"
+    log.commit(UNFENCED)
+    log.commit(*MADE)
+    log.commit(PartitionChangeRecord(0, TOPIC, leader=NO_LEADER))
+    assert log.watch.unsettled([1]).startswith("partition 0 of t has no leader")
+    log.commit(PartitionChangeRecord(0, TOPIC, isr=(), last_known_elr=(1, 2)))
+    assert log.watch.unsettled([1]) == "", "all of its replicas may have lost data: an operator must decide"
+
+
+def test_a_replica_that_serves_has_to_come_into_sync() -> None:
+    log, were_in_sync = OfBrokers(), set[str]()
+    log.commit(REGISTERED)
+    log.commit(UNFENCED)
+    log.commit(*MADE)
+    assert log.watch.out_of_sync(set()) == "", "broker 2 is not registered"
+    log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=log.end, endpoints=()))
+    assert log.watch.out_of_sync(set()) == "", "broker 2 is fenced"
+    log.commit(BrokerRegistrationChangeRecord(2, log.end - 1, fenced=-1))
+    assert log.watch.out_of_sync(were_in_sync) == "[2] serve and are not in sync: partition 0 of t"
+    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
+    assert log.watch.out_of_sync(were_in_sync) == ""
+    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1,)))
+    assert log.watch.out_of_sync(were_in_sync) == "", "it was in sync since: moves of replicas go on"
+    log.commit(PartitionChangeRecord(0, TOPIC, isr=(), leader=NO_LEADER))
+    assert log.watch.out_of_sync(set()) == "", "nobody can ask for it"
+
+
+@pytest.mark.parametrize("allows", [False, True])
+def test_an_administrator_wants_unclean_elections_only_where_the_topic_allows_them(allows: bool) -> None:
+    """The log does not say who wanted one, so any other one breaks a rule."""
+    log = OfBrokers()
+    config = ConfigRecord(TOPIC_RESOURCE, "t0", UNCLEAN_ELECTION, "true" if allows else None)
+    made = PartitionRecord(0, TOPIC, (1, 2), (2,), leader=2, leader_epoch=0, partition_epoch=0)
+    log.commit(REGISTERED)
+    log.commit(UNFENCED)
+    log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=2, endpoints=(), fenced=False))
+    log.broken.clear()  # it is registered as one that serves already, which is another rule
+    log.commit(TopicRecord("t0", TOPIC), config, made)
+    fenced = BrokerRegistrationChangeRecord(2, 2, fenced=1)
+    log.commit(fenced, PartitionChangeRecord(0, TOPIC, leader=NO_LEADER))
+    records, _ = TopicRequest("unclean", 0).decide(log.watch.image, lambda: UUID(int=8), ())
+    assert len(records) == allows
+    log.watch.committed(SERVER, [CommittedBatch(log.end, log.end + len(records), 1, records)])
+    assert log.broken == []
+
+
+# Whole storms
+
+
+def of_brokers(count: int, bug: str = "", seconds: float = 30.0) -> Iterator[Scenario]:
+    """The first storms whose brokers register."""
+    drawn = (draw(seed, "node", seconds, bug=bug) for seed in range(300))
+    return islice((scenario for scenario in drawn if scenario.brokers), count)
+
+
+@pytest.mark.parametrize("brokers", ["combined", "apart"])
+def test_without_faults_brokers_register_once_and_stay(brokers: str) -> None:
+    observers = 2 if brokers == "apart" else 0
+    scenario = Scenario(1, "node", brokers=brokers, observers=observers, seconds=10.0)  # type: ignore[arg-type]
+    played = play(scenario)
+    assert played.found == []
+    assert not played.moments.keys() & {"registered", "fenced", "leaving"}, "they did so before the main phase"
+    assert played.operations - played.ok < 200
+
+
+def test_a_broker_that_is_silent_is_fenced_and_comes_back() -> None:
+    pause = StormCard("pause", "broker:0", 3.0, 6.0)
+    stop = StormCard("stop", "broker:1", 4.0, 0.5)
+    scenario = Scenario(2, "node", brokers="apart", observers=2, seconds=20.0, cards=(pause, stop))
+    played = play(scenario)
+    assert played.found == []
+    assert {name: played.moments[name] for name in ("registered", "leaving")} == {"registered": 1, "leaving": 1}
+    assert played.moments["fenced"] == played.moments["unfenced"] == 2
+
+
+def test_clocks_of_other_rates_do_not_make_a_broker_ask_for_ever() -> None:
+    scenario = Scenario(1, "node", brokers="combined", rates=(0.9, 1.1, 1.05), seconds=3.0)
+    assert play(scenario).found == []
+
+
+def test_brokers_find_a_controller_that_joined_the_voters_later() -> None:
+    """n4 joins, and the voters that the configuration names are removed one after the other, each while it leads."""
+    joins = StormCard("voters", "any:3", 2.0, 6.0, how="add")
+    removals = tuple(StormCard("voters", "leader", 10.0 + 8 * n, 6.0, how="remove") for n in range(3))
+    scenario = Scenario(3, brokers="apart", observers=2, spares=1, seconds=40.0, cards=(joins, *removals))
+    played = play(scenario)
+    assert played.moments["removed"] == 3, "n4 leads at last"
+    assert played.found == []
+
+
+def test_brokers_still_reach_a_leader_whose_voter_was_updated() -> None:
+    update = StormCard("voters", "leader", 3.0, how="update", size=2)
+    played = play(Scenario(3, brokers="combined", spares=1, seconds=10.0, cards=(update,)))
+    assert played.moments["voters"] >= 1
+    assert played.found == []
+    assert "fenced" not in played.moments
+
+
+def test_topics_have_no_config_that_clients_write() -> None:
+    """What a client never wrote would be found in the log twice: once for each topic of a name."""
+    assert not {REGISTER, LIST} & {name for configs in CONFIGS for name in configs}
+
+
+def test_a_clean_system_keeps_every_rule_of_brokers_and_recovers() -> None:
+    played = [play(scenario) for scenario in of_brokers(6)]
+    assert [each.found for each in played] == [[]] * 6
+    assert all(each.calm_s >= 0 for each in played)
+    met = {moment for each in played for moment in each.moments}
+    assert len(met & BROKER_MOMENTS.keys()) > 8, met
+
+
+def test_the_same_storm_of_brokers_is_played_the_same_way() -> None:
+    [scenario] = of_brokers(1, seconds=15.0)
+    assert play(scenario).digest == play(scenario).digest
+
+
+@pytest.mark.parametrize(
+    ("bug", "rule"),
+    [
+        ("stale-broker-epoch", "broker epoch is not that of its registration"),
+        ("unfence-early", "a request ahead of its metadata"),
+        ("elr-keeps-unclean", "an eligible leader may have lost data"),
+        ("fence-without-record", "leader is dropped and was never fenced"),
+    ],
+)
+def test_a_planted_bug_of_the_controller_breaks_its_rule(bug: str, rule: str) -> None:
+    found = (play(scenario).found for scenario in of_brokers(12, bug, 60.0))
+    assert next(each[0].rule for each in found if each) == rule
+
+
+def test_a_core_has_no_brokers() -> None:
+    assert not any(draw(seed, "core").brokers for seed in range(50))
+    with pytest.raises(ValueError, match="the core alone has none"):
+        Scenario.from_json({**Scenario(1, "core").to_json(), "brokers": "apart"})
+
+
+def test_a_broker_that_is_down_is_unregistered_and_registers_anew() -> None:
+    down = StormCard("kill", "broker:1", 3.0, 8.0)
+    ids = StormCard("registry", "broker:0", 2.0, how=PRODUCER_IDS)
+    gone = StormCard("registry", "broker:1", 7.5, how=UNREGISTER)
+    alive = StormCard("registry", "broker:0", 8.0, how=UNREGISTER)
+    cards = (down, ids, gone, alive)
+    played = play(Scenario(2, "node", brokers="apart", observers=3, seconds=20.0, cards=cards))
+    assert played.found == []
+    assert sum(count for (fault, *_), count in played.faults.items() if fault == "registry") == 2, "one is alive"
+    assert played.moments["registered"] == 1
+
+
+def test_heartbeats_that_do_not_renew_the_session_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is fenced serves again with its next heartbeat, so that nothing else is missing."""
+    scenario = Scenario(2, "node", brokers="apart", observers=2, seconds=2.0)
+    assert play(scenario).found == []
+    whole = Sessions.of
+
+    def never_renewed(self: Sessions, broker: int, now_s: float) -> Session:
+        known = broker in self._by_broker
+        session = whole(self, broker, now_s)
+        return replace(session) if known else session
+
+    monkeypatch.setattr(Sessions, "of", never_renewed)
+    assert {broken.rule for broken in play(scenario).found} == {"a broker is fenced without a cause"}
+
+
+@pytest.mark.parametrize("who", ["leader", "controller"])
+def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either the leader of the partition never asks for it, or the controller refuses it."""
+    pause = StormCard("pause", "broker:0", 2.0, 5.0)
+    scenario = Scenario(2, "node", brokers="apart", observers=2, seconds=9.0, cards=(pause,))
+    assert play(scenario).found == []
+    proposals, why_refused = InSyncKeeper.proposals, partition_requests.why_refused
+
+    def never(self: InSyncKeeper, image: Image, now_s: float) -> list[Proposal]:
+        return [each for each in proposals(self, image, now_s) if not grows(image, each)]
+
+    def grows(image: Image, each: Proposal) -> bool:
+        topic = image.topic_of(each.topic_id)
+        return topic is not None and bool(
+            {number for number, _ in each.isr} - set(topic.partitions[each.partition].isr)
+        )
+
+    def refused(partition: PartitionRecord, request: AlterPartition, *others: Any) -> ErrorCode | None:
+        joins = {member.broker for member in request.isr} - set(partition.isr)
+        return ErrorCode.ineligible_replica if joins else why_refused(partition, request, *others)
+
+    if who == "leader":
+        monkeypatch.setattr(InSyncKeeper, "proposals", never)
+    else:
+        monkeypatch.setattr(partition_requests, "why_refused", refused)
+    [found] = play(scenario).found
+    assert found.rule == "no progress"
+    assert "not in sync" in found.what
+
+
+def test_a_new_controller_that_does_not_know_who_is_silent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clean system passes the same storms, with a broker that dies and a controller that fails over."""
+    scenarios = [Scenario(seed, "node", brokers="apart", observers=2, seconds=3.0) for seed in range(3)]
+    assert [play(each).found for each in scenarios] == [[]] * 3
+    whole = Sessions.__init__
+
+    def forgetful(self: Sessions, image: Image, now_s: float, *others: Any) -> None:
+        whole(self, image, now_s, *others)
+        self._by_broker = {}
+
+    monkeypatch.setattr(Sessions, "__init__", forgetful)
+    rules = {broken.rule for each in scenarios for broken in play(each).found}
+    assert rules == {"a silent broker is not fenced"}
