@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes.  [default: one a core]")
 @click.option("--voters", type=click.IntRange(1, 5), default=3, show_default=True)
+@click.option("--spares", type=click.IntRange(0, 2), default=0, show_default=True, help="Servers that can be added.")
 @click.option("--epochs", type=click.IntRange(1), default=2, show_default=True, help="The last one that is entered.")
 @click.option("--timeouts", type=click.IntRange(0), default=2, show_default=True, help="Of a voter that does not lead.")
 @click.option("--crashes", type=click.IntRange(0), default=0, show_default=True, help="Power losses.")
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 @click.option("--writes", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--reads", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--resigns", type=click.IntRange(0), default=0, show_default=True, help="Leaders that hear no majority.")
+@click.option("--changes", type=click.IntRange(0), default=0, show_default=True, help="Voters added or removed.")
+@click.option("--looks", type=click.IntRange(0), default=0, show_default=True, help="Of a server that does not vote.")
 @click.option(
     "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="So many at most (1 KB each)."
 )
@@ -45,6 +48,7 @@ def explore(
     minutes: float,
     workers: int | None,
     voters: int,
+    spares: int,
     epochs: int,
     timeouts: int,
     crashes: int,
@@ -55,6 +59,8 @@ def explore(
     writes: int,
     reads: int,
     resigns: int,
+    changes: int,
+    looks: int,
     states: int,
     bug: str,
 ) -> None:
@@ -69,6 +75,7 @@ def explore(
     A first violation:   krucible explore --bug lone-vote
     Bugs of two terms:   krucible explore --bug stale-read --reads 1
     A proof of absence:  krucible explore --epochs 1 --timeouts 1 --writes 1 --minutes 10
+    Voters that change:  krucible explore --epochs 1 --timeouts 1 --changes 1 --resigns 1
 
     \b
     Exit codes:
@@ -91,9 +98,13 @@ def explore(
     if not _bound_given():
         console.print(f"{voters} voters, bounds that grow for {minutes:g} minutes{planted}")
         raise click.exceptions.Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
-    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides)
-    console.print(f"{voters} voters, {budgets.words()}{planted}")
-    raise click.exceptions.Exit(_search(console, Explorer(voters, budgets, bug), bug, cpu_s_max, states, crew))
+    if spares and not changes:
+        raise WrongSpec("--spares are servers that are added as voters, so they need --changes")
+    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides, changes, looks)
+    servers = f"{voters} voters{f', {spares} spares' if spares else ''}"
+    console.print(f"{servers}, {budgets.words()}{planted}")
+    explorer = Explorer(voters, budgets, bug, spares=spares)
+    raise click.exceptions.Exit(_search(console, explorer, bug, cpu_s_max, states, crew))
 
 
 def _bound_given() -> bool:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from harness.exploring.elections_left import ElectionsLeft
 from harness.exploring.parts import Naming, Part
 from harness.exploring.rules import Broken
 from harness.exploring.steps import (
@@ -99,9 +100,17 @@ class Explorer:
     """symmetric: states that differ by names alone count as one.  reduced: one order of independent steps is enough."""
 
     def __init__(
-        self, voters: int, budgets: Budgets, bug: str = "", *, symmetric: bool = True, reduced: bool = True
+        self,
+        voters: int,
+        budgets: Budgets,
+        bug: str = "",
+        *,
+        symmetric: bool = True,
+        reduced: bool = True,
+        spares: int = 0,
     ) -> None:
-        self.steps = ClusterSteps(voters, budgets, bug, symmetric=symmetric)
+        self.steps = ClusterSteps(voters, budgets, bug, symmetric=symmetric, spares=spares)
+        self._elections = ElectionsLeft(self.steps, voters, bug) if budgets.changes else None
         self.number_of: dict[int, int] = {}
         """The key of each state that was met -> its number."""
         self._reduced = reduced
@@ -293,7 +302,7 @@ class Explorer:
             mine = change.footprint
             asleep = [other for other, print in taken if independent(print, mine, left)]
             try:
-                yield step, change.carried_out(), asleep
+                yield step, self._checked(change.carried_out()), asleep
             except Broken as rule:
                 yield step, rule, asleep
             if not mine.touches & EVERYTHING.touches:
@@ -301,9 +310,15 @@ class Explorer:
 
     def _do(self, world: ExploredState, step: Step) -> ExploredState | Broken | None:
         try:
-            return self.steps.do(world, step)
+            return self._checked(self.steps.do(world, step))
         except Broken as rule:
             return rule
+
+    def _checked(self, after: ExploredState | None) -> ExploredState | None:
+        """Raises Broken where voters change and no leader can be elected any more."""
+        if after is not None and self._elections is not None:
+            self._elections.check(after)
+        return after
 
     # Names
 

@@ -33,6 +33,8 @@ from system_under_test.kraft.raft.messages import (
     VoteResponse,
 )
 from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State
+from system_under_test.kraft.raft.voter_memory import Voter
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
 
 Naming = Mapping[int | None, int | None]
 Lane = tuple[int, int, str]
@@ -184,8 +186,23 @@ def _node(node: ExploredVoter, name: Naming) -> tuple[Any, ...]:
     believed = (held.epoch, name[held.leader_id], name[held.voted.id if held.voted is not None else None])
     named = tuple(sorted((name[leader], epoch) for leader, epoch in voter.named_leaders.items()))
     asked = tuple(sorted((name[peer] or 0, kind.__name__) for peer, kind in voter.in_flight))
-    marks = (voter.high_watermark, node.mark, voter.end_offset, voter.end_epoch, voter.flushed_end, voter.flushing)
+    voters = _membership(voter, name) if voter.identity.dynamic else ()
+    marks = (
+        *voters,
+        voter.high_watermark,
+        node.mark,
+        voter.end_offset,
+        voter.end_epoch,
+        voter.flushed_end,
+        voter.flushing,
+    )
     return (_state(voter.state, name), stored, believed, log, *marks, named, asked, node.connections, node.core.halted)
+
+
+def _membership(voter: Voter, name: Naming) -> tuple[Any, ...]:
+    history = voter.history
+    sets = [(offset, _body(voters, name)) for offset, voters in zip(history._offsets, history._sets, strict=True)]
+    return (voter.asked, _body(voter.voter_set, name), tuple(sets))
 
 
 def _state(state: State, name: Naming) -> tuple[Any, ...]:
@@ -208,7 +225,12 @@ def _state(state: State, name: Naming) -> tuple[Any, ...]:
                 for connection, stamp in reads._answered.items()
             )
             waiting = (tuple(reads._noted), tuple(reads._early), reads._clock)
-            return (*who, state.epoch_start_offset, tuple(followers), tuple(confirmed), tuple(answered), waiting)
+            observers = sorted(
+                (name[key.id], f.end_offset, f.leader_end_offset, f.caught_up_at) for key, f in state.observers.items()
+            )
+            changes = tuple((each.token, each.offset) for each in state.changes)
+            known = (tuple(followers), tuple(observers), changes)
+            return (*who, state.epoch_start_offset, known, tuple(confirmed), tuple(answered), waiting)
     return who
 
 
@@ -221,6 +243,10 @@ def _batches(batches: Sequence[Batch], name: Naming) -> tuple[Any, ...]:
 
 
 def _body(body: Any, name: Naming) -> Any:
+    if isinstance(body, VoterSet):
+        return ("voters", *sorted(name[each] or 0 for each in body.ids))
+    if isinstance(body, KRaftVersion):
+        return ("version", body.version)
     if not isinstance(body, LeaderChange):
         return body
     voters, granting = (tuple(sorted(name[each] or 0 for each in ids)) for ids in (body.voters, body.granting_voters))

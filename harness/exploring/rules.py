@@ -59,8 +59,9 @@ def _mark(mark: Marked, id: int, promises: Promises, voters: Sequence[int], part
     if longer[: len(shorter)] != shorter:
         raise Broken(f"committed prefixes differ: voter {id} commits up to {end(prefix)}")
     if mark.leads:
-        others = (parts.node(number).log.batches for at, number in enumerate(voters, 1) if at != id)
-        if 1 + sum(log[: len(prefix)] == prefix for log in others) < majority(len(voters)):
+        in_force = mark.voters or range(1, len(voters) + 1)
+        logs = {at: parts.node(number).log.batches for at, number in enumerate(voters, 1)}
+        if sum(at == id or logs[at][: len(prefix)] == prefix for at in in_force) < majority(len(in_force)):
             raise Broken(f"a mark without a majority: voter {id} commits up to {end(prefix)}")
     return promises._replace(committed=prefix) if len(prefix) > len(committed) else promises
 

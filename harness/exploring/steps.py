@@ -12,6 +12,8 @@ A step is one of
     cut       nothing from or to one voter arrives; `heal` ends it   (cuts)
     drop      a request on a link that is cut will never arrive, and its sender gives up
     write, read   a client asks a voter that believes to lead   (writes, reads)
+    add, remove   an operator asks such a voter to change the voters   (changes)
+    look      a server that does not vote waits no longer for a leader, and asks a voter who leads   (looks)
 
 Those with a budget happen at most so often, and no epoch beyond the last is entered.  Time is abstracted: every timer
 may ring at any moment, which is more than clocks of any rate would allow.  A flush that a step begins ends with it,
@@ -42,7 +44,7 @@ from harness.exploring.voter import (
     happen,
 )
 from system_under_test.kraft.raft.messages import Identity, QuorumState, RaftResponse, ReplicaKey
-from system_under_test.kraft.raft.states import Leader, Prospective, Resigned
+from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned, Unattached
 from system_under_test.kraft.raft.timing import Timing
 
 Place = Lane | int
@@ -50,12 +52,18 @@ Step = tuple[str, Place] | tuple[str, Place, str, int]
 """(kind, lane, voter or number of a late call); of `inside`: (inside, place, kind of the step that is broken off, at
 which of its deaths)."""
 
-LEFT = ("timeouts", "crashes", "insides", "losses", "cuts", "splits", "writes", "reads", "resigns")
+LEFT = (
+    *("timeouts", "crashes", "insides", "losses", "cuts", "splits", "writes", "reads", "resigns"),
+    *("changes", "looks"),
+)
+CHANGES = ("add", "remove")
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How often each kind of step may happen; epochs: the last one that may be entered."""
+    """How often each kind of step may happen; epochs: the last one that may be entered.
+
+    changes: of voters, one by one.  With none, voters are static, and states that differ by names count as one."""
 
     epochs: int = 2
     timeouts: int = 3
@@ -67,6 +75,8 @@ class Budgets:
     reads: int = 0
     resigns: int = 0
     insides: int = 0
+    changes: int = 0
+    looks: int = 0
 
     def words(self) -> str:
         used = [f"{getattr(self, name)} {name}" for name in LEFT if getattr(self, name)]
@@ -132,18 +142,31 @@ def independent(one: Footprint, other: Footprint, left: Sequence[int]) -> bool:
 
 
 class ClusterSteps:
-    """The steps of one cluster with one set of budgets."""
+    """The steps of one cluster with one set of budgets.
 
-    def __init__(self, voters: int, budgets: Budgets, bug: str = "", *, symmetric: bool = True) -> None:
-        self.ids = tuple(range(1, voters + 1))
+    spares: servers besides that follow the log, and may become voters.  symmetric: if voters are static; one that looks
+    for a leader asks the others in the order of their names."""
+
+    def __init__(
+        self, voters: int, budgets: Budgets, bug: str = "", *, symmetric: bool = True, spares: int = 0
+    ) -> None:
+        self.ids = tuple(range(1, voters + spares + 1))
         self.budgets = budgets
-        self.names: list[Naming] = namings(voters) if symmetric else namings(voters)[:1]
+        dynamic = budgets.changes > 0
+        if spares and not dynamic:
+            raise ValueError("spares are of use where voters change")
+        every = namings(len(self.ids))
+        self.names: list[Naming] = every if symmetric and not dynamic else every[:1]
         self.parts = Parts(self.names)
         self.outcomes: dict[tuple[int, str, int, int], Outcomes] = {}
         self.fresh_outcomes: list[tuple[int, str, int, int]] = []
         timing = Timing(fetch_max_wait_s=0.0, retry_backoff_s=0.0)
         bugs = frozenset({bug}) if bug else frozenset()
-        self._identities = {id: Identity("explored", ReplicaKey(id), self.ids, timing, bugs) for id in self.ids}
+        first = self.ids[:voters]
+        self._identities = {
+            id: Identity("explored", ReplicaKey(id), first, timing, bugs, observer=id not in first, dynamic=dynamic)
+            for id in self.ids
+        }
         self._replies: dict[tuple[int, RaftResponse | None], int] = {}
         self._late: dict[int, int] = {}
         self._used: dict[tuple[int, int], int] = {}
@@ -202,12 +225,27 @@ class ClusterSteps:
             for kind, budgeted in (("write", "writes"), ("read", "reads"), ("resign", "resigns")):
                 if budget[budgeted]:
                     yield from self._whole_and_broken_off(world, kind, id, budget)
+            if budget["changes"]:
+                yield from self._changes(world, id, budget)
+        elif core._voter.observes and isinstance(state, (Unattached, Follower)):
+            if budget["looks"]:
+                yield from self._whole_and_broken_off(world, "look", id, budget)
         elif budget["timeouts"] and not (
             isinstance(state, (Prospective, Resigned)) and state.epoch >= self.budgets.epochs
         ):
             yield from self._whole_and_broken_off(world, "timeout", id, budget)
         if budget["crashes"]:
             yield "crash", id
+
+    def _changes(self, world: ExploredState, leader: int, budget: dict[str, int]) -> Iterator[Step]:
+        """Those that this leader makes.  What it refuses changes nothing."""
+        core = self.parts.node(world.voters[leader - 1]).core
+        assert core is not None
+        for id in self.ids:
+            place = (leader, id, "voter")
+            kind = "remove" if core.voter_history.latest.entry(id) else "add"
+            if self._change_voters(world, kind, place).voter != world.voters[leader - 1]:
+                yield from self._whole_and_broken_off(world, kind, place, budget)
 
     def _whole_and_broken_off(
         self, world: ExploredState, kind: str, place: Place, budget: dict[str, int]
@@ -234,6 +272,10 @@ class ClusterSteps:
         kind, place = step[0], step[1]
         if len(step) == 4:
             self._inside(change, step)
+        elif kind in CHANGES and isinstance(place, tuple):
+            change.use("changes")
+            change.touches |= ALL
+            change.event(place[0], self._change_voters(world, kind, place))
         elif isinstance(place, tuple):
             self._message(change, kind, place)
         elif kind == "late":
@@ -286,6 +328,8 @@ class ClusterSteps:
 
     def _dying(self, world: ExploredState, kind: str, place: Place) -> Outcomes:
         """The event of a step inside of which its voter may die: who gets a request, or whom the step is of."""
+        if kind in CHANGES and isinstance(place, tuple):
+            return self._change_voters(world, kind, place)
         if not isinstance(place, tuple):
             return self._own(world, kind, place)
         number = self.on_lane(world, place)
@@ -303,7 +347,9 @@ class ClusterSteps:
             change.event(place[1], dying)
             dying = self._answer(world, self.on_lane(world, place), dying.reply)
         id = self.parts.node(dying.voter).id
-        if isinstance(place, tuple):
+        if kind in CHANGES:
+            change.use("changes")
+        elif isinstance(place, tuple):
             change.voters |= 1 << place[0] | 1 << place[1]
             if place[0] == id:
                 change.take(self.on_lane(world, place))
@@ -348,6 +394,14 @@ class ClusterSteps:
         token = self._token(world, kind) if kind in ("read", "write") else 0
         voter = world.voters[id - 1]
         return self.outcomes.get((voter, kind, token, 0)) or self._happen(voter, VoterEvent(kind, token), token, 0)
+
+    def _change_voters(self, world: ExploredState, kind: str, place: Lane) -> Outcomes:
+        leader, target, _ = place
+        token = self._token(world, "change")
+        voter, of = world.voters[leader - 1], 10 * token + target
+        return self.outcomes.get((voter, kind, of, 0)) or self._happen(
+            voter, VoterEvent(kind, token, peer=target), of, 0
+        )
 
     def _ask(self, world: ExploredState, number: int) -> Outcomes:
         call = self.parts.call(number)

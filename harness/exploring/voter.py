@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from system_under_test.kraft.raft import effects as fx
-from system_under_test.kraft.raft import voters
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.messages import (
@@ -28,11 +28,13 @@ from system_under_test.kraft.raft.messages import (
     QuorumState,
     RaftRequest,
     RaftResponse,
+    ReplicaKey,
     SnapshotId,
 )
 from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State, Votes
 from system_under_test.kraft.raft.valid_messages import EpochAllowance
+from system_under_test.kraft.raft.voters import VoterEntry, VoterHistory, VoterSet, configured
 
 FOREVER_S = 9.0
 CONNECTIONS = 100
@@ -86,6 +88,24 @@ class ShortLog:
         return None
 
 
+class VotersInShortLog:
+    """`VoterRecords` of a quorum whose voters can change."""
+
+    def __init__(self, log: ShortLog, first: VoterSet) -> None:
+        self.log = log
+        self.first = first
+
+    def load(self) -> VoterHistory:
+        history = VoterHistory(self.first)
+        for batch in self.log.batches:
+            if (named := self.read(batch)) is not None:
+                history.append(batch.base_offset, named)
+        return history
+
+    def read(self, batch: Batch) -> VoterSet | None:
+        return batch.body if isinstance(batch.body, VoterSet) else None
+
+
 class ExploredVoter:
     """core: None while it is down.  mark: the largest it has published in this life.
 
@@ -123,6 +143,10 @@ def _copied(core: Core, log: ShortLog) -> Core:
     voter.retry_at = {}
     voter.epochs_by_request = EpochAllowance(0.0)
     voter.effects = []
+    if isinstance(voter.records, VotersInShortLog):
+        voter.records = VotersInShortLog(log, voter.records.first)
+        history = voter.history = copy.copy(voter.history)
+        history._offsets, history._sets = list(history._offsets), list(history._sets)
     return twin
 
 
@@ -134,7 +158,8 @@ def _copied_state(state: State) -> State:
         twin.untold = set(twin.untold)
     elif isinstance(twin, Leader):
         twin.followers = {peer: copy.copy(progress) for peer, progress in twin.followers.items()}
-        twin.heard, twin.parked = set(twin.heard), list(twin.parked)
+        twin.observers = {key: copy.copy(progress) for key, progress in twin.observers.items()}
+        twin.heard, twin.parked, twin.changes = set(twin.heard), list(twin.parked), list(twin.changes)
         reads = twin.reads = copy.copy(twin.reads)
         reads._early, reads._noted = list(reads._early), copy.copy(reads._noted)
         reads._answered, reads._confirmed = dict(reads._answered), dict(reads._confirmed)
@@ -143,12 +168,17 @@ def _copied_state(state: State) -> State:
 
 NO_PART = frozenset({"log", "identity", "timing", "bugs", "random", "effects", "retry_at", "epochs_by_request"})
 NEVER_CHANGE = frozenset({"records", "history", "voter_set", "voters", "others"})
-"""Of a core: what is the same in every state of one exploration, or kept beside it.  Voters are static here."""
+"""Of a core: what is the same in every state of one exploration, or kept beside it.  Voters that can change are a part
+of their own."""
 
 
 def frozen(node: ExploredVoter) -> Any:
     """All that decides what this voter will ever do, field by field.  It needs no knowledge of the core."""
-    core = None if node.core is None else (_frozen(node.core._voter), node.core.halted)
+    core = None
+    if node.core is not None:
+        voter = node.core._voter
+        voters = (_frozen(voter.voter_set), _frozen(voter.history)) if voter.identity.dynamic else ()
+        core = (_frozen(voter), node.core.halted, voters)
     return (node.id, node.log.batches, node.log.durable, node.file, node.mark, node.connections, core)
 
 
@@ -199,10 +229,12 @@ class Leads(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A high watermark, with the batches below it.  leads: whether a leader has computed it."""
+    """A high watermark, with the batches below it.  leads: whether a leader has computed it.  voters: those that its
+    log names last; empty: those of the configuration."""
 
     prefix: tuple[Batch, ...]
     leads: bool
+    voters: tuple[int, ...] = ()
 
 
 class Cut(NamedTuple):
@@ -259,10 +291,11 @@ CHANCE = _Middle()
 
 
 class VoterEvent(NamedTuple):
-    """kind: boot, crash, timeout, resign, write, read, ask, answer, or lost.
+    """kind: boot, crash, timeout, look, resign, write, read, add, remove, ask, answer, or lost.
 
-    token: of a client's write or read.  connection, request: of an ask.  peer, request, response: of an answer; without
-    a response none will come, and after `lost` the voter connects anew."""
+    token: of a client's write or read, or of a change of voters.  peer: who is added or removed.  connection, request:
+    of an ask.  peer, request, response: of an answer; without a response none will come, and after `lost` the voter
+    connects anew."""
 
     kind: str
     token: int = 0
@@ -279,13 +312,16 @@ def happen(before: ExploredVoter, event: VoterEvent, identity: Identity) -> Even
     if event.kind == "crash":
         return EventOutcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
     effects = _effects(node, event, identity)
-    carried = _Carried(node, identity.bugs, (*held, event.token) if event.kind == "read" else held)
+    reads = (*held, event.token) if event.kind == "read" else held
+    leads = before.core is not None and before.core.role == "leader"
+    carried = _Carried(node, identity.bugs, reads, leads=leads)
     while effects:
         for number, effect in enumerate(effects, 1):
             carried.out(effect, last=number == len(effects) and not _begins_flush(effects))
         effects = carried.end_flush() if _begins_flush(effects) else []
     if node.core is not None:
         stop_time(node.core)
+        carried.compare_voters(before, of_boot=event.kind == "boot")
     return EventOutcome(node, tuple(carried.acts), tuple(carried.deaths), carried.writes_log)
 
 
@@ -308,7 +344,8 @@ def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
 
 def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.Effect]:
     if event.kind == "boot":
-        node.core = Core(identity, node.log, node.file, CHANCE, 0.0)
+        records = VotersInShortLog(node.log, configured(identity)) if identity.dynamic else None
+        node.core = Core(identity, node.log, node.file, CHANCE, 0.0, records)
         node.mark = 0
         return node.core.start(0.0)
     core = node.core
@@ -318,6 +355,10 @@ def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list
             return core.propose(0.0, token, [(f"w{token}", 1)])
         case VoterEvent("read", token=token):
             return core.read(0.0, token)
+        case VoterEvent("add" | "remove", token=token, peer=peer):
+            key = ReplicaKey(peer)
+            change: VoterChange = AddVoter(VoterEntry(key)) if event.kind == "add" else RemoveVoter(key)
+            return core.change_voters(0.0, token, change)
         case VoterEvent("ask", connection=connection, request=request) if request is not None:
             return core.on_request(0.0, 1, connection, request)
         case VoterEvent("answer" | "lost", peer=peer, request=request, response=response) if request is not None:
@@ -341,7 +382,7 @@ def _wait_no_longer(core: Core) -> list[fx.Effect]:
 class _Carried:
     """Effects, carried out one after another on one voter."""
 
-    def __init__(self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int]) -> None:
+    def __init__(self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int], *, leads: bool) -> None:
         self.acts: list[Act] = []
         self.deaths: list[DeathInEvent] = []
         self.writes_log = False
@@ -349,6 +390,8 @@ class _Carried:
         self._bugs = bugs
         self._reads = reads
         self._run_of_sends: list[Act] = []
+        self._reported: VoterSet | None = None
+        self._leads = leads
 
     def out(self, effect: fx.Effect, *, last: bool) -> None:
         before = (len(self.acts), self._node.file, self._node.log.batches, self._node.log.durable)
@@ -390,6 +433,8 @@ class _Carried:
                 self.acts.append(Voted(state.epoch, None if state.voted is None else state.voted.id))
                 node.file = durable_state(state, self._bugs)
             case fx.Append(batches=batches):
+                for batch in batches:
+                    self._names_voters(batch)
                 log.batches = (*log.batches, *batches)
                 self.writes_log = True
             case fx.BeginFlush():
@@ -407,6 +452,7 @@ class _Carried:
             case fx.Reply(response=response):
                 self.acts.append(Replied(response))
             case fx.RoleChanged(role="leader", epoch=epoch):
+                self._leads = True
                 self.acts.append(Leads(epoch, log.batches))
             case fx.HighWatermark(offset=offset):
                 self._mark(offset)
@@ -416,12 +462,40 @@ class _Carried:
                 self.acts.append(Read(token, None))
             case fx.Fatal(reason=reason):
                 self.acts.append(Wrong(f"a voter stops: voter {node.id}: {reason}"))
-            case fx.VotersChanged(offset=voters.CONFIGURED):
-                pass  # the voters of the configuration, which are the only ones here
-            case fx.Accepted() | fx.RoleChanged():
+            case fx.VotersChanged(voters=voters):
+                self._reported = voters
+            case fx.RoleChanged():
+                self._leads = False
+            case fx.Accepted() | fx.VotersChangeDone():
                 pass
             case _:
                 raise NotImplementedError(f"no exploration knows the effect {effect}")
+
+    def _names_voters(self, batch: Batch) -> None:
+        """A leader changes the voters one at a time, by one, and not before its epoch has committed."""
+        node, named = self._node, batch.body
+        office = None if node.core is None else node.core._voter.state
+        before = latest_voters(node.log)
+        if not isinstance(named, VoterSet) or not isinstance(office, Leader) or before is None:
+            return
+        where = f"voter {node.id} in epoch {office.epoch} at offset {batch.base_offset}"
+        if node.mark <= office.epoch_start_offset:
+            self.acts.append(Wrong(f"voters change before the epoch commits: {where}"))
+        elif before[0] >= node.mark:
+            self.acts.append(Wrong(f"two changes of voters at once: {where}"))
+        elif len(set(before[1].ids) ^ set(named.ids)) > 1:
+            self.acts.append(Wrong(f"sets of voters differ by more than one: {where}"))
+
+    def compare_voters(self, before: ExploredVoter, *, of_boot: bool) -> None:
+        """What the log names last is in force at once, also when another set was cut off."""
+        node = self._node
+        then, now = latest_voters(before.log), latest_voters(node.log)
+        assert node.core is not None
+        if of_boot or then == now or node.core.halted:
+            return
+        in_force = now[1] if now is not None else configured(node.core._voter.identity)
+        if self._reported != in_force:
+            self.acts.append(Wrong(f"voters outlive their record: voter {node.id}"))
 
     def _mark(self, offset: int) -> None:
         node = self._node
@@ -432,7 +506,15 @@ class _Carried:
             self.acts.append(Wrong(f"a mark goes back: voter {node.id} from {node.mark} to {offset}"))
         else:
             node.mark = offset
-            self.acts.append(Marked(prefix, node.core is not None and node.core.role == "leader"))
+            named = latest_voters(node.log)
+            self.acts.append(Marked(prefix, self._leads, () if named is None else named[1].ids))
+
+
+def latest_voters(log: ShortLog) -> tuple[int, VoterSet] | None:
+    """The voters that a log names last, with the offset of their record; None: those of the configuration are in
+    force."""
+    named = ((batch.base_offset, batch.body) for batch in reversed(log.batches))
+    return next(((offset, body) for offset, body in named if isinstance(body, VoterSet)), None)
 
 
 def _subsets(acts: Sequence[Act]) -> list[tuple[Act, ...]]:
@@ -450,7 +532,9 @@ def stop_time(core: Core) -> None:
         state.heard = set()
         for progress in state.followers.values():
             progress.begin_due, progress.fetched_at = (FOREVER_S if progress.begin_due > 0 else 0.0), 0.0
-            progress.leader_end_offset, progress.caught_up_at = -1, 0.0  # of voters that are to be added; none is
+            progress.leader_end_offset, progress.caught_up_at = -1, 0.0  # of voters that are to be added alone
+        for progress in state.observers.values():
+            progress.fetched_at = 0.0
     elif isinstance(state, Follower):
         state.fetch_deadline = FOREVER_S
     else:

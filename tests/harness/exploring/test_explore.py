@@ -20,6 +20,8 @@ from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog,
 from harness.spec import WrongSpec
 from system_under_test.kraft.raft.messages import Identity, QuorumState, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.voter_memory import Voter
+from system_under_test.kraft.raft.voters import VoterSet
 
 CPU_S = 120.0
 
@@ -68,6 +70,57 @@ def test_a_clean_core_breaks_no_rule_within_a_bound_that_is_exhausted() -> None:
     found = explored(Budgets(epochs=1, timeouts=1, writes=1, reads=1, crashes=1), voters=2)
     assert (found.broken, found.exhausted) == ("", True)
     assert found.states > 100
+
+
+# Voters that change
+
+OF_VOTERS = [
+    ("two-voter-changes-at-once", 3, 0, Budgets(epochs=1, timeouts=1, changes=2), "two changes of voters at once"),
+    ("change-before-epoch-commits", 3, 0, Budgets(timeouts=2, changes=1), "voters change before the epoch commits"),
+    ("voters-at-commit", 1, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "a mark without a majority"),
+    ("voters-not-truncated", 3, 0, Budgets(timeouts=2, changes=1), "voters outlive their record"),
+    ("removed-leader-counts-itself", 3, 0, Budgets(1, 1, changes=1), "a mark without a majority"),
+    ("observer-counts", 2, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "a mark without a majority"),
+]
+
+
+@pytest.mark.parametrize(("bug", "voters", "spares", "budgets", "rule"), OF_VOTERS, ids=[row[0] for row in OF_VOTERS])
+def test_a_planted_bug_of_changing_voters_shows(
+    bug: str, voters: int, spares: int, budgets: Budgets, rule: str
+) -> None:
+    found = Explorer(voters, budgets, bug, spares=spares).search(CPU_S)
+    assert found.broken.startswith(rule)
+    assert len(found.trace) <= 10
+
+
+@pytest.mark.parametrize(("voters", "spares"), [(2, 0), (2, 1), (1, 1)])
+def test_voters_of_a_clean_core_change_without_breaking_a_rule(voters: int, spares: int) -> None:
+    explorer = Explorer(voters, Budgets(epochs=1, timeouts=1, changes=1, looks=1, resigns=1), spares=spares)
+    found = explorer.search(CPU_S)
+    assert (found.broken, found.exhausted) == ("", True)
+    changed = [part for part in explorer.steps.parts.values.values() if isinstance(part, ExploredVoter)]
+    sets = {batch.body.ids for node in changed for batch in node.log.batches if isinstance(batch.body, VoterSet)}
+    assert len(sets) == 1 + voters * (voters > 1) + spares, "the first one, one without each voter, one with each spare"
+
+
+def test_a_removed_leader_whose_vote_is_needed_must_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It alone holds its removal, so no other voter can win: no voter leads again unless it campaigns itself."""
+    budgets = Budgets(epochs=1, timeouts=1, changes=1, resigns=1)
+    assert Explorer(2, budgets).search(CPU_S).broken == ""
+    monkeypatch.setattr(Voter, "may_be_needed", False)
+    explorer = Explorer(2, budgets)
+    found = explorer.search(CPU_S)
+    assert found.broken == "no leader can be elected any more"
+    assert [explorer.steps.words(step) for step in found.trace[-2:]] == ["remove   n1 > n1  voter", "resign   n1"]
+
+
+def test_one_order_of_independent_steps_meets_every_state_where_voters_change() -> None:
+    budgets = Budgets(epochs=1, timeouts=1, changes=1, looks=1)
+    reduced, whole = (Explorer(2, budgets, reduced=reduced, spares=1) for reduced in (True, False))
+    fewer, all_of_them = reduced.search(CPU_S), whole.search(CPU_S)
+    assert fewer.exhausted and all_of_them.exhausted
+    keys = {whole.steps.parts.key(world.total)[0] for world in all_states(whole)}
+    assert set(reduced.number_of) == set(whole.number_of) == keys
 
 
 # What is saved leaves nothing out
@@ -278,11 +331,14 @@ def test_the_command_shows_the_trace_and_refuses_an_unknown_bug() -> None:
 
 def test_bounds_grow_until_any_sum_of_steps_is_covered() -> None:
     wanted = [Budgets(3, 4), Budgets(2, 2, reads=2), Budgets(2, 2, crashes=1, writes=1), Budgets(1, 1, insides=2)]
+    wanted += [Budgets(1, 1, changes=1, resigns=1), Budgets(2, 2, changes=2, looks=1), Budgets(3, 3, changes=2)]
     found = list(islice(chain.from_iterable(rounds()), 300))
     assert len(set(found)) > 250
     for each in wanted:
         assert any(covers(budgets, each) for budgets in found), each
     assert not covers(Budgets(2, 2, reads=1), Budgets(2, 2, writes=1))
+    assert covers(Budgets(2, 2, changes=1), Budgets(1, 1, changes=1))
+    assert not covers(Budgets(2, 2, changes=1), Budgets(1, 1)), "other voters: these stand in the log"
 
 
 def test_bounds_grow_until_a_planted_bug_shows() -> None:
@@ -294,6 +350,14 @@ def test_bounds_grow_until_a_planted_bug_shows() -> None:
     assert budgets == Budgets(epochs=1, timeouts=1, crashes=1)
     assert next(done for done, _ in grown.exhausted) == Budgets(epochs=2, timeouts=2)
     assert len(lines) == len(grown.exhausted)
+
+
+def test_bounds_grow_until_a_bug_of_changing_voters_shows() -> None:
+    """Nobody has to name a spare server or a change."""
+    grown = grow(2, "voters-at-commit", CPU_S, 10_000_000, lambda line: None)
+    budgets, last = grown.last
+    assert (budgets.changes, last.broken) == (1, "no leader can be elected any more")
+    assert Budgets(1, 1, changes=1) in {done for done, _ in grown.exhausted}
 
 
 def test_bounds_grow_around_what_is_too_large_and_skip_what_is_proved() -> None:
