@@ -27,6 +27,7 @@ from pathlib import Path
 from bench.instruments.figures import Sheet
 from bench.instruments.memory import ProcessWatch
 from bench.simulated.big_history import write_run
+from checkers.base.checker import Need
 from checkers.base.demands import Demands
 from checkers.base.results import NO_RESULTS, read_results, write_results
 from checkers.base.stored_run import StoredRun
@@ -113,7 +114,7 @@ def _seal(folder: Path, events: int, wrong: bool) -> None:
 
 def _judge(folder: Path, events: int, wrong: bool) -> None:
     demands: Demands = pickle.loads((folder.parent / _DEMANDS).read_bytes())
-    has = {"history", "logs", "traces", "nodes", "unique-values"}
+    has: set[Need] = {"history", "logs", "traces", "nodes", "unique-values"}
     spark = SparkJudge()
     verdicts = judge_run(StoredRun(folder, demands), select(has, ("linearizability",)), spark)
     assert verdicts.judged_by.startswith("Spark"), verdicts.judged_by

@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from bench.instruments.measured_node import ANSWER
-from bench.instruments.quorum_clusters import KRaft
+from bench.instruments.quorum_clusters import HOST, KRaft
 from bench.instruments.writers import write_for
 from system_under_test.client import Request
 from system_under_test.kraft.client.questions import question
@@ -103,7 +103,7 @@ async def _load(cluster: MeasuredKRaft, seconds: float, writers: int) -> None:
 
 
 async def _read(cluster: MeasuredKRaft, leader: int) -> None:
-    connection = Connection("127.0.0.1", cluster.port(leader), f"{OUR_PREFIX}bench")
+    connection = Connection(HOST, cluster.port(leader), f"{OUR_PREFIX}bench")
     while True:
         await connection.ask(question(Request("read", "t0"), SERVERS))
         await asyncio.sleep(0.005)

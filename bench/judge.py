@@ -16,8 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench.instruments.figures import Sheet
+from bench.instruments.memory import descendants, forget_peaks, peak_mb, role_of
+from bench.instruments.timing import least_s
+from bench.simulated.filled_table import filled
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
@@ -111,40 +113,30 @@ def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: She
     write_history(folder, rows, shape.keys(rows), shape.processes, shape.domain)
     goal = shape.goal_s if rows == TEN_MILLION else None
     sealing_goal = 4.0 if rows == TEN_MILLION else None
-    sheet.add(f"seal, {shape.name}", rows, "events", timed(lambda: seal(folder)), goal=sealing_goal)
+    sheet.add(f"seal, {shape.name}", rows, "events", least_s(lambda: seal(folder)), goal=sealing_goal)
     disk_bytes = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
     sheet.add(f"on disk, {shape.name}", rows, "events", disk_bytes / 1e6, "MB")
     hold(folder, spark)
-    on_spark = min(timed(lambda: hold(folder, spark)) for _ in range(2))
+    on_spark = least_s(lambda: hold(folder, spark), 2)
     sheet.add(f"linearizability on Spark, {shape.name}", rows, "events", on_spark, goal=goal)
     hold(folder, None)
-    in_process = min(timed(lambda: hold(folder, None)) for _ in range(2))
+    in_process = least_s(lambda: hold(folder, None), 2)
     sheet.add(f"linearizability in process, {shape.name}", rows, "events", in_process)
     sheet.add(f"in process / on Spark, {shape.name}", rows, "events", in_process / on_spark, "times")
-    forget_peaks(parents())
+    forget_peaks(descendants(os.getpid()))
     hold(folder, spark)
-    above = parents()
-    workers = [
-        pid for pid, parent in above.items() if all("checkers.spark.daemon" in words_of(p) for p in (pid, parent))
-    ]
-    virtual_machines = [pid for pid in above if "java" in words_of(pid).partition(" ")[0]]
-    for who, pids in (("a worker", workers), ("the driver", [os.getpid()]), ("the virtual machine", virtual_machines)):
+    for who, role in (("a worker", "workers"), ("the driver", "driver"), ("the virtual machine", "jvm")):
+        pids = [pid for pid in descendants(os.getpid()) if role_of(pid) == role]
         sheet.add(f"peak memory of {who}, {shape.name}", rows, "events", peak_mb(pids), "MB")
     for path in folder.rglob("*.parquet"):
         path.unlink()
     wrong = folder.with_name(f"{folder.name}-wrong")
     write_history(wrong, rows, shape.keys(rows), shape.processes, shape.domain, wrong=True)
     seal(wrong)
-    late = min(timed(lambda: find(wrong, spark)) for _ in range(2))
+    late = least_s(lambda: find(wrong, spark), 2)
     sheet.add(f"one late stale read on Spark, {shape.name}", rows, "events", late)
     for path in wrong.rglob("*.parquet"):
         path.unlink()
-
-
-def timed(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def hold(folder: Path, spark: SparkJudge | None) -> None:
@@ -156,43 +148,6 @@ def find(folder: Path, spark: SparkJudge) -> None:
     verdict = judge_run(StoredRun(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
     assert verdict.validity is Validity.INVALID, verdict.reason
     assert len(verdict.witnesses) == 1
-
-
-def parents() -> dict[int, int]:
-    """This process and all that descend from it, each with its parent."""
-    above = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            above[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it ended meanwhile
-    mine = {os.getpid()}
-    while grown := {pid for pid, parent in above.items() if parent in mine} - mine:
-        mine |= grown
-    return {pid: above[pid] for pid in sorted(mine)}
-
-
-def words_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
-def forget_peaks(pids: Iterable[int]) -> None:
-    """Let the kernel measure the peaks of some processes anew (proc(5), clear_refs)."""
-    for pid in pids:
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
-def peak_mb(pids: Iterable[int]) -> float:
-    """The largest peak of resident memory among some processes."""
-    peaks = [0]
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                peaks.append(int(line.split()[1]))
-    return max(peaks) * 1024 / 1e6
 
 
 def cold(folder: Path, archive: bool = True) -> float:
@@ -219,25 +174,22 @@ def write_history(folder: Path, rows: int, keys: int, processes: int, domain: in
         assert row >= 0, "no read in the last twentieth can be made stale"
         value[row] = stale
     names = pa.array([f"k{k}" for k in range(keys)])
-    text = HISTORY.field("f").type
     with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
         for start in range(0, rows, 100_000):
             part = slice(start, min(rows, start + 100_000))
-            size = part.stop - part.start
-            columns = {
-                "index": pa.array(np.arange(part.start, part.stop)),
-                "time_ns": pa.array(np.arange(part.start, part.stop) * 1000),
-                "process": pa.array(process[part]),
-                "type": pa.array(type_[part]),
-                "f": pa.DictionaryArray.from_arrays(pa.array(f[part]), pa.array(["read", "write"])),
-                "key": names.take(pa.array(key[part])),
-                "value": pa.array(value[part], mask=value[part] < 0),
-                "value2": pa.nulls(size, pa.int64()),
-                "payload": pa.nulls(size, pa.string()),
-                "error": pa.nulls(size, text),
-                "node": pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), pa.array(["n1"])),
-            }
-            stream.write_batch(pa.record_batch([columns[name] for name in HISTORY.names], schema=HISTORY))
+            rows_of_part = filled(
+                HISTORY,
+                part.stop - part.start,
+                index=np.arange(part.start, part.stop),
+                time_ns=np.arange(part.start, part.stop) * 1000,
+                process=process[part],
+                type=type_[part],
+                f=pa.DictionaryArray.from_arrays(f[part], pa.array(["read", "write"])),
+                key=names.take(pa.array(key[part])),
+                value=pa.array(value[part], mask=value[part] < 0),
+                node="n1",
+            )
+            stream.write_batch(rows_of_part)
 
 
 @kernel

@@ -12,24 +12,22 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from facts_of_runs import many
+
+from bench.instruments.timing import least_s, taken_s
+from checkers.spark.session import SparkJudge
+from harness.lake.lake import Lake
+from harness.lake.questions import QUESTIONS
+from harness.lake.sql import ask
+from harness.lake.tables import DATE, RUNS, SYSTEM, TABLES
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-
-from facts_of_runs import many  # noqa: E402
-
-from checkers.spark.session import SparkJudge  # noqa: E402
-from harness.lake.lake import Lake  # noqa: E402
-from harness.lake.questions import QUESTIONS  # noqa: E402
-from harness.lake.sql import ask  # noqa: E402
-from harness.lake.tables import DATE, RUNS, SYSTEM, TABLES  # noqa: E402
 
 TIMES = 5
 
@@ -47,18 +45,9 @@ def fill(lake: Lake, runs: int, days: int) -> None:
     (lake.folder / "_lock").touch()
 
 
-def least_s(work: Callable[[], object], times: int = TIMES) -> float:
-    took = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        took.append(time.perf_counter() - began)
-    return min(took)
-
-
 def command_s(folder: Path, *words: str) -> float:
     command = [sys.executable, "-m", "harness", *words, "--lake", str(folder)]
-    return least_s(lambda: subprocess.run(command, cwd=ROOT, check=True, capture_output=True))
+    return least_s(lambda: subprocess.run(command, cwd=ROOT, check=True, capture_output=True), TIMES)
 
 
 def main() -> None:
@@ -77,13 +66,10 @@ def main() -> None:
         print(f"krucible compare A B           {command_s(lake.folder, 'compare', names[0], names[-1]):6.2f} s")
         spark = SparkJudge()
         try:
-            began = time.perf_counter()
-            spark.wait_until_started()
-            print(f"start of Spark                 {time.perf_counter() - began:6.2f} s")
+            print(f"start of Spark                 {least_s(spark.wait_until_started):6.2f} s")
             for name, question in QUESTIONS.items():
-                first = least_s(lambda sql=question.sql: ask(lake, sql, spark), 1)  # type: ignore[misc]
-                again = least_s(lambda sql=question.sql: ask(lake, sql, spark), 2)  # type: ignore[misc]
-                print(f"krucible query {name:<15} {first:6.2f} s, again {again:.2f} s")
+                first, *again = taken_s(partial(ask, lake, question.sql, spark), 3)
+                print(f"krucible query {name:<15} {first:6.2f} s, again {min(again):.2f} s")
         finally:
             spark.stop()
 

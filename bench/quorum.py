@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -191,7 +191,7 @@ def _progress(line: str) -> None:
 
 
 def _median(rounds: list[Round], field: str) -> float:
-    return statistics.median(getattr(each, field) for each in rounds)
+    return float(statistics.median(getattr(each, field) for each in rounds))
 
 
 # Failover
@@ -221,7 +221,9 @@ async def measure_start(folder: Path, records: int, sheet: Sheet) -> None:
     (folder / "start").mkdir()
     node = KRaft(folder / "start", 1, {"segment_bytes": SEGMENT_BYTES})
     topics = [topic_records(number) for number in range(TOPICS)]
-    values = (ConfigRecord(TOPIC_RESOURCE, f"t{n % TOPICS}", REGISTER, str(VALUE_FIRST + n)) for n in itertools.count())
+    values: Iterator[Record] = (
+        ConfigRecord(TOPIC_RESOURCE, f"t{n % TOPICS}", REGISTER, str(VALUE_FIRST + n)) for n in itertools.count()
+    )
     more = (records - 2 * TOPICS) // BATCH_RECORDS
     batches = (list(itertools.islice(values, BATCH_RECORDS)) for _ in range(more))
     _progress(f"writing a log of {records:,} records")

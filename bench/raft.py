@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.instruments.figures import Sheet, load
+from bench.instruments.memory import peak_mb
+from bench.instruments.timing import least_s
+from bench.simulated.filled_table import filled
 from checkers.base.columns import COPIES, HISTORY, TRACE
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
@@ -110,13 +114,7 @@ def tell(sheet: Sheet, what: str, size: int, folder: Path) -> None:
 def measure(what: str, folder: Path) -> dict[str, float]:
     """Called in the process of its own."""
     seconds, size_bytes = MEASURES[what](folder)
-    return {"seconds": seconds, "bytes": size_bytes, "peak_gb": peak_gb()}
-
-
-def peak_gb() -> float:
-    """The peak of this process since it began (getrusage would include the process it was forked from)."""
-    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1e6
+    return {"seconds": seconds, "bytes": size_bytes, "peak_gb": peak_mb([os.getpid()]) / 1e3}
 
 
 def judge(name: str, spark: bool = False) -> Callable[[Path], tuple[float, int]]:
@@ -149,7 +147,7 @@ def read(reader: Callable[[Path], Any]) -> Callable[[Path], tuple[float, int]]:
     def measured(folder: Path) -> tuple[float, int]:
         reader(folder / "nothing")
         size_bytes = sum(path.stat().st_size for path in (folder / "files").glob("*.log"))
-        return min(timed(lambda: reader(folder / "files")) for _ in range(3)), size_bytes
+        return least_s(lambda: reader(folder / "files"), 3), size_bytes
 
     return measured
 
@@ -157,7 +155,7 @@ def read(reader: Callable[[Path], Any]) -> Callable[[Path], tuple[float, int]]:
 def tabulate(folder: Path) -> tuple[float, int]:
     """A trace as nodes write it, to Parquet."""
     path = folder / "files" / "n1.jsonl"
-    return timed(lambda: write_trace(path, folder / "files" / "n1.parquet", 0)), path.stat().st_size
+    return least_s(lambda: write_trace(path, folder / "files" / "n1.parquet", 0)), path.stat().st_size
 
 
 MEASURES: dict[str, Callable[[Path], tuple[float, int]]] = {
@@ -168,12 +166,6 @@ MEASURES: dict[str, Callable[[Path], tuple[float, int]]] = {
     "records of log files": read(read_log),
     LINES: tabulate,
 }
-
-
-def timed(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def write_run(folder: Path, size: int) -> None:
@@ -240,20 +232,21 @@ def _write_trace(path: Path, node: str, batches: tuple[np.ndarray, ...]) -> int:
             role = pa.array(["leader" if leader == node else "follower" if e == 2 else None for e in head])
             peers = pa.array([leader if e else None for e in head])
             rest = pa.nulls(size - heads, pa.string())
-            columns = {
-                "node": pa.repeat(pa.scalar(node), size),
-                "incarnation": pa.repeat(pa.scalar(0, pa.int32()), size),
-                "seq": pa.array(np.arange(seq, seq + size)),
-                "time_ns": pa.array(np.arange(seq, seq + size) * 1000),
-                "event": pa.DictionaryArray.from_arrays(pa.array(event), names),
-                "epoch": pa.repeat(pa.scalar(now, pa.int32()), size),
-                "offset": pa.array(offset, mask=(event == 1) | ((event == 2) & (leader != node))),
-                "hash": pa.array(hashed, mask=(event != 5) & (event != 6) & (event != 0)),
-                "peer": pa.concat_arrays([peers, rest]),
-                "role": pa.concat_arrays([role, rest]),
-                "detail": pa.nulls(size, pa.string()),
-            }
-            writer.write_table(pa.table([columns[n] for n in TRACE.names], schema=TRACE), row_group_size=ROW_GROUP)
+            rows = filled(
+                TRACE,
+                size,
+                node=node,
+                incarnation=0,
+                seq=np.arange(seq, seq + size),
+                time_ns=np.arange(seq, seq + size) * 1000,
+                event=pa.DictionaryArray.from_arrays(event, names),
+                epoch=now,
+                offset=pa.array(offset, mask=(event == 1) | ((event == 2) & (leader != node))),
+                hash=pa.array(hashed, mask=(event != 5) & (event != 6) & (event != 0)),
+                peer=pa.concat_arrays([peers, rest]),
+                role=pa.concat_arrays([role, rest]),
+            )
+            writer.write_batch(rows, row_group_size=ROW_GROUP)
             seq += size
     return seq - 1
 
@@ -261,26 +254,14 @@ def _write_trace(path: Path, node: str, batches: tuple[np.ndarray, ...]) -> int:
 def _write_history(path: Path, writes: int) -> None:
     """One process writes the number of every batch, one after another, and every write is acknowledged."""
     keys = pa.array([f"k{i}" for i in range(10)])
-    name = HISTORY.field("f").type
     with pq.ParquetWriter(path, HISTORY, compression="zstd") as writer:
         for start in range(0, writes, ROW_GROUP):
             value = np.repeat(np.arange(start, min(writes, start + ROW_GROUP)), 2)
             size = len(value)
             index = np.arange(2 * start, 2 * start + size)
-            columns = {
-                "index": pa.array(index),
-                "time_ns": pa.array(index * 1000),
-                "process": pa.repeat(pa.scalar(0, pa.int32()), size),
-                "type": pa.array((index % 2).astype(np.int8)),
-                "f": pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), pa.array(["write"])),
-                "key": keys.take(pa.array(value % 10)),
-                "value": pa.array(value),
-                "value2": pa.nulls(size, pa.int64()),
-                "payload": pa.nulls(size, pa.string()),
-                "error": pa.nulls(size, name),
-                "node": pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), pa.array(["n1"])),
-            }
-            writer.write_table(pa.table([columns[n] for n in HISTORY.names], schema=HISTORY))
+            key, type_ = keys.take(pa.array(value % 10)), (index % 2).astype(np.int8)
+            columns = {"process": 0, "type": type_, "f": "write", "key": key, "value": value, "node": "n1"}
+            writer.write_batch(filled(HISTORY, size, index=index, time_ns=index * 1000, **columns))
 
 
 def write_files(folder: Path, size: int) -> None:

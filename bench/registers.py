@@ -15,12 +15,14 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from bench.instruments.figures import Sheet, load
+from bench.instruments.figures import BenchFigure, Sheet, goal_here, load
+from bench.instruments.timing import taken_s
 from bench.simulated.hard_histories import VIOLATIONS, another_answer, correct_key
 from checkers.base.arrays import Int8
 from checkers.base.history import Event
@@ -82,8 +84,8 @@ def big_keys(operations: int, sheet: Sheet) -> None:
         size = operations // 10
         key, positions = correct_key(size, clients, 0, 0, 1)
         scratch = register.new_scratch(size, positions)
-        zones, _ = timed_often(lambda k=key, p=positions, s=scratch: register.judge_key(k, p, s), 3)  # type: ignore[misc]
-        search, _ = timed_often(lambda k=key, p=positions: judged(k, p), 3)  # type: ignore[misc]
+        zones, _ = timed_often(partial(register.judge_key, key, positions, scratch), 3)
+        search, _ = timed_often(partial(judged, key, positions), 3)
         what = f"one key, unique values, {clients} clients"
         sheet.add(f"{what}, by zones", size, "operations", zones)
         sheet.add(f"{what}, by search", size, "operations", search)
@@ -128,7 +130,7 @@ def grid(operations_max: int, limit_s: float, observed: bool, sheet: Sheet) -> N
             line = f"{operations:>6} {clients:>7} {open_:>4}  {name:<18} {worst:9.4f} {steps:>11} {size / 1e6:7.1f}"
             line += "  <- not decided in time: " + ", ".join(sorted(verdicts)) if late else ""
             figure = f"grid, failed cas {reading}, {clients} clients, {open_} open, {name}"
-            sheet.add(figure, operations, "operations", worst, goal=limit_s, shown=line)
+            sheet.keep(BenchFigure(figure, operations, "operations", worst, "s", goal_here(limit_s, "s")), line)
     sheet.add(f"grid, failed cas {reading}, cells not decided", operations_max, "operations", undecided, "", 0)
 
 
@@ -149,13 +151,8 @@ def judged(key: Key, positions: int, steps_max: int = STEPS) -> GridCell:
 
 
 def timed_often(work: Callable[[], object], times: int) -> tuple[float, float]:
-    """Seconds: the smallest and the median."""
-    work()
-    seconds = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
+    """Seconds: the smallest and the median of so many runs, after one that warms up."""
+    _, *seconds = taken_s(work, times + 1)
     return min(seconds), statistics.median(seconds)
 
 
@@ -164,16 +161,13 @@ def as_one(histories: list[list[Event]]) -> Operations:
     rows = [(k, e) for k, events in enumerate(histories) for e in events if e.process >= 0]
     highest = max(e.process for _, e in rows) + 1
 
-    def column(values: list[int], dtype: type) -> np.ndarray:  # type: ignore[type-arg]
-        return np.array(values, dtype)
-
     events = Events(
-        column([k for k, _ in rows], np.int32),
-        column([k * highest + e.process for k, e in rows], np.int32),
-        column([e.type for _, e in rows], np.int8),
-        column([KINDS.get(e.f, OTHER) for _, e in rows], np.int8),
-        column([NIL if e.value is None else e.value for _, e in rows], np.int64),
-        column([NIL if e.value2 is None else e.value2 for _, e in rows], np.int64),
+        np.array([k for k, _ in rows], np.int32),
+        np.array([k * highest + e.process for k, e in rows], np.int32),
+        np.array([e.type for _, e in rows], np.int8),
+        np.array([KINDS.get(e.f, OTHER) for _, e in rows], np.int8),
+        np.array([NIL if e.value is None else e.value for _, e in rows], np.int64),
+        np.array([NIL if e.value2 is None else e.value2 for _, e in rows], np.int64),
         np.zeros(len(rows), np.int8),
     )
     return pair_events(events, len(histories), highest * len(histories))

@@ -19,10 +19,11 @@ import click
 
 from harness.campaign.swarm.scenario import LAYERS, Layer, draw
 from harness.campaign.swarm.world import play
+from system_under_test.kraft.controller.decisions import BUGS as BUGS_OF_CONTROLLER
+from system_under_test.kraft.node.config import BUGS
 from system_under_test.kraft.raft.decisions import (
     ACCEPTS_CORRUPT_BATCH,
     APPLIES_DELTA_AFTER_SNAPSHOT,
-    BUGS,
     CLEANS_PAST_SNAPSHOT,
     FORGETS_ON_FULL_DISK,
     LEASE_BY_WALL_CLOCK,
@@ -45,8 +46,9 @@ ONLY_IN_NODES = {
     RENAME_BEFORE_FSYNC,
     CLEANS_PAST_SNAPSHOT,
     APPLIES_DELTA_AFTER_SNAPSHOT,
+    *BUGS_OF_CONTROLLER,
 }
-"""The core alone has no disk, no lease, no image and no snapshots that these bugs could spoil."""
+"""The core alone has no disk, no lease, no image, no snapshots and no brokers that these bugs could spoil."""
 APART = 100_000
 
 

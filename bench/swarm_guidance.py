@@ -18,7 +18,7 @@ import click
 
 from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed
 from harness.campaign.swarm.scenario import Layer, draw
-from harness.campaign.swarm.work import row_of
+from harness.campaign.swarm.seed_row import row_of
 from harness.campaign.swarm.world import play
 
 APART = 100_000

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.instruments.figures import Sheet, load
+from bench.instruments.figures import BenchFigure, Sheet, goal_here, load
+from bench.instruments.memory import forget_peaks, peak_mb
+from bench.simulated.filled_table import filled
 from bench.simulated.transaction_anomalies import LISTS, REGISTERS
 from bench.simulated.transaction_histories import simulate, spliced, strewn, with_stale_reads
 from checkers.base.columns import HISTORY
@@ -80,17 +83,17 @@ def judge(size: int, model: Model, only: list[str] | None, sheet: Sheet) -> None
     for name, case in cases(size, model, only):
         txns, events = case()
         gc.collect()
-        _forget_peak()
+        forget_peaks([os.getpid()])
         began = time.process_time()
         verdict = judge_columns(*_swapped((txns, events), model))
         seconds = time.process_time() - began
-        memory = _peak_gb()
+        memory = peak_mb([os.getpid()]) / 1e3
         one = "stale" not in name
         worst, peak = max(worst, seconds) if one else worst, max(peak, memory)
         became = ", ".join(f"{n} {c}" for n, c in verdict.details.get("anomalies", {}).items()) or verdict.reason
         words = f"{model} {size:>10,} {name:<34} {verdict.validity:<8} {seconds:6.2f} s {memory:5.2f} GB   {became}"
-        goal = GOALS[model].get(size) if one else None
-        sheet.add(f"{model}, {name}", size, "transactions", seconds, "s", goal, shown=words)
+        goal = goal_here(GOALS[model].get(size) if one else None, "s")
+        sheet.keep(BenchFigure(f"{model}, {name}", size, "transactions", seconds, "s", goal), words)
     sheet.add(f"{model}, worst anomaly", size, "transactions", worst, "s", GOALS[model].get(size))
     sheet.add(f"{model}, peak memory with columns", size, "transactions", peak, "GB")
 
@@ -124,29 +127,15 @@ def write_history(txns: Transactions, events: int, model: Model, path: Path) -> 
     process[txns.invoked] = process[txns.completed] = txns.process
     type_[txns.invoked] = 0
     index = np.arange(events)
-    known = {"index": index, "time_ns": index, "process": process, "type": type_, "payload": payload}
-    named = {"f": "txn", "node": "n1"}
-    table = {
-        field.name: pa.array(known.get(field.name, [named.get(field.name)] * events)).cast(field.type)
-        for field in HISTORY
-    }
-    pq.write_table(pa.table(table, HISTORY), path, compression="zstd", row_group_size=ROWS_PER_GROUP)
+    columns = {"process": process, "type": type_, "payload": payload, "f": "txn", "node": "n1"}
+    rows = filled(HISTORY, events, index=index, time_ns=index, **columns)
+    pq.write_table(pa.table(rows), path, compression="zstd", row_group_size=ROWS_PER_GROUP)
     return sum(map(len, payload))
 
 
 def _swapped(history: tuple[Transactions, int], model: Model) -> tuple[Transactions, Model, int]:
     txns, events = history
     return txns, model, events
-
-
-def _forget_peak() -> None:
-    """Linux: the next peak is counted from here."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_gb() -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1e6
 
 
 if __name__ == "__main__":

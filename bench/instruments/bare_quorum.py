@@ -1,7 +1,7 @@
 """A quorum without logic: the frames, the writes and the fsyncs of the bundled KRaft, over bare `asyncio.Protocol`.
 
-    python -m bench.instruments.bare_quorum PORT FILE --followers 2     the leader, always server 1
-    python -m bench.instruments.bare_quorum PORT FILE --leader PORT     a follower
+    python -m bench.instruments.bare_quorum HOST PORT FILE --followers 2     the leader, always server 1
+    python -m bench.instruments.bare_quorum HOST PORT FILE --leader PORT     a follower
 
 It is the floor under what a write costs a quorum that is written in Python for asyncio: nothing is decoded, decided,
 checked, traced or elected, and a lost connection ends it.
@@ -135,17 +135,18 @@ class BareFollower:
         self._appended.append(frame[4:], fetch)
 
 
-async def run(port: int, path: Path, followers: int, leader: int | None) -> None:
+async def run(host: str, port: int, path: Path, followers: int, leader: int | None) -> None:
     """Until it is killed, or the leader is gone."""
     loop = asyncio.get_running_loop()
     if leader is None:
         lead = BareLeader(path, followers)
-        server = await loop.create_server(lambda: _Frames(lead), "127.0.0.1", port)
+        server = await loop.create_server(lambda: _Frames(lead), host, port)
         await server.serve_forever()
+        return
     follow = BareFollower(path)
     while True:
         try:
-            _, made = await loop.create_connection(lambda: _Frames(follow), "127.0.0.1", leader)
+            _, made = await loop.create_connection(lambda: _Frames(follow), host, leader)
             break
         except ConnectionRefusedError:
             await asyncio.sleep(0.02)  # the leader starts
@@ -156,12 +157,13 @@ async def run(port: int, path: Path, followers: int, leader: int | None) -> None
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("host")
     options.add_argument("port", type=int)
     options.add_argument("file", type=Path)
     options.add_argument("--followers", type=int, default=0)
     options.add_argument("--leader", type=int)
     given = options.parse_args()
-    asyncio.run(run(given.port, given.file, given.followers, given.leader))
+    asyncio.run(run(given.host, given.port, given.file, given.followers, given.leader))
 
 
 if __name__ == "__main__":

@@ -48,12 +48,14 @@ class Sheet:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def add(
-        self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None, shown: str = ""
-    ) -> None:
-        """shown: what the terminal shows in place of the figure's own words.  goal: on the machine it was set on."""
+    def add(self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None) -> None:
+        """Show and keep one.  goal: on the machine it was set on."""
         one = BenchFigure(figure, size, of, value, unit, goal_here(goal, unit))
-        print(shown or one.in_words(), flush=True)
+        self.keep(one, one.in_words())
+
+    def keep(self, one: BenchFigure, shown: str) -> None:
+        """shown: what the terminal shows of it."""
+        print(shown, flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(one)) + "\n")

@@ -24,6 +24,7 @@ from system_under_test.kraft.__main__ import main as run_node
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.wire import connection, server
+from system_under_test.kraft.wire.frames import decode_request_header
 
 OTHER, ANSWER = "other", "answer"
 _CLIENT_REQUESTS = {32: "read", 44: "write"}
@@ -43,15 +44,15 @@ def main() -> int:
 
 
 def _instrument() -> None:
-    plain_run = asyncio.Handle._run  # type: ignore[attr-defined]
+    plain_run = asyncio.Handle._run
 
     def run(handle: Any) -> None:
         began_ns = time.thread_time_ns()
         plain_run(handle)
         _cpu_ns[handle._context.get(_KIND, OTHER)] += time.thread_time_ns() - began_ns
 
-    asyncio.Handle._run = run  # type: ignore[attr-defined]
-    plain_decode = server.decode_request_header
+    setattr(asyncio.Handle, "_run", run)  # noqa: B010 - for mypy it is a method
+    plain_decode = decode_request_header
 
     def decode(frame: bytes) -> Any:
         header, at = plain_decode(frame)
@@ -59,7 +60,7 @@ def _instrument() -> None:
             _begins(_CLIENT_REQUESTS[header.api_key])
         return header, at
 
-    server.decode_request_header = decode
+    setattr(server, "decode_request_header", decode)  # noqa: B010 - the name that the server looks up
     _kind_of(QuorumNode, "take_raft_request", lambda node, number, request, reply: type(request).__name__)
     _kind_of(QuorumNode, "_answered", lambda node, effect, answer: type(answer).__name__)
     _kind_of(QuorumNode, "_flushed", lambda *_: "fsync")

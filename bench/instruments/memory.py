@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 EVERY_S = 0.05
 
@@ -48,9 +48,7 @@ class ProcessWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
@@ -69,11 +67,26 @@ def descendants(pid: int) -> list[int]:
 
 def resident_mb(pid: int) -> float:
     """0 once the process has ended."""
+    return _status_mb(pid, "VmRSS:")
+
+
+def peak_mb(pids: Iterable[int]) -> float:
+    """The largest peak of resident memory among some processes, since they began or `forget_peaks`."""
+    return max((_status_mb(pid, "VmHWM:") for pid in pids), default=0.0)
+
+
+def forget_peaks(pids: Iterable[int]) -> None:
+    """Let the kernel measure the peaks of some processes anew (proc(5), clear_refs)."""
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _status_mb(pid: int, field: str) -> float:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0.0
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS:")), 0.0)
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(field)), 0.0)
 
 
 def cpu_s_of(pid: int) -> float:

@@ -12,6 +12,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ LEADER_S = 600.0
 _LOOK_EVERY_S = 0.01
 _ANSWER_S = 0.5
 _ROOT = Path(__file__).parents[2]
+HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.79"
+"""An address of this process alone, so that nobody else takes a port that was found free."""
 
 
 class QuorumCluster(ABC):
@@ -45,7 +48,8 @@ class QuorumCluster(ABC):
     def __init__(self, folder: Path, size: int) -> None:
         self.folder = folder
         self.servers = range(1, size + 1)
-        self._client_ports, self._peer_ports = free_ports(size), free_ports(size)
+        ports = free_ports(2 * size)
+        self._client_ports, self._peer_ports = ports[:size], ports[size:]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, server: int) -> None:
@@ -96,11 +100,8 @@ class QuorumCluster(ABC):
         """Connected, each to an object of its own."""
         made = []
         for number in range(count):
-            _, writer = await asyncio.get_running_loop().create_connection(
-                lambda number=number: self._writer(number),
-                "127.0.0.1",
-                self.port(server),  # type: ignore[misc]
-            )
+            connect = partial(self._writer, number)
+            _, writer = await asyncio.get_running_loop().create_connection(connect, HOST, self.port(server))
             made.append(writer)
         return made
 
@@ -139,8 +140,8 @@ class KRaft(QuorumCluster):
                 "name": f"n{server}",
                 "node_id": server,
                 "cluster_id": "bench",
-                "listen": f"127.0.0.1:{self.port(server)}",
-                "peers": {f"n{each}": [each, "127.0.0.1", self.port(each)] for each in self.servers},
+                "listen": f"{HOST}:{self.port(server)}",
+                "peers": {f"n{each}": [each, HOST, self.port(each)] for each in self.servers},
                 "data_dir": str(self.data_dir(server)),
                 "trace_dir": str(self.folder / f"trace{server}"),
                 "seed": 1,
@@ -152,7 +153,7 @@ class KRaft(QuorumCluster):
         return self.folder / f"data{server}"
 
     async def prepare(self, server: int, objects: int) -> None:
-        connection = Connection("127.0.0.1", self.port(server), f"{OUR_PREFIX}bench")
+        connection = Connection(HOST, self.port(server), f"{OUR_PREFIX}bench")
         for number in range(objects):
             while True:
                 answer = await connection.ask(question(Request("create", f"t{number}"), len(self.servers)))
@@ -181,7 +182,7 @@ class KRaft(QuorumCluster):
         """What a leader says of its quorum; None if the server does not lead."""
         partition = describe.PartitionData(partition_index=0)
         body = describe.DescribeQuorumRequest(topics=(describe.TopicData(topic_name=TOPIC, partitions=(partition,)),))
-        connection = Connection("127.0.0.1", self.port(server), f"{OUR_PREFIX}bench")
+        connection = Connection(HOST, self.port(server), f"{OUR_PREFIX}bench")
         try:
             async with asyncio.timeout(_ANSWER_S):
                 answer = await connection.ask(body)
@@ -200,8 +201,8 @@ class EtcdCluster(QuorumCluster):
     name = "etcd"
 
     def _command(self, server: int) -> list[str]:
-        peers = ",".join(f"n{each}=http://127.0.0.1:{self._peer_ports[each - 1]}" for each in self.servers)
-        peer, client = f"http://127.0.0.1:{self._peer_ports[server - 1]}", f"http://127.0.0.1:{self.port(server)}"
+        peers = ",".join(f"n{each}=http://{HOST}:{self._peer_ports[each - 1]}" for each in self.servers)
+        peer, client = f"http://{HOST}:{self._peer_ports[server - 1]}", f"http://{HOST}:{self.port(server)}"
         flags = {
             "name": f"n{server}",
             "data-dir": str(self.folder / f"data{server}"),
@@ -227,7 +228,7 @@ class EtcdCluster(QuorumCluster):
 
     async def _status(self, server: int) -> dict[str, Any]:
         """Empty if there is no answer."""
-        gateway = Gateway(f"127.0.0.1:{self.port(server)}")
+        gateway = Gateway(f"{HOST}:{self.port(server)}")
         try:
             async with asyncio.timeout(_ANSWER_S):
                 answer = await gateway.post("/v3/maintenance/status", {})
@@ -249,11 +250,11 @@ class Bare(QuorumCluster):
     def _command(self, server: int) -> list[str]:
         others = ["--followers", str(len(self.servers) - 1)] if server == 1 else ["--leader", str(self.port(1))]
         file = str(self.folder / f"data{server}")
-        return [sys.executable, "-m", "bench.instruments.bare_quorum", str(self.port(server)), file, *others]
+        return [sys.executable, "-m", "bench.instruments.bare_quorum", HOST, str(self.port(server)), file, *others]
 
     async def _leads(self, server: int) -> bool:
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port(server))
+            _, writer = await asyncio.open_connection(HOST, self.port(server))
         except OSError:
             return False
         writer.close()
@@ -268,8 +269,8 @@ class Bare(QuorumCluster):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Different ports of HOST that are free."""
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()

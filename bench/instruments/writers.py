@@ -138,7 +138,7 @@ class EtcdWriter(_Connected):
             end = at + 9 + (high << 16 | low)
             if end > len(received):
                 break
-            self._take(kind, flags, stream, received[at + 9 : end])
+            self._take(kind, flags, stream, bytes(received[at + 9 : end]))
             at = end
         del received[:at]
 
@@ -151,12 +151,12 @@ class EtcdWriter(_Connected):
         elif kind == _PING and not flags & _ACK:
             self._transport.write(_frame(_PING, _ACK, 0, payload))
         elif kind == _GOAWAY:
-            self.lost(ConnectionResetError(f"etcd says goodbye: {bytes(payload)!r}"))
+            self.lost(ConnectionResetError(f"etcd says goodbye: {payload!r}"))
         if kind in (_DATA, _HEADERS) and flags & _END_STREAM and stream == self._stream:
             if self._answered:
                 self.acknowledged()
             else:
-                self.lost(WriteRefused(f"etcd answered {bytes(payload)!r}"))
+                self.lost(WriteRefused(f"etcd answered {payload!r}"))
 
 
 async def write_for(

@@ -20,15 +20,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from bench.simulated.big_logs import SERVERS, SimulatedLogs
+from bench.simulated.filled_table import filled
 from bench.simulated.raw_logs import ENTRIES_PER_CREATE, RawLogs
 from bench.simulated.register_clients import (
     PROCESSES_MAX,
@@ -161,7 +162,6 @@ class _Stream:
         self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
         self._counts: Counter[tuple[str, int]] = Counter()
-        self._digest = 0
         self._writer = pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY)
 
     @property
@@ -189,24 +189,23 @@ class _Stream:
         count = len(part.type)
         index = np.arange(self.rows, self.rows + count)
         answered = (part.type == Type.OK).astype(np.int32)
-        columns = {
-            "index": index,
-            "time_ns": index * self._step_ns,
-            "process": part.process,
-            "type": part.type,
-            "f": pa.DictionaryArray.from_arrays(part.f.astype(np.int32), self._functions),
-            "key": self._keys.take(pa.array(part.key)),
-            "value": pa.array(part.value, mask=part.value < 0),
-            "value2": pa.nulls(count, pa.int64()),
-            "payload": pa.nulls(count, pa.string()),
-            "error": pa.DictionaryArray.from_arrays(
-                pa.array(part.type - 2, pa.int32(), mask=part.type < Type.FAIL), self._errors
-            ),
-            "node": pa.DictionaryArray.from_arrays(answered, self._nodes),
-        }
+        error = pa.array(part.type - 2, pa.int32(), mask=part.type < Type.FAIL)
+        rows = filled(
+            HISTORY,
+            count,
+            index=index,
+            time_ns=index * self._step_ns,
+            process=part.process,
+            type=part.type,
+            f=pa.DictionaryArray.from_arrays(part.f.astype(np.int32), self._functions),
+            key=self._keys.take(pa.array(part.key)),
+            value=pa.array(part.value, mask=part.value < 0),
+            error=pa.DictionaryArray.from_arrays(error, self._errors),
+            node=pa.DictionaryArray.from_arrays(answered, self._nodes),
+        )
         for code, times in enumerate(np.bincount(part.f.astype(np.int64) * 4 + part.type).tolist()):
             self._counts[FUNCTIONS[code // 4], code % 4] += times
-        self._add(pa.record_batch([columns[name] for name in HISTORY.names], schema=HISTORY))
+        self._add(rows)
 
     def enter(self, type_: Type, f: str, content: object) -> int:
         """A row of the ledger; its time in ns."""
@@ -237,16 +236,14 @@ class _Stream:
     def __enter__(self) -> _Stream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.close()
 
 
 def _demands(keys: list[str]) -> Demands:
-    has = dict.fromkeys(("nodes", "logs", "traces", "elections", "faults", "ledger"), True)
     reads = tuple(("read", key) for key in keys)
-    return Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60, **has)
+    made = Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60)
+    return replace(made, nodes=True, logs=True, traces=True, elections=True, faults=True, ledger=True)
 
 
 def _outcome(phases: Sequence[Phase], keys: Sequence[str]) -> RunOutcome:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.simulated.filled_table import filled
 from checkers.base.arrays import Int32, Int64
 from checkers.base.columns import COPIES, LOG, TRACE
 from checkers.kernels.jit import inner_kernel, kernel
@@ -76,23 +76,21 @@ class SimulatedLogs:
         hashed = np.tile(np.array([name in ("high-watermark", "applied") for name in events]), count)
         is_state = np.tile(np.array([name == "applied" for name in events]), count)
         shown = np.where(is_state, chain_each(np.repeat(hashes, each)), np.repeat(hashes, each))
-        none = pa.nulls(count * each, pa.string())
         for node in SERVERS:
             later = np.array([1_000 * (place > 1 and node != LEADER) for place in range(each)])
-            columns = {
-                "node": pa.array([node]).take(pa.array(np.zeros(count * each, np.int64))),
-                "incarnation": np.zeros(count * each, np.int32),
-                "seq": np.arange(self._seq[node], self._seq[node] + count * each),
-                "time_ns": np.repeat(times_ns, each) + np.tile(later, count),
-                "event": event,
-                "epoch": np.ones(count * each, np.int32),
-                "offset": np.repeat(ends, each),
-                "hash": pa.array(shown, mask=~hashed),
-                "peer": none,
-                "role": none,
-                "detail": none,
-            }
-            self._trace[node].write_table(pa.table(columns, schema=TRACE), ROWS_PER_GROUP)
+            rows = filled(
+                TRACE,
+                count * each,
+                node=node,
+                incarnation=0,
+                seq=np.arange(self._seq[node], self._seq[node] + count * each),
+                time_ns=np.repeat(times_ns, each) + np.tile(later, count),
+                event=event,
+                epoch=1,
+                offset=np.repeat(ends, each),
+                hash=pa.array(shown, mask=~hashed),
+            )
+            self._trace[node].write_batch(rows, ROWS_PER_GROUP)
             self._seq[node] += count * each
 
     def copy(self, when: str, time_ns: int) -> dict[str, Any]:
@@ -129,9 +127,9 @@ class SimulatedLogs:
         begins = np.concatenate(([0], ends[:-1]))
         touches = pa.array(entries["key"], mask=entries["key"] < 0)
         columns = {
-            "copy": np.full(len(entries), copy, np.int16),
+            "copy": copy,
             "offset": offset,
-            "epoch": np.ones(len(entries), np.int32),
+            "epoch": 1,
             "checksum": chain_each(offset) >> 32,
             "batch_offset": begins[batch],
             "batch_hash": hashes[batch],
@@ -139,13 +137,9 @@ class SimulatedLogs:
             "value": pa.array(np.ascontiguousarray(entries["value"]), mask=entries["key"] < 0),
         }
         for node in SERVERS:
-            columns["node"] = pa.array([node]).take(pa.array(np.zeros(len(entries), np.int64)))
-            table = pa.table({name: columns[name] for name in LOG.names}, schema=LOG)
-            self._log[node].write_table(table, ROWS_PER_GROUP)
+            self._log[node].write_batch(filled(LOG, len(entries), node=node, **columns), ROWS_PER_GROUP)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for writer in (*self._log.values(), *self._trace.values()):
             writer.close()
         self._waiting.close()

@@ -167,4 +167,4 @@ def _with(key: Key, positions: int, more: Sequence[tuple[int, int, int, int, int
     new_ret[ends] = new[len(calls) :]
     by_call = np.argsort(new[: len(calls)])
     changed = Key(kinds, np.concatenate([a, key.a]), np.concatenate([b, key.b]), new[: len(calls)], new_ret)
-    return Key(*(column[by_call] for column in changed)), len(order)
+    return Key._make(column[by_call] for column in changed), len(order)

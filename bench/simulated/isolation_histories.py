@@ -8,6 +8,8 @@ aborts.  A transaction reads a key or writes it once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
@@ -91,6 +93,26 @@ def simulate(
     nothing = np.zeros(count * size + 1, np.int64)
     txns = Transactions(process, status, invoked, completed, rows, kind, key, value, nothing, np.empty(0, np.int32))
     return Transcript("rw-register", txns, (), (), (), 2 * count), begin, end
+
+
+def shuffled(history: Transcript, seed: int = 1) -> Transcript:
+    """The same history without any time: transactions in a random order, each in a session of its own."""
+    txns = history.txns
+    count = len(txns.status)
+    order = np.random.default_rng(seed).permutation(count)
+    sizes = np.diff(txns.first)[order]
+    rows = (
+        np.repeat(txns.first[:-1][order], sizes) + np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    )
+    alone = txns._replace(
+        process=np.arange(count, dtype=np.int32),
+        status=txns.status[order],
+        first=np.concatenate([[0], np.cumsum(sizes)]),
+        kind=txns.kind[rows],
+        key=txns.key[rows],
+        value=txns.value[rows],
+    )
+    return by_session(replace(history, txns=alone))
 
 
 def by_session(history: Transcript, stamps: tuple[Int64, Int64] | None = None) -> Transcript:

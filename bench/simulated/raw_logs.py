@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -138,9 +137,7 @@ class RawLogs:
             self._traces[node].write(texts[seq, later_ns])
             self._seq[node] += rows_each * len(raws)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for trace in self._traces.values():
             trace.close()
         self._segment.close()

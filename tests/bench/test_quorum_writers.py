@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, eventually
 
-from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
+from bench.instruments.quorum_clusters import HOST, Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
 from system_under_test.etcd.gateway import Gateway
@@ -31,14 +32,19 @@ def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> Non
 
 
 async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
-    """(acknowledged writes, calls of the marks)."""
-    marks: list[None] = []
-    writers = await cluster.writers(leader, 3)
-    latencies_s = await write_for(writers, 0.0, 0.3, lambda: marks.append(None))
-    for writer in writers:
-        writer.close()
+    """(acknowledged writes, three at least, calls of the marks in each load)."""
+    latencies_s: list[float] = []
+    calls: set[int] = set()
+    while len(latencies_s) < 3:  # a busy machine may acknowledge nothing in a short load
+        marks: list[None] = []
+        writers = await cluster.writers(leader, 3)
+        latencies_s += await write_for(writers, 0.0, 0.3, lambda marks=marks: marks.append(None))
+        for writer in writers:
+            writer.close()
+        calls.add(len(marks))
     assert all(latency > 0 for latency in latencies_s)
-    return len(latencies_s), len(marks)
+    (marked,) = calls
+    return len(latencies_s), marked
 
 
 def test_acknowledged_writes_are_in_the_registers_of_kraft(tmp_path: Path) -> None:
@@ -48,7 +54,7 @@ def test_acknowledged_writes_are_in_the_registers_of_kraft(tmp_path: Path) -> No
         written, marks = await _write(cluster, leader)
         assert written >= 3
         assert marks == 2
-        connection = Connection("127.0.0.1", cluster.port(leader), "krucible-test")
+        connection = Connection(HOST, cluster.port(leader), "krucible-test")
         for number in range(3):
             answer = await connection.ask(question(Request("read", f"t{number}"), 1))
             assert len(answer.results[0].configs[0].value) == 13
@@ -62,10 +68,10 @@ def test_a_refused_write_ends_the_load(tmp_path: Path) -> None:
 
     async def test(leader: int) -> None:
         _, writer = await asyncio.get_running_loop().create_connection(
-            lambda: KRaftWriter("no-such-topic"), "127.0.0.1", cluster.port(leader)
+            lambda: KRaftWriter("no-such-topic"), HOST, cluster.port(leader)
         )
         with pytest.raises(WriteRefused):
-            await write_for([writer], 0.0, 10.0, lambda: None)
+            await write_for([writer], 0.0, PATIENCE_S, lambda: None)
         writer.close()
 
     _with(cluster, test)
@@ -77,7 +83,7 @@ def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
 
     async def test(leader: int) -> None:
         written, _ = await _write(cluster, leader)
-        gateway = Gateway(f"127.0.0.1:{cluster.port(leader)}")
+        gateway = Gateway(f"{HOST}:{cluster.port(leader)}")
         answer = await gateway.post("/v3/kv/range", {"key": base64.b64encode(b"t1").decode()})
         gateway.close()
         assert written >= 3
@@ -94,9 +100,7 @@ def test_acknowledged_writes_of_the_quorum_without_logic_are_on_the_disks_of_a_m
 
     async def load() -> int:
         leader = await cluster.leader()
-        async with asyncio.timeout(60):
-            while not all(file.exists() for file in files):  # noqa: ASYNC110 - the servers start
-                await asyncio.sleep(0.01)
+        await eventually(lambda: all(file.exists() for file in files))
         written, marks = await _write(cluster, leader)
         assert marks == 2
         return written

@@ -1,0 +1,7 @@
+"""Measurements: what judging, the simulator, the lake and the bundled KRaft cost."""
+
+import sys
+from pathlib import Path
+
+# Some clusters and facts to measure are those of the tests, which import them from there, too.
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

@@ -1,0 +1,1 @@
+"""Histories, logs and traces of any length, which no cluster has to make first."""
