@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.spec import CLIENT_NODES, Spec, WrongSpec, unknown_name
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryEntry:
-    """summary: one line for `list`.  target: module:attribute, imported when it is needed.  inventory: module:function
+class BackendEntry:
+    """summary: one line for `list`.  target: module:class, imported when it is needed.  inventory: module:function
     that refuses an inventory, for a backend that needs one.  virtual_time: its runs need a loop on virtual time.
     not_kept: why the nodes of a backend cannot outlive their run; "" if they can."""
 
@@ -28,95 +28,62 @@ class RegistryEntry:
     virtual_time: bool = False
     not_kept: str = ""
 
-    def load(self) -> object:
-        return _load(self.target)
 
-
-SUBJECTS: Mapping[str, RegistryEntry] = {
-    "kraft": RegistryEntry("the bundled KRaft quorum", "system_under_test.kraft.subject:Kraft"),
-    "kraft-brokers": RegistryEntry(
-        "the bundled KRaft quorum with brokers that register, without data",
-        "system_under_test.kraft.subject:KraftBrokers",
-    ),
-    "kraft-snapshots": RegistryEntry(
-        "the same, with snapshots every few seconds", "system_under_test.kraft.subject:KraftWithSnapshots"
-    ),
-    "kraft-voters": RegistryEntry(
-        "the same, with voters that change while it runs", "system_under_test.kraft.subject:KraftWithVoters"
-    ),
-    "kraft-whole": RegistryEntry(
-        "the same, with brokers, voters that change and snapshots at once", "system_under_test.kraft.subject:KraftWhole"
-    ),
-    "etcd": RegistryEntry(
-        "etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"
-    ),
-    "canary": RegistryEntry(
-        "objects of every kind in the harness' own process: its test of itself",
-        "system_under_test.canary.subject:Canary",
-    ),
+SUBJECTS: Mapping[str, str] = {
+    "kraft": "system_under_test.kraft.subject:Kraft",
+    "kraft-brokers": "system_under_test.kraft.subject:KraftBrokers",
+    "kraft-apart": "system_under_test.kraft.subject:KraftApart",
+    "kraft-snapshots": "system_under_test.kraft.subject:KraftWithSnapshots",
+    "kraft-voters": "system_under_test.kraft.subject:KraftWithVoters",
+    "kraft-whole": "system_under_test.kraft.subject:KraftWhole",
+    "etcd": "system_under_test.etcd.subject:Etcd",
+    "canary": "system_under_test.canary.subject:Canary",
 }
+"""Name -> module:class, which is imported when it is needed."""
 
-WORKLOADS: Mapping[str, RegistryEntry] = {
-    "register": RegistryEntry("reads and writes of single registers, values unique", "workloads.register:Register"),
-    "repeated-register": RegistryEntry(
-        "reads and writes of one register; each client node writes one value",
-        "workloads.repeated_register:RepeatedRegister",
-    ),
-    "cas-register": RegistryEntry(
-        "reads, writes and compare-and-set of single registers", "workloads.cas_register:CasRegister"
-    ),
-    "convergence": RegistryEntry(
-        "registers written at every server; all must agree after recovery", "workloads.convergence:Convergence"
-    ),
-    "set-convergence": RegistryEntry(
-        "sets added to at every server; all must agree after recovery", "workloads.convergence:SetConvergence"
-    ),
-    "set": RegistryEntry("elements are added to sets, and whole sets are read", "workloads.grow_set:GrowSet"),
-    "large-set": RegistryEntry("elements are added to one set, which is read late", "workloads.grow_set:LargeSet"),
-    "append-log": RegistryEntry(
-        "values are appended to logs, and whole logs are read", "workloads.append_log:AppendLog"
-    ),
-    "queue": RegistryEntry("values are enqueued and dequeued; queues are drained at the end", "workloads.queue:Queue"),
-    "counter": RegistryEntry("amounts are added to counters, and sums are read", "workloads.counter:Counter"),
-    "unique-ids": RegistryEntry("ids are generated, and none may be given twice", "workloads.unique_ids:UniqueIds"),
-    "kv": RegistryEntry("strings are put, appended to and read under keys", "workloads.kv:KeyValue"),
-    "lock": RegistryEntry("locks are acquired, held and released", "workloads.lock:Lock"),
-    "fenced-lock": RegistryEntry("locks with fencing tokens guard a register", "workloads.lock:FencedLock"),
-    "leased-lock": RegistryEntry(
-        "locks with a lease, of which the server says how long it is valid", "workloads.lock:LeasedLock"
-    ),
-    "bank": RegistryEntry("money moves between accounts, and all balances are read at once", "workloads.bank:Bank"),
-    "long-fork": RegistryEntry(
-        "single writes to pairs of registers, and reads of pairs", "workloads.long_fork:LongFork"
-    ),
-    "list-append": RegistryEntry(
-        "transactions that append to lists and read them", "workloads.transactions:ListAppend"
-    ),
-    "rw-register": RegistryEntry(
-        "transactions that write registers and read them", "workloads.transactions:RwRegister"
-    ),
+WORKLOADS: Mapping[str, str] = {
+    "register": "workloads.register:Register",
+    "repeated-register": "workloads.repeated_register:RepeatedRegister",
+    "cas-register": "workloads.cas_register:CasRegister",
+    "convergence": "workloads.convergence:Convergence",
+    "set-convergence": "workloads.convergence:SetConvergence",
+    "set": "workloads.grow_set:GrowSet",
+    "large-set": "workloads.grow_set:LargeSet",
+    "append-log": "workloads.append_log:AppendLog",
+    "queue": "workloads.queue:Queue",
+    "counter": "workloads.counter:Counter",
+    "unique-ids": "workloads.unique_ids:UniqueIds",
+    "kv": "workloads.kv:KeyValue",
+    "lock": "workloads.lock:Lock",
+    "fenced-lock": "workloads.lock:FencedLock",
+    "leased-lock": "workloads.lock:LeasedLock",
+    "bank": "workloads.bank:Bank",
+    "long-fork": "workloads.long_fork:LongFork",
+    "list-append": "workloads.transactions:ListAppend",
+    "rw-register": "workloads.transactions:RwRegister",
 }
+"""The same, of workloads."""
 
-BACKENDS: Mapping[str, RegistryEntry] = {
-    "docker": RegistryEntry(
+BACKENDS: Mapping[str, BackendEntry] = {
+    "docker": BackendEntry(
         "a container per node, one rule set on the bridge", "harness.backends.docker.backend:DockerBackend"
     ),
-    "namespaces": RegistryEntry(
+    "namespaces": BackendEntry(
         "a network namespace per node, a userspace switch between them; no Docker needed",
         "harness.backends.namespaces.backend:NamespacesBackend",
     ),
-    "ssh": RegistryEntry(
+    "ssh": BackendEntry(
         "Linux hosts of one's own, named in an --inventory",
         "harness.backends.ssh.backend:SshBackend",
         inventory="harness.backends.ssh.inventory:refuse_inventory",
     ),
-    "simulator": RegistryEntry(
+    "simulator": BackendEntry(
         "machines, links, disks and clocks on virtual time: a minute in seconds, and one seed decides everything",
         "harness.backends.simulator.backend:SimulatorBackend",
         virtual_time=True,
         not_kept="nodes on virtual time exist only while their run goes on (`krucible step` replays a run)",
     ),
-    "in-process": RegistryEntry(
+    "in-process": BackendEntry(
         "no nodes at all (the canary)",
         "harness.backends.in_process:InProcessBackend",
         not_kept="a system in the harness' own process has no nodes to enter",
@@ -130,7 +97,7 @@ def load_subject(name: str) -> Subject:
     Raises WrongSpec for an unknown name, and for a file that is no system.
     """
     if name in SUBJECTS:
-        return SUBJECTS[name].load()()  # type: ignore[operator, no-any-return]
+        return load(SUBJECTS[name])()  # type: ignore[no-any-return]
     from system_under_test.own.read_own_system import NoSystem, find
     from system_under_test.own.subject import OwnSubject
 
@@ -159,7 +126,7 @@ def _settings(spec: Spec, kind: type[Workload]) -> dict[str, float]:
 
 def load_backend(name: str, cluster: ClusterSpec) -> Backend:
     """Raises WrongSpec for an unknown name."""
-    return _pick("backend", BACKENDS, name).load()(cluster)  # type: ignore[operator, no-any-return]
+    return load(_backend(name).target)(cluster)  # type: ignore[no-any-return]
 
 
 def check_names(spec: Spec) -> None:
@@ -167,7 +134,7 @@ def check_names(spec: Spec) -> None:
     _settings(spec, _workload(spec.workload, spec.subject))
     _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
-        _pick("backend", BACKENDS, spec.backend)
+        _backend(spec.backend)
     subject = load_subject(spec.subject)
     refuse_workload(spec, subject)
     if spec.bug is not None and spec.bug not in subject.bugs:
@@ -212,7 +179,7 @@ def check_inventory(spec: Spec) -> None:
     if spec.inventory is None:
         raise WrongSpec(f"--backend {spec.backend} needs hosts: name the file that lists them with --inventory")
     try:
-        _load(refuse)(Path(spec.inventory), spec.servers, CLIENT_NODES)  # type: ignore[operator]
+        load(refuse)(Path(spec.inventory), spec.servers, CLIENT_NODES)
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
 
@@ -268,7 +235,7 @@ def _workload(name: str, subject: str = "") -> type[Workload]:
         return own[name]
     if name not in WORKLOADS:
         raise WrongSpec(unknown_name("workload", name, (*own, *WORKLOADS)))
-    return WORKLOADS[name].load()  # type: ignore[return-value]
+    return load(WORKLOADS[name])  # type: ignore[no-any-return]
 
 
 def _check_nemesis(name: str) -> None:
@@ -285,12 +252,13 @@ def _check_nemesis(name: str) -> None:
         raise WrongSpec(str(problem)) from problem
 
 
-def _load(target: str) -> object:
+def load(target: str) -> Any:
+    """What a name of the tables stands for.  target: module:attribute."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
-def _pick(what: str, table: Mapping[str, RegistryEntry], name: str) -> RegistryEntry:
-    if name not in table:
-        raise WrongSpec(unknown_name(what, name, table))
-    return table[name]
+def _backend(name: str) -> BackendEntry:
+    if name not in BACKENDS:
+        raise WrongSpec(unknown_name("backend", name, BACKENDS))
+    return BACKENDS[name]

@@ -80,7 +80,7 @@ class Spec:
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
     as_executed: bool = False
-    """Play the faults of a run's schedule on the nodes of the same names, whoever leads, and not on the same roles."""
+    """Play the faults of a run's schedule on the nodes of the same names, also if others lead now."""
     online: bool = True
     """Judge while the run goes on, and report what is found."""
     over_budget: bool = False

@@ -28,10 +28,6 @@ Kind = Literal["lose", "keep", "torn", "reorder"]
 Change = tuple[int, bytes] | int  # a write (offset, data), or a truncation to a size
 
 
-class PowerLoss(BaseException):
-    """Raised by a test's `before_change` to end everything at this very point; nothing may catch it."""
-
-
 @dataclass(slots=True)
 class _Inode:
     durable: bytearray = field(default_factory=bytearray)

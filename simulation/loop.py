@@ -338,7 +338,10 @@ def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     if (handle := context.get("handle")) is not None:
         owner = handle._context.get(OWNER)
     else:
-        owner = _owner_of(context.get("task") or context.get("future"))
+        unawaited = context.get("task") or context.get("future")
+        if loop.is_closed() and unawaited is not None and not isinstance(unawaited, asyncio.Task):
+            return  # an answer to a process that was killed: a plain future does not say whose it was
+        owner = _owner_of(unawaited)
     if owner is None:
         loop.default_exception_handler(context)
     elif owner.gate is not Gate.DEAD and owner.on_exception is not None:

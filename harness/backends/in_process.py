@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from harness.backends.backend import ClusterSpec, Exit, HostHealth
 from harness.backends.entrance import Entrance
-from nemesis.cluster import Beacons, CannotInject, Link, Marks, ProcessNow
+from nemesis.cluster import Beacons, CannotInject, Link, Marks
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
-from system_under_test.subject import Node, ProcessState
+from system_under_test.subject import Node
 
 
 class InProcessClientHost:
@@ -96,29 +96,7 @@ class InProcessBackend:
     async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
         return {}
 
-    async def state(self, server: str) -> ProcessState:
+    async def _refuse(self, *_: Any, **__: Any) -> Any:
         raise CannotInject(self.notes[0])
 
-    async def stop(self, server: str) -> None:
-        raise CannotInject(self.notes[0])
-
-    async def pause(self, server: str) -> None:
-        raise CannotInject(self.notes[0])
-
-    async def resume(self, server: str) -> None:
-        raise CannotInject(self.notes[0])
-
-    async def kill(self, server: str) -> None:
-        raise CannotInject(self.notes[0])
-
-    async def kill_at_write(self, server: str, within_s: float) -> bool:
-        raise CannotInject(self.notes[0])
-
-    async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
-        raise CannotInject(self.notes[0])
-
-    async def process_now(self, server: str, process: str) -> ProcessNow:
-        raise CannotInject(self.notes[0])
-
-    async def restart(self, server: str) -> None:
-        raise CannotInject(self.notes[0])
+    state = stop = pause = resume = restart = kill = kill_at_write = signal_process = process_now = _refuse

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
+from checkers.formats.read_once import jepsen_history
 from checkers.formats.session_hints import cobra_logs
 from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
@@ -151,7 +152,8 @@ def check(
 
     \b
     A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
-    A folder of Cobra's logs is one history.
+    A folder of Cobra's logs is one history, and so is that of a test in Jepsen's store.
+    Files compressed by gzip are unpacked.
 
     \b
     A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:
@@ -228,7 +230,8 @@ def _must_have_a_folder(report_to: Path | None) -> None:
 def files_in(paths: Sequence[Path]) -> list[Path]:
     """The files that the paths stand for: of a folder, every file in it, at any depth, but hidden ones.
 
-    A folder of Cobra's logs stands for them all: it is one history.
+    A folder of Cobra's logs stands for them all: it is one history.  That of a test in Jepsen's store stands for the
+    file that holds its history.
     Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
     """
     found: list[Path] = []
@@ -244,9 +247,15 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def _histories(files: Sequence[Path]) -> list[Path]:
-    """The files, with Cobra's logs replaced by their folder."""
-    logs = {log for folder in {path.parent for path in files if path.suffix == ".log"} for log in cobra_logs(folder)}
-    return list(dict.fromkeys(path.parent if path in logs else path for path in files))
+    """The files, with Cobra's logs replaced by their folder, and a test of Jepsen by its history."""
+    folders = {path.parent for path in files}
+    logs = {log for folder in folders for log in cobra_logs(folder)}
+    tests = {folder: history for folder in folders if (history := jepsen_history(folder)) is not None}
+    found = dict[Path, None]()
+    for path in files:
+        test = next((tests[folder] for folder in path.parents if folder in tests), None)
+        found[path.parent if path in logs else test or path] = None
+    return list(found)
 
 
 def _hidden(path: Path) -> bool:

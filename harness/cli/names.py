@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -41,7 +41,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     from harness.backends.remains.kept import kept_clusters
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS
-    from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
+    from harness.registry import BACKENDS, SUBJECTS, load_subject
     from nemesis.catalog import KINDS, kind_named, on_processes, summaries
 
     subjects = [load_subject(name) for name in SUBJECTS]
@@ -50,10 +50,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     kept = {Path(one.folder).name: one.why_stale or f"up since {one.since}: {one.title}" for one in kept_clusters()}
     return {
         **({"kept clusters": kept} if kept else {}),
-        "workloads": {
-            **{name: kind.summary for name, kind in _kinds(own).items() if name not in WORKLOADS},
-            **{name: entry.summary for name, entry in WORKLOADS.items()},
-        },
+        "workloads": {name: kind.summary for name, kind in _kinds(own).items()},
         "nemeses": {**summaries(), **on_one_process},
         "targets": {f"{kind.name} {name}": target.summary for kind in kinds for name, target in kind.targets.items()},
         "parameters of workloads": {
@@ -63,7 +60,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
         },
         "demands to waive": {name: ", ".join(covers) or "availability" for name, covers in WAIVABLE.items()},
         "backends": {name: entry.summary for name, entry in BACKENDS.items()},
-        "subjects": {name: entry.summary for name, entry in SUBJECTS.items()},
+        "subjects": {subject.name: subject.summary for subject in subjects},
         "bugs": {
             f"{subject.name}/{bug.name}": f"{bug.summary} (found by {bug.found_by}"
             + ("" if bug.in_containers else ", in simulation only")
@@ -78,7 +75,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
 
 def _kinds(own: str | None) -> dict[str, type[Workload]]:
     """Name -> each workload, those of the file of a system first."""
-    from harness.registry import WORKLOADS, load_subject, own_workloads
+    from harness.registry import WORKLOADS, load, load_subject, own_workloads
 
     known: dict[str, type[Workload]] = own_workloads(load_subject(own)) if own else {}
-    return {**known, **{name: cast("type[Workload]", entry.load()) for name, entry in WORKLOADS.items()}}
+    return {**known, **{name: load(target) for name, target in WORKLOADS.items()}}

@@ -282,11 +282,11 @@ def analyze(
     from rich.console import Console
 
     from harness.cli.ending import end
-    from harness.run.session import judge_again
+    from harness.run.session import IN_PROCESS, judge_again
 
     console = Console(soft_wrap=True, stderr=as_json)
     came_from = fetched_from()
-    found = judge_again(root, spark_master, in_process, console, trust_old_format, trust, came_from)
+    found = judge_again(root, IN_PROCESS if in_process else spark_master, console, trust_old_format, trust, came_from)
     if came_from is not None:
         from harness.store import JUDGED
 

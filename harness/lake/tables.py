@@ -49,7 +49,7 @@ TABLES: Mapping[str, pa.Schema] = {
             ("summary", pa.string()),
             ("symptom", pa.string()),  # id of the violation nearest to the cause, else null
             ("violations", pa.int64()),
-            ("vacuous", pa.bool_()),  # null if nobody asked
+            ("vacuous", pa.bool_()),  # null if vacuity was not judged
             ("operations", pa.int64()),  # that were invoked by clients
             ("ok", pa.int64()),
             ("fail", pa.int64()),

@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from harness.run.conductor import Conductor
 
 Policy = Literal["never", "on-violation", "always"]
 _PR_SET_PDEATHSIG = 1
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Keeper:
@@ -135,10 +136,12 @@ def apart(policy: Policy) -> Keeper | int:
     killed, the child ends as by SIGTERM."""
     reading, writing = os.pipe()
     parent = os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until the parent can pass them on
     child = os.fork()
     if child:
         os.close(writing)
-        return _exit_code_of(child, reading)
+        return _exit_code_of(child, reading, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(reading)
     _end_with_parent(signal.SIGTERM)
     if os.getppid() != parent:
@@ -146,14 +149,17 @@ def apart(policy: Policy) -> Keeper | int:
     return Keeper(policy, writing)
 
 
-def _exit_code_of(child: int, reading: int) -> int:
+def _exit_code_of(child: int, reading: int, blocked: Set[int]) -> int:
+    """blocked: the mask of signals that this process had before the fork."""
+
     def pass_on(number: int, _: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
     signal.signal(signal.SIGINT, lambda *_: None)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if code := os.read(reading, 16):
         return int(code)
     _, status = os.waitpid(child, 0)

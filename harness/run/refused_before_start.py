@@ -30,6 +30,7 @@ def check_spec(spec: Spec) -> None:
     subject = load_subject(spec.subject)
     if spec.workload not in WORKLOADS:
         _check_own_workload(spec)
+    _check_nodes(spec, subject)
     _check_rate(spec)
     _check_faults(spec, subject)
     _check_reach(spec, subject)
@@ -48,6 +49,11 @@ def _check_own_workload(spec: Spec) -> None:
     workload = load_workload(spec)
     if wrong := wrong_names(workload.checkers):
         raise WrongSpec(f"{Path(spec.workload).name}: {wrong}")
+
+
+def _check_nodes(spec: Spec, subject: Subject) -> None:
+    if subject.declares.nodes and spec.nodes < (least := subject.declares.nodes_min):
+        raise WrongSpec(f"--nodes must be at least {least} for {subject.name}, not {spec.nodes}: {subject.summary}")
 
 
 def _check_rate(spec: Spec) -> None:

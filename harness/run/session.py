@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from harness.store import RunShelf, Store
 
 
+IN_PROCESS = "in process"
+"""In place of a Spark master: judge without Spark."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
     """A run that was judged.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
@@ -262,8 +266,7 @@ def _conduct(
 
 def judge_again(
     root: Path,
-    spark_master: str | None,
-    in_process: bool,
+    where: str | None,
     console: Console,
     trust_old_format: bool = False,
     trust: bool = False,
@@ -271,13 +274,14 @@ def judge_again(
 ) -> JudgedRun:
     """Judge the stored run in `root` again.  trust_old_format, trust: as in `judge`.
 
+    where: a Spark master; None for Spark inside this process; IN_PROCESS for no Spark at all.
     came_from: the store whose mirror holds `root`; the nodes of a cluster read the run there.
 
     Raises what `judge` raises.  Then results.json says why, and the results before it are kept (`results_before`).
     """
     progress = Progress(console)
-    shelf = _shelf(came_from, root) if spark_master and came_from is not None and not in_process else None
-    spark = None if in_process else SparkJudge(spark_master, shelf=shelf)
+    shelf = _shelf(came_from, root) if where not in (None, IN_PROCESS) and came_from is not None else None
+    spark = None if where == IN_PROCESS else SparkJudge(where, shelf=shelf)
     try:
         if spark is not None:
             spark.start_in_background()

@@ -52,7 +52,7 @@ class MainPhase:
 
     statuses: fetches what the nodes report.  clock: ns since the test began.  began_ns: what it showed when the main
     phase began; cards count from there.  ended: once set, the phase is over: no card waits any longer, and the faults
-    in force are healed.
+    in force are healed.  voters: the servers of which a majority decides; empty: all of them.
     """
 
     cluster: Cluster
@@ -60,6 +60,7 @@ class MainPhase:
     clock: Callable[[], int]
     began_ns: int
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    voters: Sequence[str] = ()
 
     def now_s(self) -> float:
         """Seconds since the main phase began."""
@@ -73,6 +74,7 @@ class Resolver:
         self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions
     ) -> None:
         self._cluster = main.cluster
+        self._voters = frozenset(main.voters or main.cluster.servers)
         self._read_statuses = main.statuses
         self._main_s = main.now_s
         self._records = records
@@ -223,14 +225,15 @@ class Resolver:
     def forbidden(self, kind: Kind, fault: Fault) -> str:
         """Why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
         if self.breaks_budget(kind, fault) and not self._options.over_budget:
-            most = (len(self._cluster.servers) - 1) // 2
+            most = (len(self._voters) - 1) // 2
             return f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
         return ""
 
     def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
         """Whether this fault costs, with those before it, more than the data budget."""
         cost = kind.costs(fault)
-        return bool(cost) and 2 * len(spent_data(self._records) | cost) >= len(self._cluster.servers)
+        lost = (spent_data(self._records) | cost) & self._voters
+        return bool(cost) and 2 * len(lost) >= len(self._voters)
 
     async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
         return leader_now(await self._statuses(), running)

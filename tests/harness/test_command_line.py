@@ -33,7 +33,7 @@ def newest(results: Path) -> Path:
 
 def test_list_names_everything_one_may_type() -> None:
     names = json.loads(krucible("list", "--json").stdout)
-    of_kraft = {"kraft", "kraft-brokers", "kraft-snapshots", "kraft-voters", "kraft-whole"}
+    of_kraft = {"kraft", "kraft-apart", "kraft-brokers", "kraft-snapshots", "kraft-voters", "kraft-whole"}
     assert set(names["subjects"]) == {*of_kraft, "etcd", "canary"}
     assert {"docker", "namespaces", "ssh", "simulator", "in-process"} == set(names["backends"])
     assert set(names["nemeses"]) == {"none", "all", *KINDS}
@@ -89,7 +89,13 @@ def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | N
 
 def test_a_cluster_that_is_not_there_is_reported_and_the_run_is_judged(tmp_path: Path) -> None:
     no_master = "spark://127.0.0.1:9"
-    done = krucible(*canary(tmp_path, "--time-limit", "2", "--bug", "lose", "--spark-master", no_master))
+
+    def run(limit_s: int, hz: int) -> list[str]:
+        size = ("--time-limit", str(limit_s), "--rate", str(hz))
+        words = canary(tmp_path, *size, "--bug", "lose", "--spark-master", no_master)
+        return [sys.executable, "-m", "harness", *words]
+
+    done = long_enough(run, tmp_path, 2, 1500, ROOT)
     assert done.returncode == 1, done.stdout + done.stderr
     judged_by = f"in process (no Spark master answers at {no_master} (127.0.0.1:9: Connection refused))"
     assert f"judged {judged_by}" in done.stdout
@@ -101,7 +107,7 @@ def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> N
         sys.executable,
         "-m",
         "harness",
-        *canary(tmp_path, "--time-limit", "60", "--rate", "500", "--bug", "stale"),
+        *canary(tmp_path, "--time-limit", "1000", "--rate", "500", "--bug", "stale"),
     ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -116,7 +122,7 @@ def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> N
 
 
 def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path) -> None:
-    words = [*HEARS_CTRL_C, sys.executable, "-m", "harness", *canary(tmp_path, "--time-limit", "60", "--rate", "500")]
+    words = [*HEARS_CTRL_C, sys.executable, "-m", "harness", *canary(tmp_path, "--time-limit", "1000", "--rate", "500")]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_history(tmp_path, 100_000)
         process.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from system_under_test.subject import Bug
 from tests.support.records_of_runs import header_of, outcome_of
 from tests.support.results_of_runs import results_in
 
-BUG = Bug("stale-read", "…", "linearizability", ("stale read",), "somewhere:decides")
+BUG = Bug("stale-read", "…", "linearizability", ("stale read",))
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from nemesis.cards.deck import deal
 from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import ProcessNow, named_process
 
+pytestmark = pytest.mark.virtual_time
+
 SIGNALS = {"kill": "KILL", "pause": "STOP", "stop": "TERM"}
 
 

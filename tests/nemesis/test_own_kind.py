@@ -150,8 +150,8 @@ def test_a_backend_without_its_capability_skips_it() -> None:
 def test_data_is_given_to_a_minority_at_most_unless_the_budget_is_broken_on_purpose() -> None:
     cards = [card("heat", "one", 1, 2.0, 3.0), card("kill", "one", 2, 8.0, 20.0), card("heat", "one", 3, 12.0, 3.0)]
 
-    def run(options: PlayOptions, servers: int):  # type: ignore[no-untyped-def]
-        return in_no_time(played(WarmCluster(servers), *cards, seed=4, options=options))[0]
+    def run(options: PlayOptions, servers: int, *voters: str):  # type: ignore[no-untyped-def]
+        return in_no_time(played(WarmCluster(servers), *cards, seed=4, options=options, voters=voters))[0]
 
     first, killed, second = run(PlayOptions(), 3)
     assert killed.nodes == ("n1",), "so the second heat hits n2"
@@ -161,3 +161,7 @@ def test_data_is_given_to_a_minority_at_most_unless_the_budget_is_broken_on_purp
     second = run(PlayOptions(over_budget=True), 3)[2]
     assert (second.achieved, second.over_budget) == (Achieved.INSTALLED, True)
     assert run(PlayOptions(), 5)[2].achieved is Achieved.INSTALLED, "two of five are a minority"
+    assert run(PlayOptions(), 3, "n3")[2].achieved is Achieved.INSTALLED, "neither n1 nor n2 votes"
+    hit = [node for record in (run(PlayOptions(), 5)[0], run(PlayOptions(), 5)[2]) for node in record.nodes]
+    third = next(node for node in ("n1", "n2", "n3") if node not in hit)
+    assert run(PlayOptions(), 5, *hit, third)[2].achieved is Achieved.SKIPPED, "two of three voters are no minority"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any
 
@@ -170,6 +171,31 @@ def test_what_no_task_awaits_goes_to_the_process_that_raised_it() -> None:
         return seen
 
     assert simulated(work()) == ["n2: integer division or modulo by zero, handled by n2"]
+
+
+def test_what_a_killed_process_will_never_await_is_not_reported_when_the_run_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a server that is killed while it is told that it leads no more.  Its objects refer to each other."""
+
+    async def work() -> None:
+        process = Process("n1")
+
+        async def asks() -> None:
+            answer: asyncio.Future[None] = loop().create_future()
+            itself: list[object] = [answer]
+            itself.append(itself)
+            answer.set_exception(ValueError("it leads no more"))
+            await asyncio.sleep(1.0)
+            await answer
+
+        process.spawn(asks())
+        await asyncio.sleep(0.5)
+        loop().kill(process)
+
+    simulated(work())
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_waiting_for_what_cannot_happen_is_an_error_and_no_hang() -> None:

@@ -17,6 +17,7 @@ RealCluster = DockerBackend | SshBackend
 
 ENOUGH = 50
 """So many beacons must be sent on a link before silence counts."""
+ATTEMPTS = 10
 
 LISTENER = """
 import socket, sys
@@ -65,9 +66,12 @@ async def silent_links(cluster: RealCluster) -> set[Link]:
 
 
 async def closed_links(cluster: RealCluster) -> set[Link]:
-    """The links on which nothing arrived; every other link must be well open."""
-    seen = await beacons_of(cluster)
-    partly = {link: b for link, b in seen.items() if 0 < b.received < b.sent // 2}
+    """The links on which nothing arrived; every other link must be well open.  A busy machine may hold beacons up."""
+    for _ in range(ATTEMPTS):
+        seen = await beacons_of(cluster)
+        partly = {link: b for link, b in seen.items() if 0 < b.received < b.sent // 2}
+        if not partly:
+            break
     assert not partly, f"links that are neither open nor cut: {partly}"
     return {link for link, beacons in seen.items() if not beacons.received}
 

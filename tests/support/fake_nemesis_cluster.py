@@ -205,11 +205,12 @@ async def played(
     seed: int = 7,
     hooks: Hooks | None = None,
     ended: asyncio.Event | None = None,
+    voters: tuple[str, ...] = (),
     **more: Any,
 ) -> tuple[list[FaultRecord], Witness]:
     witness = Witness(cluster)
     injected = cast(Cluster, cluster)  # it lacks the verbs of capabilities; a test that needs one adds it
-    main = MainPhase(injected, cluster.statuses, now_ns, now_ns(), ended or asyncio.Event())
+    main = MainPhase(injected, cluster.statuses, now_ns, now_ns(), ended or asyncio.Event(), voters)
     records = await play(cards, main, Random(seed), hooks or witness.hooks, **more)
     return records, witness
 

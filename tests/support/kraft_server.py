@@ -1,7 +1,8 @@
-"""A server of Kafka's wire protocol that listens on sockets."""
+"""Both ends of Kafka's wire protocol on sockets: a server that listens, and frames from a stream."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from system_under_test.kraft.wire.network import SocketNetwork
@@ -13,3 +14,14 @@ async def serve(host: str, port: int, handler: Handler, *args: Any, **options: A
     server = Server(handler, *args, **options)
     await server.listen(SocketNetwork(), host, port)
     return server
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The next frame without its size, or None where the peer closed between frames."""
+    try:
+        prefix = await reader.readexactly(4)
+    except asyncio.IncompleteReadError as end:
+        if not end.partial:
+            return None
+        raise
+    return await reader.readexactly(int.from_bytes(prefix, "big"))

@@ -75,10 +75,10 @@ class ClockVerbs:
         _, place = self._installed()
         if not abs(offset_s) <= OFFSET_S_MAX or not 0.0 <= rate <= RATE_MAX:
             raise OSError(errno.EINVAL, f"a clock cannot be {offset_s:g} s off at rate {rate:g}")
-        content = _ORDER.pack(round(offset_s * _NS), round((rate - 1.0) * _NS), time.time_ns())
         descriptor = os.open(place, os.O_WRONLY)
         try:
-            self._ordered_ns = time.monotonic_ns()
+            wall_ns, self._ordered_ns = time.time_ns(), time.monotonic_ns()  # the same moment by both clocks
+            content = _ORDER.pack(round(offset_s * _NS), round((rate - 1.0) * _NS), wall_ns)
             os.pwrite(descriptor, content, 0)  # one write: a reader sees the old order or the new one
         finally:
             os.close(descriptor)

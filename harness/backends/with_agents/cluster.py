@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from checkers.record.header import ClockOffset
 from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
@@ -207,20 +207,19 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets, AgentPro
         return await self._node(server).state()
 
     async def pause(self, server: str) -> None:
-        if server in self.clients:
-            await self._link(server).call("apart.signal", {"name": "STOP"})
-            return
-        node = self._node(server)
-        async with node.alone:
-            await node.signal("STOP")
+        await self._signal(server, "STOP")
 
     async def resume(self, server: str) -> None:
+        await self._signal(server, "CONT")
+
+    async def _signal(self, server: str, name: Literal["STOP", "CONT"]) -> None:
+        """To a server, or to the clients of a client node."""
         if server in self.clients:
-            await self._link(server).call("apart.signal", {"name": "CONT"})
+            await self._link(server).call("apart.signal", {"name": name})
             return
         node = self._node(server)
         async with node.alone:
-            await node.signal("CONT")
+            await node.signal(name)
 
     async def kill(self, server: str) -> None:
         node = self._node(server)

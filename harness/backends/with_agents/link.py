@@ -244,16 +244,12 @@ class AgentNode:
     async def copy_data(self, aside: str) -> int:
         """See Node.copy_data.  Raises OSError with the node's own words if the copy failed."""
         done = await self.run(["sh", "-c", _COPY_DATA, "sh", self.data_dir, aside, self.trace_dir], timeout_s=30.0)
-        if done.status != 0:
-            words = done.stderr.decode(errors="replace").strip()
-            raise OSError(f"{self.name}: its data directory could not be copied: {words}")
-        return int(done.stdout.split()[0]) if done.stdout.split() else 0
+        printed = done.succeeded(f"{self.name}: its data directory could not be copied").stdout.split()
+        return int(printed[0]) if printed else 0
 
     async def remove(self, path: str) -> None:
         done = await self.run(["rm", "-rf", path], timeout_s=30.0)
-        if done.status != 0:
-            words = done.stderr.decode(errors="replace").strip()
-            raise OSError(f"{self.name}: {path} could not be removed: {words}")
+        done.succeeded(f"{self.name}: {path} could not be removed")
 
 
 class AgentClientHost:

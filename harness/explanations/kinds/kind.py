@@ -57,3 +57,13 @@ class ViolationKind:
     @property
     def mechanism(self) -> str:
         return MECHANISMS[self.stage]
+
+
+def kinds(stage: Stage, means: Mapping[str, str], *, of_two: bool = False) -> dict[str, ViolationKind]:
+    """Kinds that lie equally near to their causes.  means: by name."""
+    return {name: ViolationKind(stage, words, of_two=of_two) for name, words in means.items()}
+
+
+def named_kinds(stage: Stage, known_as_and_means: Mapping[str, tuple[str, str]]) -> dict[str, ViolationKind]:
+    """The same, of kinds that also have an everyday name."""
+    return {name: ViolationKind(stage, words, known_as) for name, (known_as, words) in known_as_and_means.items()}

@@ -4,69 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.explanations.kinds.kind import Stage, ViolationKind
+from harness.explanations.kinds.kind import Stage, ViolationKind, named_kinds
 
-MESSAGES: Mapping[str, ViolationKind] = {
-    "unsent-read": ViolationKind(
-        Stage.ANSWER,
-        "A consumer can only receive what some producer sent. Here it received something else.",
+_ANSWERS = {
+    "unsent-read": (
         "message from nowhere",
+        "A consumer can only receive what some producer sent. Here it received something else.",
     ),
-    "lost-write": ViolationKind(
-        Stage.ANSWER,
+    "lost-write": (
+        "lost message",
         "A message whose sending was acknowledged must reach every consumer that reads past it. Here consumers read "
         "later messages and never this one.",
-        "lost message",
     ),
-    "inconsistent-offsets": ViolationKind(
-        Stage.ANSWER,
-        "Each position of a log holds one message for ever. Here two different messages were seen at one position.",
+    "inconsistent-offsets": (
         "two messages at one offset",
+        "Each position of a log holds one message for ever. Here two different messages were seen at one position.",
     ),
-    "precommitted-read": ViolationKind(
-        Stage.ANSWER,
-        "A transaction's messages become visible only when it has committed. Here they were read before.",
+    "precommitted-read": (
         "read before commit",
+        "A transaction's messages become visible only when it has committed. Here they were read before.",
     ),
-    "int-poll-skip": ViolationKind(
-        Stage.ANSWER,
-        "One poll must return consecutive messages. Here a message in the middle was left out.",
+    "int-poll-skip": (
         "message skipped in one transaction",
+        "One poll must return consecutive messages. Here a message in the middle was left out.",
     ),
-    "int-nonmonotonic-poll": ViolationKind(
-        Stage.ANSWER,
-        "One poll must return messages in the order of the log. Here their order went back.",
+    "int-nonmonotonic-poll": (
         "messages out of order in one transaction",
+        "One poll must return messages in the order of the log. Here their order went back.",
     ),
-    "poll-skip": ViolationKind(
-        Stage.ANSWER,
-        "A consumer must go on where it stopped. Here its next poll left messages out.",
+    "poll-skip": (
         "messages skipped",
+        "A consumer must go on where it stopped. Here its next poll left messages out.",
     ),
-    "nonmonotonic-poll": ViolationKind(
-        Stage.ANSWER,
-        "A consumer must go on where it stopped. Here its next poll went back to older messages.",
+    "nonmonotonic-poll": (
         "messages out of order",
+        "A consumer must go on where it stopped. Here its next poll went back to older messages.",
     ),
-    "nonmonotonic-send": ViolationKind(
-        Stage.ANSWER,
-        "What a producer sends later must stand later in the log. Here its messages stand in the wrong order.",
+    "nonmonotonic-send": (
         "messages stored out of order",
+        "What a producer sends later must stand later in the log. Here its messages stand in the wrong order.",
     ),
-    "unseen": ViolationKind(
-        Stage.ANSWER,
-        "At the end every acknowledged message should have been received. No consumer ever received this one.",
+    "unseen": (
         "message never delivered",
+        "At the end every acknowledged message should have been received. No consumer ever received this one.",
     ),
-    "int-nonmonotonic-send": ViolationKind(
-        Stage.ANSWER,
+    "int-nonmonotonic-send": (
+        "messages stored out of order in one transaction",
         "The messages of one transaction must stand in the log in the order of sending. Here they stand in another "
         "order.",
-        "messages stored out of order in one transaction",
     ),
-    "int-send-skip": ViolationKind(
-        Stage.ANSWER,
-        "The messages of one transaction were expected to stand side by side. Here others stand between them.",
+    "int-send-skip": (
         "messages of one transaction apart",
+        "The messages of one transaction were expected to stand side by side. Here others stand between them.",
     ),
 }
+
+MESSAGES: Mapping[str, ViolationKind] = named_kinds(Stage.ANSWER, _ANSWERS)

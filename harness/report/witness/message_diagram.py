@@ -289,7 +289,7 @@ def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]
 
 
 def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
-    """How a write came into the logs, up to a moment; None if no log holds it or nobody traced it."""
+    """How a write came into the logs, up to a moment; None if no log holds it or no trace shows it."""
     written = op.new if op.f == "cas" else op.given if op.f == "write" else None
     if not isinstance(written, int) or op.key is None or not data.traces:
         return None

@@ -15,6 +15,9 @@ from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import MainPhase, PlayOptions
 
+BETWEEN_HEALS = "between heals"
+"""`when` of the copies that are taken because a node cuts its log."""
+
 
 async def operations_and_faults(run: RunContext) -> None:
     """Returns when the time is over, or once `run.ended` is set and what is under way has ended."""
@@ -28,19 +31,38 @@ async def operations_and_faults(run: RunContext) -> None:
     run.watch.seen = lambda statuses: dealing.look(statuses, run.records.values())
     run.note(schedule=tuple(dealing.schedule.cards), main_began_ns=began_ns)
     until_s = run.clock.monotonic_s() + spec.time_limit_s
-    async with asyncio.TaskGroup() as group:
-        group.create_task(
-            run.interpreter.run(
-                run.workload.generator,
-                lambda p: spec.rng(f"operations/{p.thread}"),
-                lambda p: spec.rng(f"pace/{p.thread}"),
-                spec.rate_hz,
-                until_s,
-                run.workload.pace,
-            )
-        )
-        if dealing.breaks_things:
-            group.create_task(_break_things(run, dealing, began_ns))
+    over = asyncio.Event()
+    async with asyncio.TaskGroup() as beside:
+        if every_s := run.subject.declares.copied_every_s:
+            beside.create_task(_copy_regularly(run, began_ns, every_s, over))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(
+                    run.interpreter.run(
+                        run.workload.generator,
+                        lambda p: spec.rng(f"operations/{p.thread}"),
+                        lambda p: spec.rng(f"pace/{p.thread}"),
+                        spec.rate_hz,
+                        until_s,
+                        run.workload.pace,
+                    )
+                )
+                if dealing.breaks_things:
+                    group.create_task(_break_things(run, dealing, began_ns))
+        finally:
+            over.set()
+
+
+async def _copy_regularly(run: RunContext, began_ns: int, every_s: float, over: asyncio.Event) -> None:
+    """Copy all logs whenever the last copy is so old, until this phase is over; a copy that was begun is completed."""
+    while True:
+        last_ns = run.copies.taken[-1].taken_ns if run.copies.taken else began_ns
+        try:
+            async with asyncio.timeout(every_s - (run.recorder.now_ns() - last_ns) / 1e9):
+                await over.wait()
+            return
+        except TimeoutError:
+            await copy_logs(run, BETWEEN_HEALS)
 
 
 async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> None:
@@ -52,7 +74,8 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
         _fault_changed(run, record)
 
     hooks = Hooks(note=run.recorder.note, record=changed, before_heal=before_heal)
-    main = MainPhase(run.backend, run.watch.ask, run.recorder.now_ns, began_ns, run.ended)
+    voters = run.subject.declares.voters(run.backend.servers)
+    main = MainPhase(run.backend, run.watch.ask, run.recorder.now_ns, began_ns, run.ended, voters)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
     cards, options = (
         dealing.schedule.cards,

@@ -82,7 +82,8 @@ class SystemRecovery:
                     raise
                 not_known |= waiting_for == UNANSWERED
                 break  # what was waited for before stays so
-            if dead := _majority_dead(await self._states()):
+            states, voters = await self._states(), self._subject.declares.voters(self._nodes)
+            if dead := _majority_dead({node.name: states[node.name] for node in voters}):
                 not_known = False
                 waiting_for = f"{dead}: no majority is left that could recover"
                 break

@@ -18,8 +18,8 @@ from harness.agent.programs.commands import oom_kills
 from harness.agent.programs.processor import NOT_KNOWN_S
 from harness.agent.programs.server import ServerProcess
 
-SLEEPER = ("sleep", "60")
-FAMILY = ("sh", "-c", "sleep 61 & echo child $!; wait")
+SLEEPER = ("sleep", "1000")
+FAMILY = ("sh", "-c", "sleep 1001 & echo child $!; wait")
 
 
 async def test_hello_says_who_answers(agent: LocalAgent) -> None:
@@ -55,7 +55,9 @@ async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_pa
     order = {"folder": str(data), "within_s": 0.1}
     assert await agent.link.call("kill.at_write", order) == ({"written": False}, b"")
     assert await agent.node.state() == "running", "it wrote nothing, and lives on"
-    killing = asyncio.ensure_future(agent.link.call("kill.at_write", order | {"within_s": 60.0}, timeout_s=60.0))
+    killing = asyncio.ensure_future(
+        agent.link.call("kill.at_write", order | {"within_s": PATIENCE_S}, timeout_s=PATIENCE_S)
+    )
     go.touch()
     assert await killing == ({"written": True}, b"")
     assert await agent.node.state() == "dead"
@@ -94,7 +96,7 @@ async def test_signals_reach_what_the_server_started(agent: LocalAgent, tmp_path
 
 async def test_a_server_that_dies_leaves_no_child_behind(agent: LocalAgent, tmp_path: Path) -> None:
     output = str(tmp_path / "server.log")
-    await agent.node.start(["sh", "-c", "sleep 62 & echo $!"], output=output)
+    await agent.node.start(["sh", "-c", "sleep 1002 & echo $!"], output=output)
     await eventually(lambda: bool(agent.events))
     child = int((await agent.node.read(output)).split()[-1])
     await eventually(lambda: not is_alive(child))
@@ -156,7 +158,8 @@ async def test_output_and_environment(agent: LocalAgent, tmp_path: Path) -> None
     output = str(tmp_path / "deep" / "down" / "server.log")
     for word in ("one", "two"):
         await agent.node.start(["sh", "-c", "echo $WORD; echo to stderr >&2"], env={"WORD": word}, output=output)
-        await eventually(lambda word=word: word.encode() in Path(output).read_bytes())  # type: ignore[misc]
+        written = f"{word}\nto stderr\n".encode()  # a kill after the first line may come before the second
+        await eventually(lambda written=written: Path(output).read_bytes().endswith(written))  # type: ignore[misc]
         await agent.node.signal("KILL")
     assert (await agent.node.read(output)).decode().splitlines() == ["one", "to stderr", "two", "to stderr"]
 

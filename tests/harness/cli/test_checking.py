@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -10,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+import krucible
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import names
-from checkers.formats.open_file import read_once
+from checkers.formats.read_once import read_once
 from harness.cli.checking import MODELS
 from harness.cli.main import cli
 
@@ -74,6 +77,37 @@ def test_a_folder_stands_for_every_file_in_it(tmp_path: Path) -> None:
         (Path("b/right"), "valid"),
     ]
     assert result.exit_code == 1
+
+
+def test_a_test_in_the_store_of_jepsen_is_one_history_and_may_be_compressed(tmp_path: Path) -> None:
+    """Beside it stand logs of nodes, pictures and results, which are no histories."""
+    for name, text in {"first": WRONG, "second": RIGHT, "third": ""}.items():
+        (tmp_path / "store" / name / "n1").mkdir(parents=True)
+        written(tmp_path / "store" / name, **{"results.edn": "{:valid? true}", "timeline.html": "<html>"})
+        written(tmp_path / "store" / name / "n1", **{"db.log": "started"})
+        if text:
+            written(tmp_path / "store" / name, **{"history.edn": text})
+    (tmp_path / "store" / "third" / "history.edn.gz").write_bytes(gzip.compress(RIGHT.encode()))
+    written(tmp_path, another=RIGHT)
+    result = check("--model", "register", "--json", tmp_path)
+    assert [
+        (str(Path(e["file"]).relative_to(tmp_path)), e["verdict"]) for e in map(json.loads, result.stdout.splitlines())
+    ] == [
+        ("another", "valid"),
+        ("store/first/history.edn", "invalid"),
+        ("store/second/history.edn", "valid"),
+        ("store/third/history.edn.gz", "valid"),
+    ]
+    assert result.exit_code == 1
+    assert krucible.check(tmp_path / "store" / "third", "register").validity is Validity.VALID
+
+
+def test_a_test_of_jepsen_without_its_history_says_what_to_judge(tmp_path: Path) -> None:
+    (tmp_path / "test.jepsen").write_bytes(b"JEPSEN\x00\x00\x00\x01\x00")
+    written(tmp_path, **{"results.edn": "{:valid? true}"})
+    result = check("--model", "register", tmp_path)
+    assert result.exit_code == 3 and len(result.stdout.splitlines()) == 1
+    assert "judge the history.edn that Jepsen writes beside it" in result.stdout
 
 
 def test_a_folder_without_a_file_is_no_pass(tmp_path: Path) -> None:

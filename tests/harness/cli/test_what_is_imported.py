@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,11 +76,12 @@ def test_listings_are_the_same_without_numpy_and_load_neither_it_nor_arrows_data
     for facts in many(4, 2):
         lake.append(facts)
     first, second = lake.read(RUNS, ["run"])["run"].to_pylist()[:2]
+    alone = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}  # no cluster that another test keeps is listed
     for words in (["runs"], ["runs", "--verdict", "valid"], ["compare", first, second]):
         printed = {}
         for numpy in ("with", "without"):
             command = [sys.executable, "-c", LISTING, numpy, *words, "--lake", str(lake.folder)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=alone)
             printed[numpy] = done.stdout
             if numpy == "without":
                 loaded = set(done.stderr.splitlines()[-1].split())

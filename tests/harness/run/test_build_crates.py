@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 from harness.registry import load_subject
 from harness.run import build_crates
@@ -61,7 +62,7 @@ async def test_a_run_that_is_cancelled_waits_until_the_compiler_has_stopped(
 
     def build(_: object, __: object, ___: object, stop: threading.Event) -> dict[str, Path]:
         begun.set()
-        assert stop.wait(60)
+        assert stop.wait(PATIENCE_S)
         ended.set()
         raise RuntimeError("interrupted")
 

@@ -67,3 +67,9 @@ def test_damage_that_a_system_does_not_promise_to_notice_is_left_out(tmp_path: P
     with pytest.raises(WrongSpec, match=r"--nemesis damage cannot be injected: .* does not promise to notice"):
         choose_backend(silent, Progress(Console(file=io.StringIO())))
     assert why_not(replace(silent, subject=str(tmp_path / "noticing.py")), "damage") == ""
+
+
+def test_a_system_with_brokers_of_their_own_is_refused_on_too_few_nodes() -> None:
+    check_spec(Spec(subject="kraft-apart", nodes=4))
+    with pytest.raises(WrongSpec, match="--nodes must be at least 4 for kraft-apart, not 3"):
+        check_spec(Spec(subject="kraft-apart", nodes=3))

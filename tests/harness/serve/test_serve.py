@@ -45,7 +45,9 @@ class Server:
 
     def get(self, path: str, **headers: str) -> HTTPResponse:
         """Raises HTTPError for a refusal."""
-        return urllib.request.urlopen(urllib.request.Request(self.url + path.lstrip("/"), headers=headers), timeout=60)
+        return urllib.request.urlopen(
+            urllib.request.Request(self.url + path.lstrip("/"), headers=headers), timeout=PATIENCE_S
+        )
 
     def refusal(self, path: str, **headers: str) -> int:
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -179,7 +181,7 @@ def test_nothing_can_be_written(server: Server) -> None:
     for path in ("/", "/compare", "/live"):
         asked = urllib.request.Request(server.url.rstrip("/") + path, data=b"x", method="POST")
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(asked, timeout=60)
+            urllib.request.urlopen(asked, timeout=PATIENCE_S)
         assert refused.value.code == 405
 
 
@@ -220,7 +222,7 @@ def test_another_address_than_loopback_wants_a_token(results: Path) -> None:
         assert server.refusal("/", Cookie="krucible=wrong") == 401
         assert server.get("/", Cookie="krucible=a-token").status == 200
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        answer = opener.open(f"{server.url}?verdict=invalid&token=a-token", timeout=60)
+        answer = opener.open(f"{server.url}?verdict=invalid&token=a-token", timeout=PATIENCE_S)
         assert answer.status == 200 and "token" not in answer.url and "verdict=invalid" in answer.url
 
 

@@ -112,8 +112,7 @@ def server(argv: Sequence[str], env: Mapping[str, str], *programs: str) -> Itera
         until(lambda: set(programs) <= {name for pid in processes_of(running.pid) if (name := program_of(pid))})
         yield running.pid
     finally:
-        for pid in {running.pid, *processes_of(running.pid)}:
-            os.kill(pid, 9)
+        os.killpg(running.pid, 9)  # one by one, a helper could end before its turn
         running.wait()
 
 

@@ -28,6 +28,7 @@ async def test_a_kill_waits_for_the_children_of_the_server(tmp_path: Path) -> No
         parent = f'"$1" -c "{FSYNCS}" "$2" & echo $!; wait'
         await agent.node.start(["sh", "-c", parent, "sh", sys.executable, str(disk / "file")], output=str(output))
         await eventually(lambda: (disk / "file").exists() and (disk / "file").read_bytes() == b"x")
+        await eventually(lambda: output.read_text().endswith("\n"))
         child = int(output.read_text())
         await agent.node.signal("KILL")
         assert not is_alive(child)

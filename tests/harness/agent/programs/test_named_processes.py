@@ -19,7 +19,7 @@ from system_under_test.own.processes_as_one_server import CONTROL
 WATCHDOG = """
 import os, pathlib, subprocess, sys
 place = pathlib.Path(sys.argv[1])
-(place / "watchdog").write_text(str(os.getpid()))
+(place / "watchdog").write_text(f"{os.getpid()}\\n")
 while True:
     counts = f"echo $$ > {place}/database; : my-database; while :; do sleep 0.02; done"
     subprocess.Popen(["setsid", "sh", "-c", counts]).wait()
@@ -44,12 +44,14 @@ async def _started(agent: LocalAgent, folder: Path, store: str = "sleep 0.02") -
     }
     words = [sys.executable, "-m", "system_under_test.own.processes_as_one_server", json.dumps(commands), str(folder)]
     await agent.node.start(words, env={CONTROL: str(folder / "control")}, output=str(folder / "server.log"))
-    await eventually(lambda: all((folder / name).exists() and (folder / name).read_text().strip() for name in NAMES))
-    return _pids(folder)
+    await eventually(lambda: all(_pid(folder, name) for name in NAMES))
+    return {name: _pid(folder, name) for name in NAMES}
 
 
-def _pids(folder: Path) -> dict[str, int]:
-    return {name: int((folder / name).read_text()) for name in NAMES}
+def _pid(folder: Path, name: str) -> int:
+    """0 while the process has not written it, or writes it again."""
+    written = (folder / name).read_text() if (folder / name).exists() else ""
+    return int(written) if written.endswith("\n") else 0
 
 
 @pytest.mark.parametrize("order", ["KILL", "TERM"])
@@ -66,7 +68,7 @@ async def test_a_process_stays_down_until_its_release_and_the_others_go_on(
     assert await agent.node.state() == "running"
     assert not agent.events
     await _order(agent, "watchdog", "RELEASE")
-    await eventually(lambda: _pids(tmp_path)["watchdog"] != before["watchdog"])
+    await eventually(lambda: _pid(tmp_path, "watchdog") not in (0, before["watchdog"]))
     assert (await _now(agent, "watchdog"))["lives"]
     assert not (await _now(agent, "watchdog"))["held"]
 
@@ -92,7 +94,7 @@ async def test_what_another_process_started_is_killed_by_its_pattern_and_started
     assert is_alive(before["watchdog"])
     assert (await _now(agent, "database"))["ended"]
     assert not (await _now(agent, "database"))["held"]
-    await eventually(lambda: (tmp_path / "database").read_text().strip() not in ("", str(before["database"])))
+    await eventually(lambda: _pid(tmp_path, "database") not in (0, before["database"]))
 
 
 async def test_the_end_of_a_process_without_an_order_is_still_the_end_of_the_server(

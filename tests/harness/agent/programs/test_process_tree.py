@@ -120,7 +120,7 @@ async def test_a_server_starts_only_after_the_last_one_has_ended_whole(agent: Lo
     leader, others = await _started(agent, tmp_path, ("session", "orphan"))
     os.kill(leader, signal.SIGKILL)
     await eventually(lambda: bool(agent.events))
-    await agent.node.start(["sleep", "60"])
+    await agent.node.start(["sleep", "1000"])
     assert not any(map(is_alive, others.values()))
 
 

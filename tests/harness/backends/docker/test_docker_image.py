@@ -28,12 +28,13 @@ def client() -> Iterator[Any]:
 
 
 def an_image(client: Any, name: str, *, used_s_ago: float) -> str:
-    """An empty image that claims to be a node image."""
-    tag = f"krucible-node:test-{os.getpid()}-{name}"
+    """An empty image of a kind of its own, which no run removes that builds a node image meanwhile."""
+    kind = f"test{os.getpid()}"
+    tag = f"krucible-{kind}:{name}"
     empty = io.BytesIO()
     tarfile.open(fileobj=empty, mode="w").close()
     repository, _, version = tag.partition(":")
-    changes = [f"LABEL krucible.image=node name={name}"]
+    changes = [f"LABEL krucible.image={kind} name={name}"]
     client.api.import_image_from_data(empty.getvalue(), repository=repository, tag=version, changes=changes)
     image.mark_used(tag)
     os.utime(image._mark(tag), (time.time() - used_s_ago,) * 2)

@@ -169,10 +169,22 @@ async def test_processes_are_paused_resumed_killed_and_restarted(cluster):
 async def test_a_schedule_is_played_and_proven(cluster):
     for name in SERVERS:
         await cluster.node(name).start(SLEEP)
+
+    for times in (1, 4, 16):  # a busy machine may measure too little in a short time
+        records = await played(cluster, times)
+        assert (await heal_all(cluster)).verdict == "as ordered"
+        if Achieved.INDETERMINATE not in {record.achieved for record in records}:
+            break
+    assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 3
+    for name in SERVERS:
+        await cluster.kill(name)
+
+
+async def played(cluster, times: int) -> list[FaultRecord]:
     cards = [
-        Card(1, "partition", "halves", 0.0, 0.8),
-        Card(2, "pause", "minority", 1.5, 2.0),
-        Card(3, "kill", "all", 2.2, 2.5),
+        Card(1, "partition", "halves", 0.0, 0.8 * times),
+        Card(2, "pause", "minority", 1.5 * times, 2.0 * times),
+        Card(3, "kill", "all", 2.2 * times, 2.5 * times),
     ]
     began = time.monotonic_ns()
 
@@ -183,11 +195,7 @@ async def test_a_schedule_is_played_and_proven(cluster):
         return []
 
     hooks = Hooks(note=lambda *row: None, record=lambda record: None, before_heal=before_heal)
-    records = await play(cards, MainPhase(cluster, statuses, lambda: time.monotonic_ns() - began, 0), Random(1), hooks)
-    assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 3
-    assert (await heal_all(cluster)).verdict == "as ordered"
-    for name in SERVERS:
-        await cluster.kill(name)
+    return await play(cards, MainPhase(cluster, statuses, lambda: time.monotonic_ns() - began, 0), Random(1), hooks)
 
 
 async def test_each_node_has_its_own_disk_and_its_files_travel(cluster, tmp_path):

@@ -54,7 +54,7 @@ async def test_every_fault_of_a_node_shows_in_its_probe_and_is_mended(cluster: N
 
     await cluster.behave_disk("n1", [{"operations": ["write"], "error": "ENOSPC"}], 1)
     await cluster.set_clock("n2", 500.0, 1.0)
-    await cluster.node("n2").start(["sleep", "60"])
+    await cluster.node("n2").start(["sleep", "1000"])
     await cluster.impair({("n1", "n2"): {"loss": 1.0}}, 1)
     assert (await cluster.probe_disk("n1"))["open"] == "ENOSPC"
     read = await cluster.read_clock("n2")
@@ -72,7 +72,7 @@ async def test_every_fault_of_a_node_shows_in_its_probe_and_is_mended(cluster: N
 async def test_a_server_in_go_is_reported_as_one_that_reads_another_clock(cluster: NamespacesBackend) -> None:
     """A clock fault is then skipped for this reason (`nemesis.kinds.clock`)."""
     await cluster.node("n1").start(["etcd", "gateway", "start", "--endpoints=127.0.0.1:1", "--listen-addr=127.0.0.1:0"])
-    await cluster.node("n2").start(["sleep", "60"])
+    await cluster.node("n2").start(["sleep", "1000"])
     go, other = [await cluster.read_clock(node) for node in ("n1", "n2")]
     assert not go["heeded"] and "etcd, which is written in Go" in go["unheeded"]
     assert (other["heeded"], other["unheeded"]) == (True, "")

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+BUSY = "engine-is-busy"
+"""While this file lies in the folder, nothing can be removed."""
 
-def reap(run_id: str, folder: str, fails_once: bool = False) -> Callable[[], int]:
+
+def reap(run_id: str, folder: str, one_is_late: bool = False) -> Callable[[], int]:
     calls = [0]
 
     def once() -> int:
         calls[0] += 1
-        if fails_once and calls[0] == 1:
+        if (Path(folder) / BUSY).exists():
             raise ConnectionError("the engine is busy")
         found = list(Path(folder).glob(f"{run_id}-*"))
         for path in found:
             path.unlink()
+        if one_is_late and calls[0] == 1:  # the engine was still making it
+            (Path(folder) / f"{run_id}-network").touch()
         return len(found)
 
     return once

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from reaped_things import BUSY
 from waiting import PATIENCE_S, is_alive, until
 
 from harness.backends.remains.reaper import Reaper
@@ -17,17 +18,17 @@ from harness.backends.remains.reaper import Reaper
 HARNESS = """
 import os, signal, sys, time
 from harness.backends.remains.reaper import Reaper
-arguments = {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv}
-reaper = Reaper("reaped_things:reap", arguments, 3.0 if "looks longer" in sys.argv else 1.0)
+late = "late" in sys.argv
+reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": sys.argv[1], "one_is_late": late}, 1.0)
 if "forks" in sys.argv and os.fork() == 0:
-    time.sleep(20)
+    time.sleep(1000)
     os._exit(0)
 print(reaper.pid, flush=True)
 if "dismiss" in sys.argv:
     reaper.dismiss()
 if "exit" in sys.argv:
     sys.exit(0)
-time.sleep(60)
+time.sleep(1000)
 """
 
 
@@ -68,11 +69,9 @@ def test_a_killed_harness_is_cleaned_up_after_and_other_runs_are_left_alone(tmp_
 
 
 def test_what_appears_late_is_removed_too(tmp_path: Path) -> None:
-    process, reaper = harness(tmp_path, "looks longer")
+    process, reaper = harness(tmp_path, "late")
     process.kill()
     process.wait()
-    until(lambda: "r1-container" not in names(tmp_path))
-    (tmp_path / "r1-network").touch()
     until(lambda: not is_alive(reaper))
     assert names(tmp_path) == {"r2-container"}
 
@@ -111,11 +110,13 @@ def test_a_forked_child_that_holds_the_pipe_open_does_not_fool_it(tmp_path: Path
 
 
 def test_an_engine_that_fails_is_asked_again_and_the_reason_is_kept(tmp_path: Path) -> None:
-    process, reaper = harness(tmp_path, "fails")
+    (tmp_path / BUSY).touch()
+    process, reaper = harness(tmp_path)
     process.kill()
     process.wait()
     log = Path(tempfile.gettempdir()) / f"krucible-reaper-{reaper}.log"
     until(lambda: log.exists() and "the engine is busy" in log.read_text())
+    (tmp_path / BUSY).unlink()
     until(lambda: names(tmp_path) == {"r2-container"})
     until(lambda: not is_alive(reaper))
     assert not log.exists()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 from simulated_runs import conducted
 
 from checkers.base.results import as_object
+from checkers.base.stored_run import StoredRun, node_files
 from harness.backends.simulator.damage import damage
 from harness.judge.judge_run import judge
 from harness.registry import check_names
@@ -44,6 +48,23 @@ def test_a_partition_is_in_force_and_the_run_holds_every_invariant(tmp_path: Pat
     assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
 
 
+@pytest.mark.parametrize("nemesis", ["partition", "kill,damage"])
+def test_brokers_on_nodes_of_their_own_are_judged_as_the_others(tmp_path: Path, nemesis: str) -> None:
+    folder = conducted(tmp_path, replace(spec(nemesis), subject="kraft-apart", nodes=5, time_limit_s=20.0))
+    outcome, faults = folder.read_json("outcome.json"), folder.read_json("faults.json")
+    assert outcome["recovery"]["recovered"], outcome["recovery"]
+    assert any(fault["achieved"] == "installed" for fault in faults)
+    found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
+    for name in ("linearizability", "trace-validation", "broker-incarnations", "partition-chain", "recovery"):
+        assert found[name]["verdict"] == "valid", (name, found[name]["reason"])
+    assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
+    trace = map(json.loads, (folder.root / "trace" / "n5.jsonl").open())
+    assert {row["detail"] for row in trace if row.get("event") == "voters"} == {"n1 n2 n3"}
+    table = node_files(StoredRun(folder.root).cluster)["n1"]
+    registered = pq.read_table(table, columns=["kind", "about"], partitioning=None).to_pylist()
+    assert {row["about"] for row in registered if row["kind"] == "register broker"} == {"broker 4", "broker 5"}
+
+
 @pytest.mark.parametrize("nemesis", ["kill", "pause", "power", "disk", "clock", "packets"])
 def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, nemesis: str) -> None:
     folder = conducted(tmp_path, spec(nemesis))
@@ -63,6 +84,17 @@ def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None
     assert not [fault for fault in became if fault[1] == "indeterminate"], became
     found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
     assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
+
+
+def test_logs_that_are_cut_are_copied_so_often_that_the_copies_show_every_entry(tmp_path: Path) -> None:
+    """No fault, so no heal: only the regular copies show what the nodes cut behind their snapshots."""
+    often = replace(spec("none"), subject="kraft-snapshots", rate_hz=200.0, time_limit_s=36.0)
+    folder = conducted(tmp_path, often)
+    judged = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
+    starts = [row["log_start"] for row in StoredRun(folder.root).copies if row["when"] == "final"]
+    assert starts and min(starts) > 1000, starts  # several snapshots ago
+    by_log = {name: judged[name]["verdict"] for name in ("history-against-log", "log-order", "answers-from-commits")}
+    assert set(by_log.values()) == {"valid"}, by_log
 
 
 @pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])

@@ -17,7 +17,7 @@ from harness.run.phases.recovery import SystemRecovery
 from harness.run.phases.set_up import SetUpFailed, until_ready
 from nemesis.beacons import CALM_INTERVAL_MS
 from system_under_test.own.read_own_system import BrokenSystem
-from system_under_test.subject import LookedAt
+from system_under_test.subject import Declares, LookedAt
 
 
 def loop_clock() -> RunClock:
@@ -69,7 +69,7 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
             raise BrokenSystem("mine.py line 9: caught_up raised KeyError: 'n1'")
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything), Beating(1.0)
+    subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares()), Beating(1.0)
     recovery = SystemRecovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
     await recovery.run(cluster, ())  # type: ignore[arg-type]
     assert (recovery.found.recovered, recovery.found.not_known) == (tries == 2, tries > 2)
@@ -91,7 +91,7 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(
         return "n1 is behind"
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything)
+    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
     cluster: Any = Beating(1.0)
     recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
@@ -112,7 +112,7 @@ async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
         return "n1 is behind"
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything)
+    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
     cluster: Any = Beating(share)
     recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
