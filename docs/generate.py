@@ -65,27 +65,6 @@ def raft_checkers() -> str:
     return table(("checker", "question", "needs"), rows)
 
 
-def models() -> str:
-    from checkers.by_hand.judge_file import names
-
-    return ", ".join(f"`{name}`" for name in names())
-
-
-def registered(entries: str) -> Callable[[], str]:
-    """The table of one of the registries of `harness.registry`."""
-
-    def rows() -> str:
-        from harness import registry
-
-        found: Mapping[str, registry.RegistryEntry] = getattr(registry, entries)
-        return table(
-            ("name", "what it is", "file"),
-            [(f"`{n}`", e.summary, f"`{e.target.split(':')[0].replace('.', '/')}.py`") for n, e in found.items()],
-        )
-
-    return rows
-
-
 def bugs() -> str:
     from harness.registry import SUBJECTS, load_subject
 
@@ -161,13 +140,13 @@ def kinds() -> str:
 def capabilities() -> str:
     """Kind of fault x backend: what is missing where, in the backend's words; the members of the system can change."""
     from harness.backends.backend import ClusterSpec
-    from harness.registry import BACKENDS
+    from harness.registry import BACKENDS, load
     from nemesis.catalog import KINDS
     from system_under_test.etcd.members import EtcdMembers
 
     wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)
     spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=EtcdMembers())
-    backends = {name: entry.load()(spec) for name, entry in BACKENDS.items()}  # type: ignore[operator]
+    backends = {name: load(entry.target)(spec) for name, entry in BACKENDS.items()}
 
     rows = []
     for kind in KINDS.values():
@@ -237,10 +216,6 @@ def rooms() -> str:
 PARTS: Mapping[str, Callable[[], str]] = {
     "checkers": checkers,
     "raft-checkers": raft_checkers,
-    "models": models,
-    "workloads": registered("WORKLOADS"),
-    "subjects": registered("SUBJECTS"),
-    "backends": registered("BACKENDS"),
     "bugs": bugs,
     "findings": findings,
     "clean-runs": clean_runs,
@@ -250,7 +225,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "rooms": rooms,
     "drawing-tree": drawing(""),
     "drawing-checkers": drawing("checkers"),
-    "drawing-kernels": drawing("checkers.kernels"),
     "drawing-harness": drawing("harness"),
     "drawing-kraft": drawing("system_under_test.kraft"),
 }

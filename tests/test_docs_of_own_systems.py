@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import WORKLOADS, load_subject, offered_workloads
+from harness.registry import WORKLOADS, load, load_subject, offered_workloads
 from system_under_test.client import Placement
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
@@ -35,8 +35,8 @@ def test_the_page_says_which_workloads_a_bundled_system_has(subject: str) -> Non
 
 
 def test_every_workload_stands_there_with_its_functions() -> None:
-    for name, entry in WORKLOADS.items():
-        kind = entry.load()
+    for name, target in WORKLOADS.items():
+        kind = load(target)
         for word in (*kind.functions.values(), *kind.checkers):  # type: ignore[attr-defined]
             assert f"`{word}`" in rows()[name]
     for name, function in FUNCTIONS.items():

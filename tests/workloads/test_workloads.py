@@ -9,7 +9,7 @@ import pytest
 
 from checkers.base.history import CREATE, Type
 from checkers.catalog import BY_MODEL
-from harness.registry import WORKLOADS, offered_workloads, refuse_workload
+from harness.registry import WORKLOADS, load, offered_workloads, refuse_workload
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from system_under_test.canary.subject import Canary
 from system_under_test.client import Outcome, Request
@@ -21,7 +21,7 @@ from workloads.lock import Holding, Lock
 from workloads.repeated_register import RepeatedRegister
 from workloads.workload import Workload
 
-ALL = {name: entry.load() for name, entry in WORKLOADS.items()}
+ALL = {name: load(target) for name, target in WORKLOADS.items()}
 
 
 def requests_of(workload: Workload, count: int = 400) -> dict[int, list[Request]]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from checkers.base.results import as_object
 from harness.judge.judge_run import judge
-from harness.registry import WORKLOADS
+from harness.registry import WORKLOADS, load
 from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
 from harness.run.context import prepare
@@ -62,7 +62,7 @@ def run_once(folder: Path, workload: str, bug: str | None, slower: int, times: i
 def test_a_right_system_is_valid(workload: str, tmp_path: Path) -> None:
     results = run(tmp_path, workload)
     assert results["verdict"] == "valid", results["checkers"]
-    (kind,) = {entry.load() for name, entry in WORKLOADS.items() if name == workload}
+    kind = load(WORKLOADS[workload])
     for checker in kind.checkers:  # type: ignore[attr-defined]
         assert results["checkers"][checker]["verdict"] == "valid"
 
