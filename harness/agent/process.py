@@ -6,6 +6,9 @@ must not keep a dead harness' node alive.
 
 A connection over a network can die without an end of file.  So where `SILENCE` is set in the environment, the harness
 promises to send something more often than that, and a longer silence is the end as well.
+
+Where `LINGER` is set, the agent exits so many seconds after it has killed its server: containers that leave a network
+at the same moment can block Docker's engine (`harness.backends.docker.cleanup`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from harness.agent.verbs import AgentRequest, Verbs, quiet_collector
 
 SILENCE = "KRUCIBLE_SILENCE_S"
 """Environment variable: seconds without a word from the harness after which the agent ends; without it, never."""
+LINGER = "KRUCIBLE_LINGER_S"
+"""Environment variable: seconds that the agent stays after it has killed its server; without it, none."""
 _SENTINEL_GRACE_S = 1.0
 
 
@@ -43,7 +48,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends us in order
     sys.setswitchinterval(0.0005)  # a computing client holds up the beacons' thread no longer than this
     adopt_orphans()
-    agent = Agent(float(os.environ.get(SILENCE, "inf")))
+    agent = Agent(float(os.environ.get(SILENCE, "inf")), float(os.environ.get(LINGER, "0")))
     threading.Thread(target=agent.watch_for_end, args=(commands_in,), name="sentinel", daemon=True).start()
     try:
         asyncio.run(agent.serve(commands_in, answers_out))
@@ -57,16 +62,17 @@ def log(words: str) -> None:
 
 
 class Agent:
-    """silence_s: the end comes when the harness has sent nothing for so long."""
+    """silence_s: the end comes when the harness has sent nothing for so long.  linger_s: see `LINGER`."""
 
-    def __init__(self, silence_s: float) -> None:
+    def __init__(self, silence_s: float, linger_s: float = 0.0) -> None:
         self._silence_s = silence_s
+        self._linger_s = linger_s
         self._heard_s = time.monotonic()
         self._children = Children()
         self._ending = threading.Lock()
         self._running: set[asyncio.Task[None]] = set()
         self._writer: asyncio.StreamWriter | None = None
-        self._verbs = Verbs(self._children, self._send, log, without=(SILENCE,))
+        self._verbs = Verbs(self._children, self._send, log, without=(SILENCE, LINGER))
 
     async def serve(self, commands_in: int, answers_out: int) -> None:
         """Answer until the stream ends or breaks, then end.  Does not return."""
@@ -99,13 +105,14 @@ class Agent:
         self.end("the stream ended while the loop was stuck")
 
     def end(self, why: str) -> None:
-        """Kill the server, delete our rules, exit.  Does not return; the first caller does it, others wait."""
+        """Kill the server, delete our rules, linger, exit.  Does not return; the first caller does it, others wait."""
         with self._ending:
             try:
                 with contextlib.suppress(OSError):  # stderr may be as dead as the harness
                     log(f"ending: {why}")
                 self._children.kill_all()
                 self._verbs.rules.delete_owned()
+                time.sleep(self._linger_s)
             finally:
                 os._exit(0)
 

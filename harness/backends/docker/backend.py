@@ -36,6 +36,10 @@ from system_under_test.subject import NodeGone
 
 HELPER = "helper"
 _HELLO_S = 60.0
+_LINGER_S = 5.0
+"""How long the agents of a killed harness stay, so that the reaper removes them one after another (see `cleanup`)."""
+_LINGER_APART_S = 0.5
+"""Without a reaper each agent ends so much later than the one before it."""
 
 T = TypeVar("T")
 
@@ -118,9 +122,6 @@ class DockerBackend(AgentCluster):
         if self._under_way:  # what the engine is still making must not appear after the last look
             await asyncio.wait(self._under_way)
         table_deleted = await self._delete_table()
-        await self.close_links()
-        if self._helper is not None:
-            await self._helper.close()
         left = ""
         if self._client is not None:
             left = await self._in_thread(cleanup.remove_run, self._client, self.spec.run_id)
@@ -128,6 +129,9 @@ class DockerBackend(AgentCluster):
                 left = await self._in_thread(cleanup.delete_table, self._client, self._table, self.spec.run_id) or left
             self._client.close()
             self._client = None
+        await self.close_links()
+        if self._helper is not None:
+            await self._helper.close()
         if left:
             self.leftovers.append(left)
         if self._reaper is not None:
@@ -218,6 +222,7 @@ class DockerBackend(AgentCluster):
             needs=self.spec.needs if is_server or not self.spec.needs.image else replace(self.spec.needs, user=""),
             disk=DISK in self.spec.wanted and is_server,
             command=own_image.AGENT if own else containers.AGENT,
+            linger_s=_LINGER_S + _LINGER_APART_S * [*self._address_of].index(name),
         )
         link = await self._start(plan, name)
         folder = containers.NODE_FOLDER

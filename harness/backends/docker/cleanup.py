@@ -3,6 +3,10 @@
 Nothing here raises for what the engine refuses.  Engines lose count now and then: Docker 20.10 may keep a network "with
 active endpoints" although its container is gone, and no request removes that network before the engine restarts.  Such
 a network occupies one subnet and does no other harm.  So the caller gets a sentence, and goes on.
+
+Containers are removed one after another.  Two that leave one network at the same moment can block an engine before
+Docker 23 for ever: one holds the lock of the network and waits for that of all networks, the other the reverse
+(moby pull request 42545).  The agents of a killed harness exit one after another, too (`backend`).
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,10 +57,8 @@ def remove_once(client: Any, run_id: str) -> Removal:
     """
     api, removal = client.api, Removal()
     containers_there = api.containers(all=True, filters=of_run(run_id))
-    with ThreadPoolExecutor(8) as pool:
-        refusals = pool.map(lambda container: _remove_container(api, container), containers_there)
-        for container, words in zip(containers_there, refusals, strict=True):
-            _note(removal, f"container {_container_name(container)}", words)
+    for container in containers_there:
+        _note(removal, f"container {_container_name(container)}", _remove_container(api, container))
     removal.only_networks = not containers_there
     for network in api.networks(filters=of_run(run_id)):
         _note(removal, f"network {network['Name']}", _remove_network(api, network["Id"]))

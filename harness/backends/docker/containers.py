@@ -21,6 +21,7 @@ from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
+from harness.agent.process import LINGER
 from harness.backends.backend import BackendUnavailable
 from system_under_test.subject import Needs
 
@@ -51,6 +52,8 @@ class ContainerPlan:
     """Whether the agent puts the data folder under FUSE, which needs a device and the right to mount."""
     needs: Needs = field(default_factory=Needs)
     command: tuple[str, ...] = AGENT
+    linger_s: float = 0.0
+    """How long the agent stays once its stream has ended: see `harness.agent.process.LINGER`."""
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ def create(client: Any, plan: ContainerPlan) -> str:
         name=plan.name,
         hostname=plan.hostname if on_network else None,
         labels=dict(plan.labels),
+        environment={LINGER: f"{plan.linger_s:g}"},
         user="0" if plan.disk else plan.needs.user or "0",
         detach=False,  # sets StdinOnce
         stdin_open=True,

@@ -12,7 +12,7 @@ from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually, is_alive
 
 from harness.agent.frames import encode
-from harness.agent.process import SILENCE
+from harness.agent.process import LINGER, SILENCE
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 
@@ -48,6 +48,18 @@ async def test_when_stderr_is_as_dead_as_the_harness_the_server_dies_all_the_sam
         family = await _with_family(agent, tmp_path)
         await agent.link.close()
         await eventually(lambda: not any(is_alive(pid) for pid in family))
+
+
+async def test_where_agents_must_not_end_together_the_server_dies_at_once_and_the_agent_lingers(tmp_path: Path) -> None:
+    async with local_agent(tmp_path, environment={LINGER: "600"}) as agent:
+        family = await _with_family(agent, tmp_path)
+        await agent.link.close()
+        await eventually(lambda: not any(is_alive(pid) for pid in family))
+        assert agent.process.returncode is None
+        agent.process.kill()
+    async with local_agent(tmp_path, environment={LINGER: "0.5"}) as agent:
+        await agent.link.close()
+        assert await asyncio.wait_for(agent.process.wait(), PATIENCE_S) == 0
 
 
 async def test_a_silence_is_the_end_where_it_was_announced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -33,13 +34,22 @@ class FakeEngine:
         self.subnet_refusals: list[APIError] = []
         self.created: list[str] = []
         self.disconnected: list[str] = []
+        self.running: list[str] = []
+        self.leaving = self.leaving_max = 0
         self.asleep = False
         self.closed = False
 
     def containers(self, **_: Any) -> list[Any]:
         if self.asleep:
             raise requests.ReadTimeout("Read timed out. (read timeout=60)")
-        return []
+        return [{"Id": name, "State": "running"} for name in self.running]
+
+    def remove_container(self, name: str, **_: Any) -> None:
+        self.leaving += 1
+        self.leaving_max = max(self.leaving_max, self.leaving)
+        time.sleep(0.02)  # long enough for another thread to begin, if there is one
+        self.leaving -= 1
+        self.running.remove(name)
 
     def volumes(self, **_: Any) -> dict[str, Any]:
         return {"Volumes": None}
@@ -84,6 +94,15 @@ def test_a_network_that_cannot_be_removed_is_one_sentence_with_the_engines_words
     assert "restart Docker" in left
     assert "\n" not in left
     assert "krucible_r1-n1" in docker.disconnected  # the engine's stale endpoints were let go of by force
+
+
+def test_containers_leave_their_network_one_after_another() -> None:
+    """Two at the same moment can block an engine before Docker 23 for ever."""
+    docker = FakeEngine(krucible_r1=current_owner())
+    docker.running = ["n1", "n2", "n3"]
+    assert cleanup.remove_run(docker, "r1") == ""
+    assert not docker.running
+    assert docker.leaving_max == 1
 
 
 def test_a_sweep_that_meets_it_removes_the_others_and_goes_on() -> None:
