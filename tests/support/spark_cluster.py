@@ -28,6 +28,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from own_address import HOST, free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600.0
 
@@ -40,7 +42,7 @@ class Cluster:
 
     def __init__(self, folder: Path, workers: int = 2, **environment: str) -> None:
         self.folder = folder
-        self.master = f"spark://127.0.0.1:{free_port()}"
+        self.master = f"spark://{HOST}:{free_ports(1)[0]}"
         self.environment = {"XDG_CACHE_HOME": str(folder / "cache")} | environment
         self.processes: list[subprocess.Popen[bytes]] = []
         self.count = workers
@@ -197,12 +199,6 @@ def can_hide_folders() -> bool:
     if shutil.which("unshare") is None:
         return False
     return subprocess.run([*seeing_nothing_in(Path("/mnt")), "true"], capture_output=True, check=False).returncode == 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(host: str, port: int) -> bool:

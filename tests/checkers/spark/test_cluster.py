@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_cluster import Cluster, Driver, can_hide_folders, comparable, descendants, end, free_port, runs, until
+from own_address import HOST, free_ports
+from spark_cluster import Cluster, Driver, can_hide_folders, comparable, descendants, end, runs, until
 from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 
 from checkers.base.results import as_object
@@ -64,7 +65,7 @@ def test_every_checker_says_the_same_in_process_on_local_spark_and_on_a_cluster(
     assert "local[*,4]" in on_local_spark.judged_by
     assert as_written(as_object(results_of(on_local_spark))) == in_process
     results = driver.judge(run.root).results()
-    assert results["judged_by"].startswith("Spark ") and " on spark://127.0.0.1:" in results["judged_by"]
+    assert results["judged_by"].startswith("Spark ") and f" on spark://{HOST}:" in results["judged_by"]
     assert comparable(results) == in_process
 
 
@@ -146,7 +147,7 @@ def test_a_node_that_cannot_read_the_run_folder_is_sent_the_bytes(
 def test_a_master_that_is_not_there_costs_nothing_and_the_run_is_judged(
     run: StoredRun, in_process: dict[str, Any], tmp_path: Path
 ) -> None:
-    with Driver(master := f"spark://127.0.0.1:{free_port()}", tmp_path) as driver:
+    with Driver(master := f"spark://{HOST}:{free_ports(1)[0]}", tmp_path) as driver:
         results = driver.judge(run.root).results()
         assert not any(runs(pid, "java") for pid in descendants(driver.pid)), "no Spark was even started"
     address = master.removeprefix("spark://")

@@ -6,23 +6,18 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from own_address import HOST, free_ports
 from waiting import until
 
 from harness.agent.links.beacons import REMEMBERED, BeaconSender
 
 TOKEN = b"testtest"
-ADDRESSES = {"a": "127.0.0.11", "b": "127.0.0.12"}
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.11", 0))
-        return int(probe.getsockname()[1])
+ADDRESSES = {"a": HOST, "b": HOST.removesuffix("77") + "78"}
 
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return free_ports(1, socket.SOCK_DGRAM)[0]
 
 
 def beacons(name: str, port: int, token: bytes = TOKEN, interval_ms: float = 2.0) -> BeaconSender:
@@ -97,7 +92,7 @@ def test_a_datagram_that_arrives_twice_counts_once(port: int) -> None:
 
 def test_what_the_kernel_refuses_was_not_sent(port: int) -> None:
     """A broadcast address refuses with EACCES; a link without a datagram sent can prove nothing."""
-    a = BeaconSender(TOKEN, "127.0.0.11", port, {"b": "255.255.255.255"}, 2.0)
+    a = BeaconSender(TOKEN, HOST, port, {"b": "255.255.255.255"}, 2.0)
     try:
         until(lambda: a.health()[0]["b"] > 10)
         assert a.mark() == {"b": 0}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from own_address import HOST, free_ports
+
 MODULE = "system_under_test.kraft"
-HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.77"
-"""An address of this process alone, so that no other test takes a port that was found free."""
 
 
 @dataclass
@@ -29,7 +27,7 @@ class LoopbackCluster:
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     async def start(self) -> None:
-        ports = _free_ports(self.count)
+        ports = free_ports(self.count)
         peers = {f"n{i}": [i, HOST, port] for i, port in enumerate(ports, 1)}
         self.addresses = {name: f"{host}:{port}" for name, (_, host, port) in peers.items()}
         for name, (node_id, host, port) in peers.items():
@@ -75,11 +73,3 @@ class LoopbackCluster:
         with (self.root / f"{name}.log").open("ab") as output:
             argv = [sys.executable, "-m", MODULE, "--config", str(self._config(name)), *options]
             return await asyncio.create_subprocess_exec(*argv, stdout=output, stderr=output)
-
-
-def _free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
