@@ -5,12 +5,7 @@
     calm     everything is healed and every server runs: within CALM_S each object takes a write and is read, brokers
              serve, partitions have leaders and all their replicas in sync, and all logs agree.  Servers whose disk was
              damaged may be missing, as long as a majority is left
-    steady   nothing happens to any server for longer than two sessions of a broker: once the first of them is over, no
-             broker is fenced while one controller leads on
-    silence  a broker dies, and often the controller that heard of it last does, too: the broker is fenced, and comes
-             back once it is started again
-    settings what administrators wrote is read once more; all settings of each kind are set and replaced, one of them is
-             removed, and all are read each time
+    after    what `after_storm` demands of brokers and settings
 
 Everything is decided by the scenario: the same one gives the same rows, operations and verdict, byte for byte.
 """
@@ -32,44 +27,26 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
+from harness.campaign.swarm.administrators import Administrators
+from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm, brokers_unsettled
 from harness.campaign.swarm.clients import Asked, History, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Operators
-from harness.campaign.swarm.registry import UNREGISTER, RegistryRequest
-from harness.campaign.swarm.scenario import CLIENTS, PROBES, SETTINGS, Scenario, StormCard
-from harness.campaign.swarm.settings import (
-    NUMBERS,
-    Setting,
-    SettingAsked,
-    SettingWrite,
-    hidden_changes,
-    setting_write,
-)
-from harness.campaign.swarm.topics import TopicRequest
-from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Change, Operation, VoterOnMachine
+from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
+from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
 from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 from harness.campaign.swarm.watched import Watched
-from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, Link, SimulatedNetwork
-from system_under_test.kraft.subject import KraftBrokers
 
-SET_UP_S, CALM_S = 30.0, 25.0
-LOOK_S = 0.1
+SET_UP_S = 30.0
 STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
 """How long a server that is stopped in order may take."""
-REQUEST_S_MAX = 3.0
-SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_timeout_s"])
-"""A session of a broker by the slowest clock, with time for a record."""
-STEADY_S = 2 * SESSION_S_MAX + 1.0
-"""A broker that was fenced a moment before serves again, and is fenced once more, within a session and a second."""
-STEADY_S_MAX = 40.0
-RESTART_S = 0.3
 
 
 @dataclass(slots=True)
@@ -208,7 +185,7 @@ class StormWorld:
                 self._met_at_broker,
                 lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly,
             )
-        self.settings: list[SettingAsked] = []
+        self.administrators = Administrators(self.network, self.hosts[0], self.history, self.best, self.watch.brokers)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []
@@ -241,9 +218,7 @@ class StormWorld:
             await self._main_phase()
             await self._calm()
             if self.calm_s >= 0:
-                await self._steady()
-                await self._silence()
-                await self._read_settings()
+                await self._after_storm().demand()
         finally:
             self._storm = False
             for server in self.servers:
@@ -284,111 +259,20 @@ class StormWorld:
         else:
             self.calm_s = round(self.loop.time() - began_s, 3)
 
-    async def _steady(self) -> None:
-        """A broker may be fenced for what happened before: it was silent, or asked to leave, or its controller changed.
-        So the stretch begins anew with each change of the controller and of a server's life.  If none is long enough
-        within STEADY_S_MAX, nothing is judged."""
-        if self.watch.brokers is None:
-            return
-        limit_s, began_s, before = self.loop.time() + STEADY_S_MAX, 0.0, None
-        fences: Counter[int] = Counter()
-        while (now_s := self.loop.time()) < limit_s:
-            leader = self.best()
-            state = leader and (leader.name, leader.epoch), [(each.lives, each.alive) for each in self.servers]
-            if state != before or leader is None or now_s < self._acts_until_s:
-                began_s, before = now_s, state
-            if now_s < began_s + SESSION_S_MAX:
-                fences = self.watch.brokers.fences.copy()
-            elif fenced := sorted(self.watch.brokers.fences - fences):
-                what = f"{fenced} were fenced, {now_s - began_s:.1f} s after anything last happened to a server"
-                self.watch.violated("a broker is fenced without a cause", what)
-                return
-            elif now_s >= began_s + STEADY_S:
-                return
-            await asyncio.sleep(LOOK_S)
-
-    async def _silence(self) -> None:
-        """A new controller knows nothing of the heartbeats that the one before it got: it fences a broker, too, that it
-        has never heard of."""
-        brokers, leader = self.watch.brokers, self.best()
-        if brokers is None or leader is None:
-            return
-        voters = None if self.watch.sets is None else self.watch.sets.in_force(leader)
-        may_die = [
-            server
-            for server in self.servers
-            if server is not leader
-            and server.number in self.scenario.broker_ids
-            and (server.number > self.scenario.may_vote or (voters is None and self.scenario.nodes >= 3))
-        ]
-        if not may_die:
-            return
-        random = Random(f"{self.scenario.seed}/silence")
-        silent, fails_over_s = random.choice(may_die), random.choice((None, 0.0, 1.5))
-        silent.machine.kill()
-        if fails_over_s is not None:
-            await asyncio.sleep(fails_over_s)
-            leader.machine.kill()
-            self._later(RESTART_S, self._again, leader)
-        until_s = self.loop.time() + CALM_S
-        while not brokers.image.brokers[silent.number].fenced:
-            if self.loop.time() >= until_s:
-                what = f"broker {silent.number} has been silent for {CALM_S:g} s, and is not fenced"
-                self.watch.violated("a silent broker is not fenced", what)
-                return
-            await asyncio.sleep(LOOK_S)
-        silent.start()
-        if unsettled := await self._brokers_unsettled(CALM_S):
-            self.watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
-
-    async def _read_settings(self) -> None:
-        """Read each that was ever written.  Then set and replace all of each kind, remove one of them, and read all
-        each time."""
-        if self.watch.brokers is None:
-            return
-        for setting in dict.fromkeys(each.setting for each in self.settings):
-            await self._setting(setting, None)
-        for kind in SETTINGS:
-            of_kind = range(NUMBERS[kind])
-            for value, numbers in ((1, of_kind), (2, of_kind), (0, [self.scenario.seed % len(of_kind)])):
-                for number in numbers:
-                    write = setting_write(kind, number + value * len(of_kind))
-                    await self._setting(write.setting, write)
-                for number in of_kind:
-                    await self._setting(Setting(kind, number), None)
-        for words in hidden_changes(self.settings):
-            self.watch.violated("an acknowledged setting is not there", words)
-
-    async def _setting(self, setting: Setting, write: SettingWrite | None) -> None:
-        """Write or read it.  A read is asked again until it is answered, which has to be within CALM_S."""
-        until_s = self.loop.time() + CALM_S
-        while self.loop.time() < until_s:
-            ended: asyncio.Future[SettingAsked] = self.loop.create_future()
-            asked = SettingAsked(setting, write is None, 0, None if write is None else write.value)
-            what = setting if write is None else write
-            if self._ask_setting(asked, what, ended.set_result) and (
-                (await ended).type is Type.OK or write is not None
-            ):
-                return
-            await asyncio.sleep(LOOK_S)
-        asked_for = f"{setting.kind} {setting.number}"
-        self.watch.violated("no progress", f"{asked_for} can be neither read nor written {CALM_S:g} s after the storm")
+    def _after_storm(self) -> AfterStorm:
+        return AfterStorm(
+            self.scenario,
+            self.loop,
+            self.watch,
+            self.servers,
+            self.administrators,
+            self.best,
+            lambda: self._acts_until_s,
+            lambda seconds, server: self._later(seconds, self._again, server),
+        )
 
     async def _brokers_unsettled(self, limit_s: float) -> str:
-        """Wait until every broker serves, every partition has a leader, and all its replicas have been in sync at one
-        time; what was missing at last."""
-        until_s = self.loop.time() + limit_s
-        were_in_sync: set[str] = set()
-        while self.watch.brokers is not None:
-            unsettled = self.watch.brokers.unsettled(self.scenario.broker_ids)
-            if unsettled:
-                were_in_sync.clear()
-            else:
-                unsettled = self.watch.brokers.out_of_sync(were_in_sync)
-            if not unsettled or self.loop.time() >= until_s:
-                return unsettled
-            await asyncio.sleep(LOOK_S)
-        return ""
+        return await brokers_unsettled(self.loop, self.watch.brokers, self.scenario.broker_ids, limit_s)
 
     def _agree(self) -> bool:
         need = [voter for voter in self.voters if voter.name not in self._damaged]
@@ -729,57 +613,13 @@ class StormWorld:
         return True
 
     def _topics(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """An administrator asks the leader, once."""
-        leader = self.best()
-        if leader is None or self.watch.brokers is None:
-            return False
-        lane = Lane(self.network, leader.name, CALLS_PORT, LaneTimes(REQUEST_S_MAX), owner=self.hosts[0])
-        lane.call(("topics", "", TopicRequest.of(card)), lambda answer: None)
-        return True
+        return self.administrators.topics(card)
 
     def _settings(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """An administrator asks the leader to change a setting, and reads it as soon as that has succeeded, and once
-        more when another controller may lead."""
-        write = setting_write(card.how, int(card.size))
-        read = write.setting
-
-        def reads(written: SettingAsked) -> None:
-            self._ask_setting(SettingAsked(read, True, 0), read, lambda _: None)
-            self._later(card.for_s, self._ask_setting, SettingAsked(read, True, 0), read, lambda _: None)
-
-        return self._ask_setting(SettingAsked(read, False, 0, write.value), write, reads)
-
-    def _ask_setting(self, asked: SettingAsked, what: object, done: Callable[[SettingAsked], None]) -> bool:
-        """Ask the leader, once; False if there is none.  done: called with how it ended."""
-        leader = self.best()
-        if leader is None:
-            return False
-        asked.began = self.history.place()
-        self.settings.append(asked)
-
-        def answered(answer: Any) -> None:
-            asked.ended = self.history.place()
-            if type(answer) is NoAnswer:
-                asked.type = Type.INFO if answer.sent else Type.FAIL
-            else:
-                how, value = answer
-                asked.type = {OK: Type.OK, REFUSED: Type.FAIL}.get(how, Type.INFO)
-                asked.value = value if asked.reads else asked.value
-            done(asked)
-
-        lane = Lane(self.network, leader.name, CALLS_PORT, LaneTimes(REQUEST_S_MAX), owner=self.hosts[0])
-        lane.call(("read-setting" if asked.reads else "setting", "", what), answered)
-        return True
+        return self.administrators.change_setting(card, self._later)
 
     def _registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """A broker asks the leader for producer ids; or an administrator has it unregistered, while it is down."""
-        leader = self.best()
-        known = None if self.watch.brokers is None else self.watch.brokers.image.brokers.get(victim.number)
-        if leader is None or known is None or (card.how == UNREGISTER and victim.alive):
-            return False
-        lane = Lane(self.network, leader.name, CALLS_PORT, LaneTimes(REQUEST_S_MAX), owner=self.hosts[0])
-        lane.call(("registry", "", RegistryRequest(card.how, victim.number, known.broker_epoch)), lambda answer: None)
-        return True
+        return self.administrators.registry(card, victim)
 
     def _heal(self) -> None:
         self._cuts.clear()

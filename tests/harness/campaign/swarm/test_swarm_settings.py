@@ -99,7 +99,7 @@ def test_a_clean_storm_answers_and_loses_no_setting() -> None:
     world = StormWorld(settings_storm())
     world.loop.run(world.main())
     assert world.watch.found == []
-    answered = [each for each in world.settings if each.type is Type.OK]
+    answered = [each for each in world.administrators.settings if each.type is Type.OK]
     assert {each.setting.kind for each in answered if each.reads} == set(SETTINGS)
     assert sum(not each.reads for each in answered) > 3 * len(SETTINGS)
 
@@ -142,7 +142,7 @@ def test_a_store_that_is_keyed_by_the_user_alone_is_found(
     assert {broken.rule for broken in world.watch.found} == {"a state that no replay leads to"}, (
         "it comes up to FOUND_MAX"
     )
-    assert hidden_changes(world.settings)
+    assert hidden_changes(world.administrators.settings)
 
 
 def test_storms_of_brokers_change_settings() -> None:
