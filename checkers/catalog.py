@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from checkers.base.checker import Checker, Need
 from checkers.cluster.checkers import BROKER_INCARNATIONS, PARTITION_CHAIN
+from checkers.cluster.sessions import BROKER_SESSIONS
 from checkers.kafka_log.checker import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.models.own_checkers import own_checkers
@@ -66,6 +67,7 @@ _IN_ORDER = (
     SNAPSHOT_PREFIX,
     BROKER_INCARNATIONS,
     PARTITION_CHAIN,
+    BROKER_SESSIONS,
     TRACE_VALIDATION,
     LEADERSHIP,
     NODES_STAY_UP,

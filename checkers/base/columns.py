@@ -144,6 +144,12 @@ TRACE_EVENTS = {
     "that names them, null for those of the configuration; detail = their names, with spaces between",
     "refused": "the node refused a fetched batch because it was damaged: offset = the batch's base offset, "
     "peer = who sent the batch; detail holds the reason",
+    "sessions": "the node is the active controller, and each broker that is not fenced has a whole session from now "
+    "on: offset = end of what it has applied, detail = how long a session lasts, in ms",
+    "broker": "what controllers hear of the node's broker: offset = its epoch; detail = a word and ms: "
+    "'heard B': from now on, the last heartbeat that was answered was sent less than B ago; 'unheard N': that is over, "
+    "N is how long ago it was sent; 'leaving N': it begins a controlled shutdown, N as before, -1 without a heartbeat; "
+    "'left': the controller has let it stop",
     "fatal": "the node stops because of an error; detail holds the reason",
     "stop": "the process ends in order",
 }

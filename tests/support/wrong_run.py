@@ -27,6 +27,9 @@ WRONG_CLUSTER = (
     ("partition", "aa/0", {"replicas": [1], "isr": [], "removing": [], "adding": [], "leader": 1}),
 )
 """A broker whose epoch is not the offset of its record; a leader that is not in sync."""
+FAR_EPOCH = 10**5
+UNFENCED = ("change broker", "broker 4", {"epoch": FAR_EPOCH, "fenced": -1})
+"""A broker whose registration would lie behind all that its node knew to be committed."""
 
 DEMANDS = "demands.pickle"
 """Beside the run folder: what a process of its own must demand of the run."""
@@ -73,6 +76,7 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     for offset, names in ((1, "n1 n2 n3 n4 n5"), (2, "n1 n2 n3")):  # quorum intersection
         named = {"event": "voters", "offset": offset, "detail": names, "hash": None}
         evidence.traces["n5"].append(of("n5", "high-watermark") | named | {"seq": len(evidence.traces["n5"])})
+    goes_on("n4", "high-watermark", offset=FAR_EPOCH, hash=None)["event"] = "broker"  # broker sessions
     acknowledged = next(row for row in evidence.history if row["type"] == 1 and row["f"] == "write")
     evidence.logs["n2"] = [
         row for row in evidence.logs["n2"] if row["copy"] != final or row["value"] != acknowledged["value"]
@@ -98,10 +102,11 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
 
 
 def _wrong_cluster(run: StoredRun) -> None:
-    """Records about brokers and partitions in the first copy of n1, at the offsets 1 and 2."""
+    """Records about brokers and partitions in the first copy of n1, at the offsets 1 and 2; one at 1 in its last."""
+    first, last = (choose(copy["copy"] for copy in run.copies if copy["node"] == "n1") for choose in (min, max))
     rows = [
         {
-            "copy": run.copies[0]["copy"],
+            "copy": copy,
             "node": "n1",
             "offset": offset,
             "epoch": 1,
@@ -110,7 +115,8 @@ def _wrong_cluster(run: StoredRun) -> None:
             "about": about,
             "fields": json.dumps(fields),
         }
-        for offset, (kind, about, fields) in enumerate(WRONG_CLUSTER, 1)
+        for copy, records in ((first, WRONG_CLUSTER), (last, (UNFENCED,)))
+        for offset, (kind, about, fields) in enumerate(records, 1)
     ]
     run.cluster.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, CLUSTER), run.cluster / "n1.parquet")

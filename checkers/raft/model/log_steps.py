@@ -119,3 +119,8 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 def refused(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node takes nothing of what another one sent damaged."""
     return None
+
+
+def of_brokers(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """What a node reports of brokers is no step of the quorum."""
+    return None

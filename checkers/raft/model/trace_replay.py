@@ -74,6 +74,8 @@ _STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
     "snapshot": commit_steps.snapshot,
     "voters": log_steps.voters,
     "refused": log_steps.refused,
+    "sessions": log_steps.of_brokers,
+    "broker": log_steps.of_brokers,
     "fatal": lives.end_of_process,
     "stop": lives.end_of_process,
 }

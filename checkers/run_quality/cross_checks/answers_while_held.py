@@ -26,7 +26,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import numbers
 from checkers.base.stored_run import StoredRun
 from checkers.record.faults import FaultRecord
-from checkers.run_quality.cross_checks.held_windows import HeldWindow, cut_links, silent_processes
+from checkers.record.held_windows import HeldWindow, cut_links, silent_processes
 
 _COLUMNS = ["time_ns", "process", "type", "node"]
 

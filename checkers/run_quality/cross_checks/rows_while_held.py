@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from checkers.base.clocks import one_clock
 from checkers.base.run_evidence import numbers
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.run_quality.cross_checks.held_windows import silent_processes
+from checkers.record.held_windows import silent_processes
 
 
 def rows_while_held(run: StoredRun) -> list[str]:

@@ -67,6 +67,22 @@ _STATES = {
         "Each block of producer ids is given to one broker, once. This block reaches back into an earlier one, so two "
         "producers can get the same id and be taken for one."
     ),
+    "broker is fenced although it was heard": (
+        "A controller fences a broker only when no heartbeat of it has arrived for a whole session. This broker was "
+        "fenced although one was answered shortly before."
+    ),
+    "silent broker is never fenced": (
+        "A broker that is silent for longer than a session is fenced, so that others lead its partitions. This one was "
+        "dead, stopped or cut off for long, and the controller worked and did not fence it."
+    ),
+    "broker is unfenced before it knew its registration": (
+        "A broker is fenced until it has applied the record of its own registration. This one was unfenced when it "
+        "could not know that record yet, so it served with old metadata."
+    ),
+    "in-sync set grew by a leader that did not know the partition": (
+        "A leader adds a broker to an in-sync set by what it knows of the partition and of that broker. This leader "
+        "did not know the last change or the registration yet, so an old request was taken."
+    ),
     "leader is dropped and was never fenced": (
         "A leader leaves the in-sync set of its partition only if it is fenced, leaves, or loses its replica. This one "
         "was dropped while it was alive."

@@ -122,3 +122,40 @@ class Lifecycle:
         self.state = LifeState.LEAVING
         self._due_s = now_s
         self._leave_by_s = now_s + self._settings.leave_within_s
+
+
+class Answered:
+    """Whether the last heartbeat that the controller answered was sent less than `within_s` ago.
+
+    Each method returns what has changed, in the words of the trace, None for nothing.  A controller hears of a broker
+    after the heartbeat was sent and before its answer arrives, so it heard of the broker no longer ago than that.
+    """
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s = within_s
+        self._sent_s = -math.inf
+        self._lately = False
+
+    @property
+    def due_s(self) -> float:
+        """When `look` has something to report if no answer arrives; infinity while nothing can change."""
+        return self._sent_s + self._within_s if self._lately else math.inf
+
+    def look(self, now_s: float) -> str | None:
+        """Time has passed, perhaps more than this process was awake for."""
+        if now_s < self.due_s:
+            return None
+        self._lately = False
+        return f"unheard {self.for_ms(now_s)}"
+
+    def answered(self, sent_s: float, now_s: float) -> str | None:
+        """A heartbeat was answered without an error.  Call `look` before."""
+        self._sent_s = sent_s
+        if self._lately or now_s - sent_s >= self._within_s:
+            return None
+        self._lately = True
+        return f"heard {round(self._within_s * 1000)}"
+
+    def for_ms(self, now_s: float) -> int:
+        """How long ago the last heartbeat was sent that was answered; -1 without one."""
+        return -1 if math.isinf(self._sent_s) else math.ceil((now_s - self._sent_s) * 1000)

@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
 from system_under_test.kraft.broker.lifecycle import (
     UNKNOWN_EPOCH,
+    Answered,
     AskToRegister,
     Beat,
     Lifecycle,
@@ -32,6 +33,7 @@ from system_under_test.kraft.broker.lifecycle import (
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import atomic
+from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Disk, Ports
 from system_under_test.kraft.wire.connection import Connection
@@ -47,6 +49,9 @@ from system_under_test.kraft.wire.versions import (
 )
 
 _LIFE = "life of the broker"
+
+STEADY_INTERVALS = 2
+"""A heartbeat each interval, and as much time again for its answer: far less than a session lasts."""
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 """The file that a broker leaves when the controller has let it stop (KIP-966)."""
@@ -96,6 +101,8 @@ class BrokerRole:
         self._network = ports.network
         self._keeper = InSyncKeeper(quorum.node_id, settings.lag_s)
         self._life = Lifecycle(ports.clock.now(), _take_clean_epoch(ports.disk), settings.life)
+        self._answered = Answered(STEADY_INTERVALS * settings.life.heartbeat_interval_s)
+        self._unheard_timer = DeadlineTimer(ports.clock, self._look_whether_heard)
         self._probes: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
@@ -112,6 +119,8 @@ class BrokerRole:
 
     async def leave(self) -> None:
         """A controlled shutdown.  Returns when the controller has told this broker to stop, or did not in time."""
+        if self._life.state in (LifeState.FENCED, LifeState.SERVING):
+            self._report(f"leaving {self._answered.for_ms(self._clock.now())}")
         self._life.leave(self._clock.now())
         self._hurry.set()
         living = {task for task in self._tasks if task.get_name() == _LIFE}
@@ -120,8 +129,10 @@ class BrokerRole:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._life.left_cleanly:
             atomic.replace(self._disk, CLEAN_SHUTDOWN, _clean(self._life.epoch))
+            self._report("left")
 
     def close(self) -> None:
+        self._unheard_timer.cancel()
         for task in self._tasks:
             task.cancel()
         for connection in self._probes.values():
@@ -154,6 +165,7 @@ class BrokerRole:
                 timer.cancel()
 
     async def _tell(self, ask: AskToRegister | Beat) -> None:
+        sent_s = self._clock.now()
         answer = await self._ask(
             self._registration(ask) if isinstance(ask, AskToRegister) else _heartbeat(self._me, ask)
         )
@@ -163,11 +175,25 @@ class BrokerRole:
         elif isinstance(ask, AskToRegister):
             self._life.registered(now_s, answer.broker_epoch)
         else:
+            self._note_answered(sent_s, now_s)
             self._life.beaten(
                 now_s, caught_up=answer.is_caught_up, fenced=answer.is_fenced, should_shut_down=answer.should_shut_down
             )
         if self._life.state is not before:
             self._say(f"broker {self._me} is {self._life.state.value}, epoch {self._life.epoch}")
+
+    def _note_answered(self, sent_s: float, now_s: float) -> None:
+        self._report(self._answered.look(now_s))
+        self._report(self._answered.answered(sent_s, now_s))
+        self._unheard_timer.set(self._answered.due_s)
+
+    def _look_whether_heard(self) -> None:
+        self._report(self._answered.look(self._clock.now()))
+        self._unheard_timer.set(self._answered.due_s)
+
+    def _report(self, change: str | None) -> None:
+        if change is not None:
+            self._quorum.report_broker(self._life.epoch, change)
 
     @property
     def _me(self) -> int:

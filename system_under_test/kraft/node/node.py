@@ -539,12 +539,22 @@ class QuorumNode:
         if leads and not machine.active and machine.applied_offset > (self._epoch_start_offset or 0):
             machine.activate()
             self._duties.begin()
+            self._report_sessions()
             self._report_applied(machine.applied_offset, machine.speculative_hash)
         if replay.goes_on != went_on:
             self._core.seek_office(not replay.goes_on)
         if replay.goes_on:
             self._clock.call_at(self._clock.now(), lambda: self._guarded(self._apply_committed))
         self._snapshotting.applied()
+
+    def report_broker(self, broker_epoch: int, change: str) -> None:
+        """Report something of this node's broker: see TRACE_EVENTS."""
+        self._guarded(lambda: self._trace.row("broker", self._epoch, offset=broker_epoch, detail=change))
+
+    def _report_sessions(self) -> None:
+        if self._parts.duties is not None:
+            timeout_ms = round(self._parts.duties.session_timeout_s * 1000)
+            self._trace.row("sessions", self._epoch, offset=self._machine.applied_offset, detail=f"{timeout_ms}")
 
     def _report_applied(self, offset: int, state_hash: int) -> None:
         self._trace.row("applied", self._epoch, offset=offset, hash=state_hash)

@@ -24,6 +24,7 @@ MAKERS = {
     "Unexplained": 0,
     "_disordered": 0,
     "_tell": 0,
+    "_broken": 0,
     "Contradiction": 0,
 }
 """Calls that name a kind -> place of that argument."""

@@ -16,8 +16,8 @@ from checkers.base import ledger
 from checkers.base.history import NEMESIS, MalformedHistory, Type
 from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
+from checkers.record.held_windows import silent_processes
 from checkers.record.reading import RunRecord
-from checkers.run_quality.cross_checks.held_windows import silent_processes
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
 

@@ -55,7 +55,8 @@ def test_brokers_on_nodes_of_their_own_are_judged_as_the_others(tmp_path: Path, 
     assert outcome["recovery"]["recovered"], outcome["recovery"]
     assert any(fault["achieved"] == "installed" for fault in faults)
     found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
-    for name in ("linearizability", "trace-validation", "broker-incarnations", "partition-chain", "recovery"):
+    of_brokers = ("broker-incarnations", "partition-chain", "broker-sessions")
+    for name in ("linearizability", "trace-validation", *of_brokers, "recovery"):
         assert found[name]["verdict"] == "valid", (name, found[name]["reason"])
     assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
     trace = map(json.loads, (folder.root / "trace" / "n5.jsonl").open())

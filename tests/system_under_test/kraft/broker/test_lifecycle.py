@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from system_under_test.kraft.broker.lifecycle import (
     UNKNOWN_EPOCH,
+    Answered,
     AskToRegister,
     Beat,
     Lifecycle,
@@ -84,3 +87,15 @@ def test_one_that_was_never_registered_just_stops() -> None:
     life = started()
     life.leave(100.0)
     assert life.state is LifeState.STOPPED and not life.left_cleanly
+
+
+def test_it_reports_when_the_last_answered_heartbeat_becomes_old_and_when_one_is_answered_in_time_again() -> None:
+    answered = Answered(within_s=4.0)
+    assert answered.due_s == math.inf and answered.look(100.0) is None and answered.for_ms(100.0) == -1
+    assert answered.answered(sent_s=100.0, now_s=100.5) == "heard 4000"
+    assert answered.answered(sent_s=102.0, now_s=102.5) is None and answered.due_s == 106.0
+    assert answered.look(105.9) is None
+    assert answered.look(111.5) == "unheard 9500"  # the process slept
+    assert answered.answered(sent_s=111.5, now_s=116.0) is None, "its answer came too late to say anything of now"
+    assert answered.due_s == math.inf
+    assert answered.answered(sent_s=116.0, now_s=116.5) == "heard 4000"

@@ -1,0 +1,172 @@
+"""What traces show of brokers and of their controllers: when a broker was heard, who was the active controller, when
+records were appended, and how much a node knew to be committed.  All times are ns since the test began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkers.base.arrays import Int64
+from checkers.base.run_evidence import coded, numbers, read_trace, words
+
+AWAKE_NS = 1_000_000_000
+"""A process that writes a row so much later has had its turn in between, and would have reported a missing answer."""
+
+START, APPEND, MARK, APPLIED, SNAPSHOT, ROLE, SESSIONS, BROKER = range(8)
+EVENTS = {
+    "start": START,
+    "append": APPEND,
+    "high-watermark": MARK,
+    "applied": APPLIED,
+    "snapshot": SNAPSHOT,
+    "role": ROLE,
+    "sessions": SESSIONS,
+    "broker": BROKER,
+}
+_COLUMNS = ("epoch", "offset", "time_ns", "incarnation", "role", "detail")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecord:
+    offset: int
+    epoch: int
+    kind: str
+    about: str
+    fields: dict[str, Any]
+
+    @property
+    def broker(self) -> int:
+        return int(self.about.rpartition(" ")[2])
+
+    @property
+    def fences(self) -> bool:
+        return self.kind == "fence broker" or (self.kind == "change broker" and self.fields.get("fenced") == 1)
+
+    @property
+    def unfences(self) -> bool:
+        return self.kind == "unfence broker" or (self.kind == "change broker" and self.fields.get("fenced") == -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """From `from_ns` to `to_ns`, this incarnation's last answered heartbeat was sent less than `within_ns` ago.
+
+    seq: of the row that says so."""
+
+    broker_epoch: int
+    from_ns: int
+    to_ns: int
+    within_ns: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A node as the active controller: sessions last `session_ns` from `began_ns` on.  rows: of its trace."""
+
+    node: str
+    epoch: int
+    began_ns: int
+    session_ns: int
+    seq: int
+    rows: tuple[int, int]
+
+
+class NodeTrace:
+    """The rows of one node, as columns."""
+
+    def __init__(self, node: str, path: str) -> None:
+        rows = read_trace(path, EVENTS, _COLUMNS)
+        self.node, self.path = node, path
+        self.event = coded(rows, "event", EVENTS)
+        self.epoch, self.offset, self.time_ns, self.incarnation, self.seq = (
+            numbers(rows, name) for name in ("epoch", "offset", "time_ns", "incarnation", "seq")
+        )
+        self.leads = coded(rows, "role", {"leader": 1}) == 1
+        reported = np.flatnonzero((self.event == SESSIONS) | (self.event == BROKER))
+        self.detail = dict(zip(reported.tolist(), words(rows.take(reported), "detail"), strict=True))
+        knows = np.flatnonzero((self.event == MARK) | (self.event == APPLIED) | (self.event == SNAPSHOT))
+        self._knew_ns, self._knew = self.time_ns[knows], np.maximum.accumulate(self.offset[knows])
+
+    def knew(self, time_ns: int) -> int:
+        """The largest offset below which this node ever knew everything to be committed, by this time."""
+        at = int(np.searchsorted(self._knew_ns, time_ns, "right"))
+        return int(self._knew[at - 1]) if at else 0
+
+    @property
+    def largest_mark(self) -> int:
+        return int(self.offset[self.event == MARK].max(initial=0))
+
+    def heard(self) -> Iterator[Heard]:
+        """Each stretch of time in which the broker was heard, as far as later rows prove it."""
+        reports = np.flatnonzero((self.event == BROKER) | (self.event == START)).tolist()
+        for place, report in enumerate(reports):
+            word, _, value = (self.detail.get(report) or "").partition(" ")
+            if self.event[report] != BROKER or word != "heard":
+                continue
+            within_ns = int(value) * 1_000_000
+            following = reports[place + 1] if place + 1 < len(reports) else len(self.event)
+            to_ns = self._proven_until(report, following, within_ns)
+            yield Heard(int(self.offset[report]), int(self.time_ns[report]), to_ns, within_ns, int(self.seq[report]))
+
+    def _proven_until(self, report: int, following: int, within_ns: int) -> int:
+        """following: the next row about the broker, or of the next start, or behind the last row."""
+        if following < len(self.event) and self.event[following] == BROKER:
+            _, _, value = (self.detail[following] or "").partition(" ")
+            if value and int(value) >= 0:  # it may have been asleep until now
+                last_sent_ns = int(self.time_ns[following]) - int(value) * 1_000_000
+                return min(int(self.time_ns[following]), last_sent_ns + within_ns)
+        times = self.time_ns[report:following]
+        awake = times[times <= times[-1] - AWAKE_NS]
+        return int(awake[-1]) if len(awake) else int(times[0])
+
+    def brokers(self) -> set[int]:
+        """The epochs that this node's broker had."""
+        return set(self.offset[self.event == BROKER].tolist())
+
+    def offices(self) -> Iterator[Office]:
+        ends = np.flatnonzero((self.event == ROLE) | (self.event == START))
+        for begin in np.flatnonzero(self.event == SESSIONS).tolist():
+            later = ends[ends > begin]
+            rows = (begin, int(later[0]) if len(later) else len(self.event))
+            session_ns = int(self.detail[begin] or 0) * 1_000_000
+            yield Office(
+                self.node, int(self.epoch[begin]), int(self.time_ns[begin]), session_ns, int(self.seq[begin]), rows
+            )
+
+    def worked_until(self, office: Office, deadline_ns: int, limit_ns: int) -> tuple[int, int] | None:
+        """(time, mark): the controller had committed, in office and by that time, all that it had appended by a moment
+        after the deadline and one loop turn.  None if it did not show that within the limit."""
+        rows = np.arange(*office.rows)
+        after = rows[(self.time_ns[rows] >= deadline_ns) & (self.event[rows] == MARK)]
+        if not len(after):
+            return None
+        before = np.arange(0, int(after[0]))
+        appended = self.offset[before[self.event[before] == APPEND]]
+        end = int(appended[-1]) if len(appended) else 0
+        done = after[(self.offset[after] >= end) & (self.time_ns[after] <= limit_ns)]
+        return (int(self.time_ns[done[0]]), int(self.offset[done[0]])) if len(done) else None
+
+
+class AppendTimes:
+    """When the leader of each epoch appended its records."""
+
+    def __init__(self, traces: Mapping[str, NodeTrace]) -> None:
+        self._of: dict[int, list[tuple[NodeTrace, Int64, Int64, Int64]]] = {}
+        for trace in traces.values():
+            for epoch in np.unique(trace.epoch[trace.leads]).tolist():
+                rows = np.flatnonzero((trace.event == APPEND) & (trace.epoch == epoch))
+                self._of.setdefault(epoch, []).append((trace, trace.offset[rows], trace.time_ns[rows], trace.seq[rows]))
+
+    def of(self, record: CommittedRecord) -> tuple[NodeTrace, int, int] | None:
+        """(trace of the leader, time, seq of its row); None where that is not known."""
+        leaders = self._of.get(record.epoch, [])
+        if len(leaders) != 1:
+            return None
+        trace, ends, times, seqs = leaders[0]
+        at = int(np.searchsorted(ends, record.offset, "right"))
+        return (trace, int(times[at]), int(seqs[at])) if at < len(ends) else None

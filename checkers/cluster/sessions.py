@@ -1,0 +1,324 @@
+"""Whether controllers fence brokers that are silent, keep those that they hear of, and believe no broker too early.
+
+Records of the metadata log say what a controller decided.  Traces say when, and what a broker knew or had answered.
+Servers of one machine share one monotonic clock, so these times can be compared.  Four rules, each with its evidence:
+
+    fenced although heard    A record fences a broker.  By the broker's own trace, a controller had answered a heartbeat
+                             that was sent less than a session before the record was appended, and the broker was not
+                             leaving.  A new controller gives each broker a whole session, so no controller may do that.
+    silent, never fenced     Measurements show the broker's process dead or stopped, or its link to the controller cut,
+                             for longer than a session and SLACK_S.  The controller worked: it appended and committed
+                             meanwhile.  But in what it had appended by then, the broker stays unfenced.
+    unfenced too early       A record unfences a broker whose trace shows no mark beyond its own registration by then.
+    joins too early          An in-sync set grows although its leader's trace shows no mark beyond the last change of
+                             the partition, or beyond the registration of the broker that joins.
+
+A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came before, so
+evidence against it is judged at a time that favours the controller.  Only committed records are judged: those of one
+final copy, below the largest mark of its own node.
+
+Not applicable where the servers do not share a clock, or where no trace reports what brokers had answered.  One part.
+Cost: linear; memory: 60 bytes a row of all traces, and the records of brokers and partitions of one copy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.clocks import one_clock
+from checkers.base.run_evidence import (
+    conclude,
+    gaps,
+    log_groups,
+    log_rows,
+    trace_row,
+)
+from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.cluster.broker_traces import BROKER, AppendTimes, CommittedRecord, NodeTrace
+from checkers.cluster.replay import NO_LEADER
+from checkers.record.held_windows import cut_links, silent_processes
+
+FENCED_THOUGH_HEARD = "broker is fenced although it was heard"
+NEVER_FENCED = "silent broker is never fenced"
+UNFENCED_EARLY = "broker is unfenced before it knew its registration"
+JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
+
+SLACK_S = 1.5
+"""How much longer than a session a broker must be silent: heartbeats that were on their way, and a loop that lags."""
+WITNESSES_MAX = 100
+"""More are only counted."""
+ROW_SIZE_BYTES = 60
+RECORD_SIZE_BYTES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsFinding:
+    """counts: what was judged, by rule."""
+
+    witnesses: tuple[Witness, ...] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    reports: int = 0
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """A node that no controller of `deaf_to` could hear; None: no controller at all."""
+
+    node: str
+    words: str
+    deaf_to: str | None
+    from_ns: int
+    to_ns: int
+
+
+class _Judge:
+    def __init__(self, log: str, copy: int, traces: Mapping[str, NodeTrace], silences: Sequence[_Silence]) -> None:
+        self._log, self._copy = log, copy
+        self._traces, self._silences = traces, silences
+        self._appended = AppendTimes(traces)
+        self._node_of = {epoch: node for node, trace in traces.items() for epoch in trace.brokers()}
+        self._heard = [each for trace in traces.values() for each in trace.heard()]
+        self._sessions = {
+            (office.node, office.epoch): office for trace in traces.values() for office in trace.offices()
+        }
+        self.witnesses: list[Witness] = []
+        self.counts: Counter[str] = Counter()
+
+    def judge(self, records: Sequence[CommittedRecord]) -> None:
+        epoch_of: dict[int, int] = {}  # broker -> its epoch
+        isr: dict[str, tuple[int, int, frozenset[int]]] = {}  # partition -> (last change, leader, in sync)
+        changes: dict[int, list[CommittedRecord]] = {}  # broker -> records about it
+        for record in records:
+            if record.kind in ("register broker", "unregister broker") or record.fences or record.unfences:
+                changes.setdefault(record.broker, []).append(record)
+            if record.kind == "register broker":
+                epoch_of[record.broker] = record.fields["epoch"]
+            elif record.fences:
+                self._look_at_fence(record)
+            elif record.unfences:
+                self._look_at_unfence(record)
+            elif record.kind in ("partition", "change partition"):
+                self._look_at_partition(record, isr, epoch_of)
+        for silence in self._silences:
+            self._look_at_silence(silence, changes)
+
+    def _look_at_fence(self, record: CommittedRecord) -> None:
+        appended = self._appended.of(record)
+        node = self._node_of.get(record.fields["epoch"])
+        if appended is None or node is None:
+            return
+        leader, at_ns, seq = appended
+        office = self._sessions.get((leader.node, record.epoch))
+        if office is None:
+            return
+        self.counts["fences"] += 1
+        for heard in self._heard:
+            mine = heard.broker_epoch == record.fields["epoch"] and heard.from_ns <= at_ns < heard.to_ns
+            if mine and heard.within_ns < office.session_ns:
+                within_s, session_s = heard.within_ns / 1e9, office.session_ns / 1e9
+                self._broken(
+                    FENCED_THOUGH_HEARD,
+                    record,
+                    f"Broker {record.broker} is fenced at offset {record.offset}, though a heartbeat that it sent less "
+                    f"than {within_s:g} s before was answered, and a session lasts {session_s:g} s.",
+                    [trace_row(self._traces[node].path, heard.seq), trace_row(leader.path, seq)],
+                    "a broker is fenced when no heartbeat of it has arrived for a whole session",
+                )
+
+    def _look_at_unfence(self, record: CommittedRecord) -> None:
+        appended = self._appended.of(record)
+        node = self._node_of.get(record.fields["epoch"])
+        if appended is None or node is None:
+            return
+        leader, at_ns, seq = appended
+        self.counts["unfences"] += 1
+        if (knew := self._traces[node].knew(at_ns)) <= record.fields["epoch"]:
+            self._broken(
+                UNFENCED_EARLY,
+                record,
+                f"Broker {record.broker} is unfenced at offset {record.offset}, and knew only what is below {knew} to "
+                f"be committed then; its registration is at {record.fields['epoch']}.",
+                [trace_row(leader.path, seq)],
+                "a broker is fenced until it has applied the record of its own registration",
+            )
+
+    def _look_at_partition(
+        self, record: CommittedRecord, isr: dict[str, tuple[int, int, frozenset[int]]], epoch_of: Mapping[int, int]
+    ) -> None:
+        changed, leader, before = isr.get(record.about, (-1, NO_LEADER, frozenset[int]()))
+        fields = record.fields
+        after = frozenset(fields["isr"] or ()) if "isr" in fields else before
+        led = fields["leader"] if fields.get("leader", -2) != -2 else leader
+        isr[record.about] = record.offset, led, after
+        joined = sorted(after - before - {leader})
+        # Only a leader adds others to its in-sync set; a record that names a leader is an election.
+        if not joined or changed < 0 or "leader" in fields or leader == NO_LEADER:
+            return
+        appended = self._appended.of(record)
+        node = self._node_of.get(epoch_of.get(leader, -1))
+        if appended is None or node is None:
+            return
+        trace, at_ns, seq = appended
+        self.counts["joins"] += 1
+        knew = self._traces[node].knew(at_ns)
+        needed = max([changed, *(epoch_of[each] for each in joined if each in epoch_of)])
+        if knew <= needed:
+            self._broken(
+                JOINED_EARLY,
+                record,
+                f"Broker {leader} takes {joined} into an in-sync set at offset {record.offset}, and knew only what is "
+                f"below {knew} to be committed then; the request rests on the record at {needed}.",
+                [trace_row(trace.path, seq)],
+                "a leader reports who is in sync by the last change of its partition, and by present registrations",
+            )
+
+    def _look_at_silence(self, silence: _Silence, changes: Mapping[int, Sequence[CommittedRecord]]) -> None:
+        for about in changes.values():
+            for office in self._sessions.values():
+                if office.node == silence.node or silence.deaf_to not in (None, office.node):
+                    continue
+                since_ns = max(silence.from_ns, office.began_ns)
+                deadline_ns = since_ns + office.session_ns + max(int(SLACK_S * 1e9), office.session_ns // 2)
+                if deadline_ns >= silence.to_ns:
+                    continue
+                worked = self._traces[office.node].worked_until(office, deadline_ns, silence.to_ns)
+                last = None if worked is None else next((r for r in reversed(about) if r.offset < worked[1]), None)
+                if worked is None or last is None or self._node_of.get(last.fields["epoch"]) != silence.node:
+                    continue
+                appended = self._appended.of(last)
+                self.counts["silences"] += 1
+                if not last.unfences or appended is None or appended[1] > since_ns:
+                    continue  # it is fenced, or has been heard of since
+                self._broken(
+                    NEVER_FENCED,
+                    last,
+                    f"Broker {last.broker} was unfenced at offset {last.offset} and is not fenced, though "
+                    f"{silence.words} from {silence.from_ns / 1e9:.3f} s to {silence.to_ns / 1e9:.3f} s. "
+                    f"{office.node} was the controller from {office.began_ns / 1e9:.3f} s on, and had committed all "
+                    f"below {worked[1]} at {worked[0] / 1e9:.3f} s; a session lasts {office.session_ns / 1e9:g} s.",
+                    [trace_row(self._traces[office.node].path, office.seq)],
+                    "a broker is fenced when no heartbeat of it has arrived for a whole session",
+                )
+
+    def _broken(
+        self, kind: str, record: CommittedRecord, summary: str, rows: Sequence[dict[str, Any]], expected: str
+    ) -> None:
+        self.counts["violations"] += 1
+        if len(self.witnesses) >= WITNESSES_MAX:
+            return
+        in_log = log_rows(self._log, self._copy, [record.offset])
+        in_traces = [row if "table" in row else {"table": "trace", **row} for row in rows]
+        facts = {
+            "nodes": sorted({row["node"] for row in in_traces}),
+            "epoch": record.epoch,
+            "offset": record.offset,
+            "why": [summary],
+            "expected": expected,
+        }
+        self.witnesses.append(Witness(kind=kind, summary=summary, rows=(*in_log, *in_traces), facts=facts))
+
+
+def _split(run: StoredRun) -> list[Part]:
+    files, logs = node_files(run.trace), node_files(run.log)
+    if not one_clock(run.header) or not files:
+        return []
+    silences = [
+        *(
+            _Silence(held.subject, f"{held.subject} was {held.what}", None, held.from_ns, held.to_ns)
+            for fault in run.faults
+            for held in silent_processes(fault)
+        ),
+        *(
+            _Silence(source, f"the link from {source} to {to} was cut", to, held.from_ns, held.to_ns)
+            for fault in run.faults
+            for held in cut_links(fault)
+            for source, to in [held.subject]
+        ),
+    ]
+    copies = {
+        copy["node"]: copy["copy"]
+        for copy in run.copies
+        if copy["when"] == FINAL_COPY and not copy["error"] and copy["node"] in logs
+    }
+    clusters = node_files(run.cluster)
+    choices = [(node, logs[node], clusters[node], copy) for node, copy in copies.items() if node in clusters]
+    return [Part(tuple(files.values()), {"nodes": list(files), "choices": choices, "silences": silences})]
+
+
+def _judge(part: Part, budget: Budget) -> SessionsFinding:
+    traces: dict[str, NodeTrace] = {}
+    rows = reports = 0
+    for node, path in zip(part.params["nodes"], part.paths, strict=True):
+        traces[node] = NodeTrace(node, path)
+        rows += len(traces[node].seq)
+        reports += int((traces[node].event == BROKER).sum())
+        if rows * ROW_SIZE_BYTES > budget.size_bytes:
+            return SessionsFinding(unknown=f"{rows} rows of traces are beyond the budget of {budget.size_bytes} bytes")
+    if not reports:
+        return SessionsFinding()
+    known = [
+        (-_log_start(log, copy), traces[node].largest_mark, node, log, cluster, copy)
+        for node, log, cluster, copy in part.params["choices"]
+        if node in traces
+    ]
+    if not known:
+        return SessionsFinding(reports=reports, unknown="no node has a final copy of its log, with a trace")
+    _, committed, _, log, cluster, copy = max(known)
+    size = pq.read_metadata(cluster).num_rows
+    if size * RECORD_SIZE_BYTES > budget.size_bytes:
+        return SessionsFinding(reports=reports, unknown=f"{cluster}: {size} records are beyond the budget")
+    judge = _Judge(log, copy, traces, part.params["silences"])
+    judge.judge(list(_records(cluster, copy, committed)))
+    return SessionsFinding(tuple(judge.witnesses), judge.counts, reports)
+
+
+def _log_start(log: str, copy: int) -> int:
+    return min((group.first for group in log_groups(pq.read_metadata(log), copy)), default=0)
+
+
+def _records(cluster: str, copy: int, committed: int) -> Iterator[CommittedRecord]:
+    """The records below an offset, as far as they can be decoded."""
+    table = pq.read_table(cluster, partitioning=None)
+    table = table.filter(pc.and_(pc.equal(table["copy"], copy), pc.less(table["offset"], committed)))
+    for row in table.select(["offset", "epoch", "kind", "about", "fields"]).to_pylist():
+        if row["kind"] == "undecodable":
+            return
+        yield CommittedRecord(row["offset"], row["epoch"], row["kind"], row["about"], json.loads(row["fields"]))
+
+
+def _combine(run: StoredRun, findings: Sequence[SessionsFinding]) -> Verdict:
+    if not one_clock(run.header):
+        return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock")
+    unknown = [each.unknown for each in findings if each.unknown] + gaps(run, "logs", "traces")
+    if not any(each.reports for each in findings) and not [each for each in findings if each.unknown]:
+        return Verdict(Validity.NOT_APPLICABLE, reason="no trace reports what brokers had answered")
+    counts: Counter[str] = Counter()
+    for each in findings:
+        counts.update(each.counts)
+    looked_at = {name: counts[name] for name in ("fences", "silences", "unfences", "joins", "violations")}
+    if not counts["violations"]:
+        del looked_at["violations"]
+    if not any(looked_at.values()):
+        unknown.append("no record about a broker could be placed in time")
+    return conclude([witness for each in findings for witness in each.witnesses], looked_at, unknown)
+
+
+BROKER_SESSIONS = Checker(
+    "broker-sessions",
+    "Brokers are fenced when they are silent",
+    "Is each broker fenced when controllers no longer hear of it, not before, and unfenced only when it has caught up?",
+    _split,
+    _judge,
+    _combine,
+    frozenset({"logs", "traces", "kraft-steps"}),
+)

@@ -1,0 +1,229 @@
+"""Fencing judged by traces: a toy quorum of three with brokers, in which each rule is kept, and broken once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from toy_quorum import Evidence, Quorum
+
+from checkers.base.checker import Budget
+from checkers.base.columns import CLUSTER
+from checkers.base.verdict import Validity, Verdict
+from checkers.catalog import CATALOG
+from checkers.cluster import sessions as rules
+from checkers.judging.pipeline import judge_run
+
+CHECKER = CATALOG["broker-sessions"]
+SECOND = 1_000_000_000
+SESSION_S = 3
+PARTITION = "ab" * 16 + "/0"
+
+
+class Story:
+    """n1 is the active controller from the start on, and sessions last three seconds."""
+
+    def __init__(self) -> None:
+        self.quorum = Quorum(size=3)
+        self.records: list[dict[str, Any]] = []
+        self.quorum.elect("n1")
+        self.quorum.replicate()
+        self.say("n1", "sessions", offset=1, detail=str(SESSION_S * 1000))
+
+    def say(self, node: str, event: str, **columns: Any) -> None:
+        self.quorum._say(self.quorum.nodes[node], event, **columns)
+
+    def wait(self, seconds: float) -> None:
+        """Everybody commits twice a second, so every trace goes on."""
+        for _ in range(int(seconds * 2)):
+            self.quorum.pass_time(SECOND // 2)
+            self.quorum.write()
+
+    def record(self, kind: str, about: str, followers: set[str] | None = None, **fields: Any) -> int:
+        """n1 appends a record.  followers: who fetches it and learns that it is committed, by default all."""
+        offset = len(self.quorum.nodes["n1"].log)
+        if kind == "register broker":
+            fields = {"incarnation": "a", "epoch": offset, "rack": None, "fenced": True, "leaving": False}
+        row = {"offset": offset, "batch_offset": offset, "epoch": 1, "kind": kind, "about": about}
+        self.records.append(row | {"node": "n1", "fields": json.dumps(fields)})
+        self.quorum.write(followers=followers)
+        return offset
+
+    def serves(self, broker: int = 3) -> int:
+        """The broker of this node registers and is unfenced; its epoch."""
+        epoch = self.record("register broker", f"broker {broker}")
+        self.say(f"n{broker}", "broker", offset=epoch, detail="heard 1000")
+        self.record("change broker", f"broker {broker}", epoch=epoch, fenced=-1)
+        return epoch
+
+    def evidence(self) -> Evidence:
+        return self.quorum.evidence()
+
+    def judged(self, folder: Path, evidence: Evidence | None = None) -> Verdict:
+        run = (evidence or self.evidence()).write(folder)
+        final = max(copy["copy"] for copy in run.copies)
+        run.cluster.mkdir()
+        rows = pa.Table.from_pylist([row | {"copy": final} for row in self.records], CLUSTER)
+        for node in self.quorum.nodes:
+            pq.write_table(rows, run.cluster / f"{node}.parquet")
+        return judge_run(run, [CHECKER])[CHECKER.name]
+
+
+def kinds(verdict: Verdict) -> list[str]:
+    return [witness.kind for witness in verdict.witnesses]
+
+
+def test_a_broker_whose_heartbeats_are_answered_is_not_fenced(tmp_path: Path) -> None:
+    story = Story()
+    epoch = story.serves()
+    story.wait(5)
+    assert story.judged(tmp_path / "serves").validity is Validity.VALID
+    story.record("change broker", "broker 3", epoch=epoch, fenced=1)
+    story.wait(2)
+    verdict = story.judged(tmp_path / "fenced")
+    assert kinds(verdict) == [rules.FENCED_THOUGH_HEARD] and verdict.validity is Validity.INVALID
+    assert {row["event"] for row in verdict.witnesses[0].rows if row["table"] == "trace"} == {"append", "broker"}
+
+
+def test_a_broker_that_was_silent_or_leaves_may_be_fenced(tmp_path: Path) -> None:
+    for number, detail in enumerate(("unheard 3400", "leaving 200")):
+        story = Story()
+        epoch = story.serves()
+        story.wait(5)
+        story.say("n3", "broker", offset=epoch, detail=detail)
+        story.record("change broker", "broker 3", epoch=epoch, fenced=1)
+        story.wait(2)
+        verdict = story.judged(tmp_path / str(number))
+        assert verdict.validity is Validity.VALID and verdict.looked_at["fences"] == 1
+
+
+def test_a_controller_may_fence_its_own_broker_at_the_moment_in_which_that_leaves(tmp_path: Path) -> None:
+    story = Story()
+    epoch = story.serves()
+    story.wait(5)
+    story.say("n3", "broker", offset=epoch, detail="leaving 200")
+    story.record("change broker", "broker 3", epoch=epoch, fenced=1)
+    story.wait(2)
+    evidence = story.evidence()
+    end = story.records[-1]["offset"] + 1
+    append = next(row for row in evidence.traces["n1"] if (row["event"], row["offset"]) == ("append", end))
+    leaves = next(row for row in evidence.traces["n3"] if row["detail"] == "leaving 200")
+    leaves["time_ns"] = append["time_ns"]
+    assert story.judged(tmp_path / "at once", evidence).validity is Validity.VALID
+
+
+def test_a_process_that_slept_reports_its_silence_late(tmp_path: Path) -> None:
+    """It was stopped for six seconds and fenced meanwhile.  Its first rows come before it looks at the time."""
+    story = Story()
+    epoch = story.serves()
+    story.wait(2)
+    story.quorum.pass_time(6 * SECOND)
+    story.record("change broker", "broker 3", {"n2"}, epoch=epoch, fenced=1)
+    story.quorum.replicate()
+    story.say("n3", "broker", offset=epoch, detail="unheard 6300")
+    story.wait(2)
+    assert story.judged(tmp_path / "slept").validity is Validity.VALID
+
+
+def test_the_last_rows_before_a_kill_prove_nothing_about_the_time_before_them(tmp_path: Path) -> None:
+    story = Story()
+    epoch = story.serves()
+    story.wait(2)
+    story.quorum.pass_time(6 * SECOND)
+    story.record("change broker", "broker 3", {"n2"}, epoch=epoch, fenced=1)
+    story.quorum.replicate()  # it goes on after a stop, and is killed at once
+    story.quorum.crash("n3")
+    story.wait(2)
+    assert story.judged(tmp_path / "killed").validity is Validity.VALID
+
+
+def stopped(evidence: Evidence, node: str, from_ns: int, to_ns: int) -> Evidence:
+    evidence.faults = [
+        {"nodes": [node], "cut": [], "injected_ns": from_ns, "heal_ordered_ns": to_ns, "healed_ns": to_ns}
+    ]
+    return evidence
+
+
+def test_a_broker_that_is_stopped_for_long_is_fenced_while_the_controller_commits(tmp_path: Path) -> None:
+    for fenced in (True, False):
+        story = Story()
+        epoch = story.serves()
+        story.wait(1)
+        from_ns = story.quorum._time_ns
+        story.say("n3", "broker", offset=epoch, detail="unheard 1000")
+        story.wait(4)
+        if fenced:
+            story.record("change broker", "broker 3", epoch=epoch, fenced=1)
+        story.wait(4)
+        verdict = story.judged(tmp_path / str(fenced), stopped(story.evidence(), "n3", from_ns, story.quorum._time_ns))
+        assert verdict.looked_at["silences"] == 1
+        assert kinds(verdict) == ([] if fenced else [rules.NEVER_FENCED])
+
+
+def test_a_silence_that_a_controller_may_not_have_noticed_proves_nothing(tmp_path: Path) -> None:
+    """It is short, or the controller is new."""
+    story = Story()
+    story.serves()
+    story.wait(1)
+    from_ns = story.quorum._time_ns
+    story.wait(4)
+    short = story.judged(tmp_path / "short", stopped(story.evidence(), "n3", from_ns, story.quorum._time_ns))
+    assert short.validity is Validity.VALID and short.looked_at["silences"] == 0
+    story.quorum.elect("n2")
+    story.quorum.replicate()
+    story.say("n2", "sessions", offset=30, detail="3000")
+    story.wait(4)
+    new = story.judged(tmp_path / "new", stopped(story.evidence(), "n3", from_ns, story.quorum._time_ns))
+    assert new.validity is Validity.VALID and new.looked_at["silences"] == 0
+
+
+def test_a_broker_is_unfenced_once_it_knows_its_registration(tmp_path: Path) -> None:
+    story = Story()
+    story.serves()
+    epoch = story.record("register broker", "broker 2", {"n3"})
+    story.say("n2", "broker", offset=epoch, detail="heard 1000")
+    story.record("change broker", "broker 2", {"n3"}, epoch=epoch, fenced=-1)
+    story.wait(1)
+    verdict = story.judged(tmp_path / "early")
+    assert kinds(verdict) == [rules.UNFENCED_EARLY] and verdict.looked_at["unfences"] == 2
+
+
+def test_a_leader_adds_to_its_in_sync_set_only_what_it_knows(tmp_path: Path) -> None:
+    for knows in (True, False):
+        story = Story()
+        story.serves(2), story.serves(3)
+        made = {"replicas": [2, 3], "isr": [2], "removing": [], "adding": [], "leader": 2}
+        story.record("partition", PARTITION, **made)
+        story.record("change partition", PARTITION, None if knows else {"n3"}, isr=[2])
+        story.record("change partition", PARTITION, {"n3"}, isr=[2, 3])
+        story.wait(1)
+        verdict = story.judged(tmp_path / str(knows))
+        assert kinds(verdict) == ([] if knows else [rules.JOINED_EARLY]) and verdict.looked_at["joins"] == 1
+
+
+def test_without_one_clock_or_reports_of_brokers_it_does_not_apply(tmp_path: Path) -> None:
+    story = Story()
+    epoch = story.serves()
+    story.wait(5)
+    story.record("change broker", "broker 3", epoch=epoch, fenced=1)
+    story.wait(2)
+    apart = story.evidence()
+    apart.test["nodes_clock"] = "own"
+    assert story.judged(tmp_path / "apart", apart).validity is Validity.NOT_APPLICABLE
+    silent = story.evidence()
+    silent.traces = {
+        node: [row | {"seq": seq} for seq, row in enumerate(r for r in rows if r["event"] != "broker")]
+        for node, rows in silent.traces.items()
+    }
+    assert story.judged(tmp_path / "silent", silent).validity is Validity.NOT_APPLICABLE
+
+
+def test_a_budget_that_is_too_small_makes_it_unknown(tmp_path: Path) -> None:
+    story = Story()
+    story.serves()
+    run = story.evidence().write(tmp_path)
+    [part] = CHECKER.split(run)
+    assert "beyond the budget" in CHECKER.judge(part, Budget(size_bytes=10)).unknown
