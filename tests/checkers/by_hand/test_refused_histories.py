@@ -35,11 +35,17 @@ REFUSED: dict[str, tuple[str, str, str]] = {
            {:process 0, :type :ok,     :f :cas, :value nil}""",
         "1: a cas needs [expected new], not nil",
     ),
-    "a true register": (
+    "a write of 1 acknowledged as a truth value": (
         "cas-register",
-        """{:process 0, :type :invoke, :f :write, :value true}
+        """{:process 0, :type :invoke, :f :write, :value 1}
            {:process 0, :type :ok,     :f :write, :value true}""",
-        "1: true is no whole number of 64 bits",
+        "2: process 0: write of 1 was acknowledged as ",
+    ),
+    "a cas of one text": (
+        "cas-register",
+        """{:process 0, :type :invoke, :f :cas, :value "ab"}
+           {:process 0, :type :ok,     :f :cas, :value "ab"}""",
+        '1: a cas needs [expected new], not "ab"',
     ),
     "a read without a key": (
         "cas-register",

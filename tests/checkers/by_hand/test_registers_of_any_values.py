@@ -1,0 +1,121 @@
+"""Registers that hold texts, keywords, fractions or collections are judged as well as those of whole numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
+
+
+def judged(folder: Path, operations: str, failed_cas: str = "did-not-happen", keyed: bool = False) -> FileVerdict:
+    """operations: a line each: process, type, f, value."""
+    path = folder / "history.edn"
+    rows = [line.split(None, 3) for line in operations.strip().splitlines()]
+    path.write_text("".join(f"{{:process {p} :type :{t} :f :{f} :value {v}}}\n" for p, t, f, v in rows))
+    return judge(task_of(path, Ask("cas-register", failed_cas=failed_cas, keyed=keyed), Budget()).part, Budget())
+
+
+def writes_and_reads(first: str, second: str, read: str) -> str:
+    return f"""0 invoke write {first}
+        0 ok write {first}
+        0 invoke write {second}
+        0 ok write {second}
+        1 invoke read nil
+        1 ok read {read}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('"a"', '"b"'),
+        (":a", ":b"),
+        ("1.5", "2.5"),
+        ("true", "false"),
+        ("[1 2]", "[1 2 3]"),
+        ("1", '"1"'),
+        ("1", "true"),
+    ],
+)
+def test_only_the_newest_value_may_be_read(tmp_path: Path, first: str, second: str) -> None:
+    assert judged(tmp_path, writes_and_reads(first, second, second)).verdict.validity is Validity.VALID
+    stale = judged(tmp_path, writes_and_reads(first, second, first)).verdict
+    assert stale.validity is Validity.INVALID
+    assert stale.witnesses[0].summary.startswith("No order of the operations on the register explains read() -> ")
+
+
+def test_a_number_beyond_64_bits_is_a_value(tmp_path: Path) -> None:
+    large, other = f"{2**80}N", f"{2**80 + 1}N"
+    assert judged(tmp_path, writes_and_reads(large, other, other)).verdict.validity is Validity.VALID
+    assert judged(tmp_path, writes_and_reads(large, other, large)).verdict.validity is Validity.INVALID
+
+
+@pytest.mark.parametrize(("read", "validity"), [("nil", Validity.VALID), ('"b"', Validity.INVALID)])
+def test_a_cas_may_set_a_text_to_nothing(tmp_path: Path, read: str, validity: Validity) -> None:
+    text = f"""0 invoke write 1
+        0 ok write 1
+        0 invoke cas [1 "b"]
+        0 ok cas [1 "b"]
+        0 invoke cas ["b" 7]
+        0 ok cas ["b" 7]
+        0 invoke cas [7 nil]
+        0 ok cas [7 nil]
+        1 invoke read nil
+        1 ok read {read}"""
+    assert judged(tmp_path, text).verdict.validity is validity
+
+
+def test_keys_are_judged_apart(tmp_path: Path) -> None:
+    text = """0 invoke write [1 "a"]
+        0 ok write [1 "a"]
+        1 invoke read [1 nil]
+        1 ok read [1 "a"]
+        2 invoke read [2 nil]
+        2 ok read [2 "a"]"""
+    found = judged(tmp_path, text, keyed=True).verdict
+    assert found.validity is Validity.INVALID
+    assert "on 2 " in found.witnesses[0].summary
+
+
+def test_a_failed_cas_that_shows_something_needs_whole_numbers(tmp_path: Path) -> None:
+    text = writes_and_reads('"a"', '"b"', '"b"') + "\n2 invoke cas [1 2]\n2 fail cas [1 2]"
+    assert judged(tmp_path, text).verdict.validity is Validity.VALID
+    observed = judged(tmp_path, text, failed_cas="observed")
+    assert observed.verdict.validity is Validity.UNKNOWN
+    assert "--failed-cas observed judges no other values" in observed.verdict.reason
+
+
+def test_texts_are_judged_as_the_numbers_in_their_place(tmp_path: Path) -> None:
+    """Small random histories, each with numbers and with texts: the kernels and the search agree."""
+    seen = set()
+    for seed in range(150):
+        rng, lines, open_by = Random(seed), [], {}
+        for _ in range(14):
+            process = rng.randrange(3)
+            if (begun := open_by.pop(process, None)) is not None:
+                answer = rng.randrange(3) if begun[0] == "read" else begun[1]
+                lines.append((process, "ok", begun[0], answer))
+            else:
+                f = rng.choice(("read", "write", "write", "cas"))
+                value = {"read": None, "write": rng.randrange(3), "cas": (rng.randrange(3), rng.randrange(3))}[f]
+                open_by[process] = f, value
+                lines.append((process, "invoke", f, value))
+        validities = {
+            judged(tmp_path, "\n".join(f"{p} {t} {f} {written(v, text)}" for p, t, f, v in lines)).verdict.validity
+            for text in (False, True)
+        }
+        assert len(validities) == 1, lines
+        seen |= validities
+    assert seen >= {Validity.VALID, Validity.INVALID}
+
+
+def written(value: object, as_text: bool) -> str:
+    if value is None:
+        return "nil"
+    if isinstance(value, tuple):
+        return "[" + " ".join(written(v, as_text) for v in value) + "]"
+    return f'"v{value}"' if as_text else str(value)
