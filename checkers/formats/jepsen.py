@@ -1,4 +1,4 @@
-"""Jepsen's histories: EDN operations (`history.edn`) and the log lines of `jepsen.util`.
+"""Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, and their columns alone (`history.txt`).
 
 Both become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
 may have gaps (some tools leave them), but it always rises.  Values that are no integers go into `payload` as JSON.  The
@@ -28,10 +28,21 @@ EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
 """How an operation looks, for complaints."""
 
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
-_LOG_LINE = re.compile(r"^INFO\s+jepsen\.util\s+-\s+(?P<operation>\S+\s+:\w+\s+:\S+(?:\s+.*)?)$")
-_LIKE_AN_OPERATION = re.compile(
-    r"^INFO.*jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b"
+_BEFORE_OPERATION = (
+    r"(?:INFO\s+(?:\[[^\]]*\]\s.*?\s-\s+)?jepsen\.util\s+(?:-\s+)?|[\d-]+ \S+\s+INFO\s+\[[^\]]*\]\s+jepsen\.util:\s+)"
 )
+"""What a log has in front of an operation:
+
+  * `INFO  jepsen.util - ` in old logs;
+  * `INFO [2021-02-08 11:17:57,842] jepsen worker 0 - jepsen.util ` on a console;
+  * `2021-02-26 23:39:01,300{GMT} INFO [jepsen worker 1] jepsen.util: ` in jepsen.log.
+"""
+_OPERATION = r"(?P<operation>\S+\s+:\w+\s+:\S+(?:\s.*)?)$"
+_LOG_LINE = re.compile(rf"^{_BEFORE_OPERATION}{_OPERATION}")
+_BARE_LINE = re.compile(rf"^{_OPERATION}")
+_LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
+_BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
+_LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
 """The look of an operation, even if it is damaged, or if it is EDN among lines of a log."""
 _NEMESIS = "nemesis"
 """The process of faults.  Any other name could be that of a client, whose operations must not be passed over."""
@@ -54,7 +65,22 @@ def read_edn(text: str, *, keyed: bool = False) -> Iterator[Line]:
 
 def read_log_lines(text: str, *, keyed: bool = False) -> Iterator[Line]:
     """Events of a Jepsen log; lines that are no operations are ignored."""
-    return _events(_logged(text), keyed)
+    return _events(_logged(text, _LOG_LINE), keyed)
+
+
+def read_columns(text: str, *, keyed: bool = False) -> Iterator[Line]:
+    """Events of Jepsen's history.txt: process, type, f, value and error, separated by tabs."""
+    return _events(_logged(text, _BARE_LINE), keyed)
+
+
+def looks_like_log(text: str) -> bool:
+    """Whether some line has the look of a line that `jepsen.util` logs."""
+    return _LOG_HINT.search(text) is not None
+
+
+def looks_like_columns(text: str) -> bool:
+    """Whether the first line is an operation without a log around it, as in Jepsen's history.txt."""
+    return _BARE_HINT.match(text) is not None
 
 
 def _operations(forms: Iterable[Form]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -65,24 +91,34 @@ def _operations(forms: Iterable[Form]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield form.line, form.value
 
 
-def _logged(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _logged(text: str, looks: re.Pattern[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, operation) of the lines that have this look.  Raises MalformedHistory for a damaged operation."""
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if number == len(lines) and line.strip():
             raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
-        match = _LOG_LINE.match(line.rstrip())
+        match = looks.match(line.rstrip())
         if match is None:
-            if _LIKE_AN_OPERATION.search(line):
+            if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line.strip()):
                 raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
             continue
+        words, error = _without_error(match["operation"])
         try:
-            values = [form.value for form in read_forms(match["operation"])]
+            values = [form.value for form in read_forms(words)]
         except MalformedHistory as damage:
             raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
         if len(values) not in (3, 4):
             raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
         process, type_, f, *rest = values
-        yield number, {"process": process, "type": type_, "f": f, "value": rest[0] if rest else None}
+        yield number, {"process": process, "type": type_, "f": f, "value": rest[0] if rest else None, "error": error}
+
+
+def _without_error(operation: str) -> tuple[str, str | None]:
+    """(process, type, f and value; the error behind them).  An error is any text, and none stands behind an answer."""
+    columns = operation.split("\t", 4)
+    if len(columns) < 5 or columns[1].strip() not in (":fail", ":info"):
+        return operation, None
+    return "\t".join(columns[:4]), columns[4].strip()
 
 
 def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> Iterator[Line]:

@@ -19,7 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
-from checkers.formats.jepsen import EXAMPLE, Line, read_edn, read_log_lines
+from checkers.formats.jepsen import (
+    EXAMPLE,
+    Line,
+    looks_like_columns,
+    looks_like_log,
+    read_columns,
+    read_edn,
+    read_log_lines,
+)
 from checkers.formats.read_once import read_once
 
 PARQUET_MAGIC = b"PAR1"
@@ -44,8 +52,6 @@ LINE, ROW = "line", "row"
 _JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
 """The look of a JSON object: the name of its first field is a string, and a colon follows."""
 
-_LOG_HINT = re.compile(r"^INFO\s+jepsen\.util\b", re.MULTILINE)
-
 
 def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
     """The events of one file, in order, checked against the grammar.
@@ -68,8 +74,10 @@ def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:
     text = _text(content)
     if _JSON.match(text):
         raise MalformedHistory(f"line 1: the file is JSON, and an operation is written in EDN, like {EXAMPLE}")
-    if _LOG_HINT.search(text):
+    if looks_like_log(text):
         return read_log_lines(text, keyed=keyed), LINE
+    if looks_like_columns(text):
+        return read_columns(text, keyed=keyed), LINE
     return read_edn(text, keyed=keyed), LINE
 
 

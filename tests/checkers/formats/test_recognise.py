@@ -64,6 +64,40 @@ def test_log_lines_of_jepsen(tmp_path: Path) -> None:
     assert (cas.value, cas.value2) == (2, 4)
 
 
+CONSOLE = "INFO [2021-02-08 11:17:57,842] jepsen worker 0 - jepsen.util "
+JEPSEN_LOG = "2021-02-26 23:39:01,300{GMT}\tINFO\t[jepsen worker 1] jepsen.util: "
+
+
+@pytest.mark.parametrize("before", [CONSOLE, JEPSEN_LOG, ""], ids=["console", "jepsen.log", "history.txt"])
+def test_operations_in_what_newer_jepsens_print(tmp_path: Path, before: str) -> None:
+    other = "" if not before else before.replace("jepsen.util", "jepsen.core") + "Relative time begins now\n"
+    text = other + "".join(
+        f"{before}{operation}\n"
+        for operation in (
+            ":nemesis\t:info\t:start\tnil",
+            "4\t:invoke\t:write\t7",
+            "4\t:info\t:write\t7\t[:net-timeout Connection refused (host) {]",
+            "2\t:invoke\t:cas\t[2 4]",
+            "2\t:ok\t:cas\t[2 4]",
+        )
+    )
+    nemesis, invoke, info, cas, answer = read_any(written(tmp_path, text))
+    assert (nemesis.process, nemesis.type) == (NEMESIS, Type.INFO)
+    assert (invoke.process, invoke.f, invoke.value) == (4, "write", 7)
+    assert (info.type, info.value, info.error) == (Type.INFO, 7, "[:net-timeout Connection refused (host) {]")
+    assert (cas.value, cas.value2, answer.type) == (2, 4, Type.OK)
+
+
+@pytest.mark.parametrize("before", [CONSOLE, JEPSEN_LOG, ""], ids=["console", "jepsen.log", "history.txt"])
+@pytest.mark.parametrize(
+    "damaged", ["4\t:ok\t:read\t[7", "4\t:ok\t:read\t7\t8", "4\t:0k\t:read\t7", "4\t:ok", "x\t:ok\t:read\t7"]
+)
+def test_a_damaged_operation_of_a_newer_log_is_refused(tmp_path: Path, before: str, damaged: str) -> None:
+    text = f"{before}4\t:invoke\t:read\tnil\n{before}{damaged}\n"
+    with pytest.raises(MalformedHistory, match="line 2: "):
+        read_any(written(tmp_path, text))
+
+
 def test_our_own_parquet(tmp_path: Path) -> None:
     events = [Event(0, 1, 0, Type.INVOKE, "read", "k1"), Event(1, 2, 0, Type.OK, "read", "k1", 3, node="n1")]
     pq.write_table(events_to_table(events), tmp_path / "history")
