@@ -283,7 +283,8 @@ class ValueStory:
         only_write = "a value whose only write" if direct else f"which depends on {value_of(value)}, whose only write"
         failed = refused(self.bucket.history, self.name, as_value(value), not self.bucket.mismatch_observed)
         if failed is not None:
-            return f"{only_write} was refused (index {failed['index']}: {failed['error']})"
+            why = f": {failed['error']}" if failed["error"] else ""
+            return f"{only_write} was refused (index {failed['index']}{why})"
         later = producer_of(self.key, value, OPEN)
         if later >= 0 and later not in self.letters:
             [row] = read_rows(self.bucket.history, [self._places(later)[0]])
