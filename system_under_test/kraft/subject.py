@@ -210,6 +210,26 @@ _BROKER_BUGS = (
         ("change of a partition that does not exist",),
         shown_by=("partition", "pause", "kill"),
     ),
+    _bug(
+        of_controller.SESSION_NOT_RENEWED,
+        "broker-sessions",
+        ("broker is fenced although it was heard",),
+        shown_by=("partition", "pause", "kill"),
+    ),
+    _bug(
+        of_controller.FAILOVER_FORGETS_SESSIONS,
+        "broker-sessions",
+        ("silent broker is never fenced",),
+        shown_by=("kill", "pause", "partition"),
+    ),
+    _bug(
+        of_controller.REGISTERS_UNFENCED,
+        "broker-incarnations",
+        ("new incarnation is not fenced",),
+        shown_by=("kill", "power"),
+    ),
+    # two brokers must shut down at the same time
+    _simulated_bug(of_controller.LEAVING_BROKER_LEADS, "partition-chain", ("leader is not alive",), shown_by=("stop",)),
     # no workload deletes topics
     _simulated_bug(
         of_controller.DELETES_TOPIC_KEEPS_CONFIGS,

@@ -24,9 +24,13 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.decisions import (
     epoch_of_registration,
+    expects_heartbeat,
     fences_by_record,
+    is_fenced_at_first,
     knows_its_registration,
     may_elect_unclean,
+    may_lead,
+    renews_session,
 )
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_rules import PartitionRules, with_broker, without_broker
@@ -113,7 +117,8 @@ class Sessions:
     ) -> None:
         self.bugs = bugs
         self._timeout_s = timeout_s
-        self._by_broker = {number: Session(now_s) for number, broker in image.brokers.items() if not broker.fenced}
+        awaited = (number for number, broker in image.brokers.items() if expects_heartbeat(broker.fenced, bugs))
+        self._by_broker = {number: Session(now_s) for number in awaited}
 
     def of(self, broker: int, now_s: float) -> Session:
         return self._by_broker.setdefault(broker, Session(now_s))
@@ -167,7 +172,7 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
         endpoints=request.endpoints,
         features=request.features,
         rack=request.rack,
-        fenced=known.fenced if again and known is not None else True,
+        fenced=known.fenced if again and known is not None else is_fenced_at_first(sessions.bugs),
         in_controlled_shutdown=known.in_controlled_shutdown if again and known is not None else False,
         log_dirs=request.log_dirs,
     )
@@ -203,7 +208,9 @@ def heartbeat(
     """
     broker = require_broker(image, request.broker, request.broker_epoch)
     session = sessions.of(request.broker, now_s)
-    session.heard_s, session.metadata_offset = now_s, request.metadata_offset
+    session.metadata_offset = request.metadata_offset
+    if renews_session(sessions.bugs):
+        session.heard_s = now_s
     before, after = _next_state(image, sessions, broker, request, session)
     if after is BrokerState.CONTROLLED_SHUTDOWN and before is not after:
         session.shutdown_offset = end_offset
@@ -267,7 +274,7 @@ def rules_of(
         broker = image.brokers.get(number)
         if number in (but, also):
             return number == also
-        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+        return broker is not None and may_lead(broker.fenced, broker.in_controlled_shutdown, bugs)
 
     minimum = int(image.configs(topic).get(MIN_INSYNC, "1"))
     return PartitionRules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1, bugs)

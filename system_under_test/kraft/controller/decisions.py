@@ -21,6 +21,10 @@ ELR_KEEPS_UNCLEAN = "elr-keeps-unclean"
 REASSIGNMENT_DONE_EARLY = "reassignment-done-early"
 TOPIC_ID_LOST_ON_CHANGE = "topic-id-lost-on-change"
 DELETES_TOPIC_KEEPS_CONFIGS = "deletes-topic-keeps-configs"
+SESSION_NOT_RENEWED = "session-not-renewed"
+FAILOVER_FORGETS_SESSIONS = "failover-forgets-sessions"
+REGISTERS_UNFENCED = "registers-unfenced"
+LEAVING_BROKER_LEADS = "leaving-broker-leads"
 
 BUGS: dict[str, str] = {
     STALE_BROKER_EPOCH: "a broker that starts anew is registered with the epoch of its former incarnation",
@@ -35,6 +39,10 @@ BUGS: dict[str, str] = {
     REASSIGNMENT_DONE_EARLY: "a reassignment ends before its new replicas are in sync (KAFKA-15665)",
     TOPIC_ID_LOST_ON_CHANGE: "a partition that changes gets a fresh topic id, and later records name it (KAFKA-14190)",
     DELETES_TOPIC_KEEPS_CONFIGS: "the configs of a deleted topic stay, and a new topic of its name inherits them",
+    SESSION_NOT_RENEWED: "a heartbeat does not renew the session, so a broker that lives is fenced again and again",
+    FAILOVER_FORGETS_SESSIONS: "a new controller expects no heartbeat of a broker that it never heard of itself",
+    REGISTERS_UNFENCED: "a broker that starts is registered as unfenced, before it has applied anything",
+    LEAVING_BROKER_LEADS: "a broker that shuts down can be elected as the leader of a partition (KIP-841)",
 }
 """Every planted bug of the controller, with what it does."""
 
@@ -47,6 +55,21 @@ def epoch_of_registration(record_offset: int, former_epoch: int | None, bugs: Co
     if STALE_BROKER_EPOCH in bugs and former_epoch is not None:
         return former_epoch
     return record_offset
+
+
+def is_fenced_at_first(bugs: Collection[str] = ()) -> bool:
+    """Whether a new incarnation is registered as fenced, until it has applied its own registration."""
+    return REGISTERS_UNFENCED not in bugs
+
+
+def renews_session(bugs: Collection[str] = ()) -> bool:
+    """Whether a heartbeat begins the broker's session anew."""
+    return SESSION_NOT_RENEWED not in bugs
+
+
+def expects_heartbeat(fenced: bool, bugs: Collection[str] = ()) -> bool:
+    """Whether a new controller awaits a heartbeat of a broker of which only the log tells."""
+    return not fenced and FAILOVER_FORGETS_SESSIONS not in bugs
 
 
 def fences_by_record(bugs: Collection[str] = ()) -> bool:
@@ -70,6 +93,11 @@ def proposal_is_old(proposed_on: int, partition_epoch: int, bugs: Collection[str
 def may_be_in_sync(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
     """Whether a registered broker may be in an in-sync set."""
     return not (fenced or shutting_down) or FENCED_JOINS_ISR in bugs
+
+
+def may_lead(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
+    """Whether a registered broker may become the leader of a partition (KIP-841)."""
+    return not fenced and (not shutting_down or LEAVING_BROKER_LEADS in bugs)
 
 
 def is_this_incarnation(proposed_epoch: int, registered_epoch: int, bugs: Collection[str] = ()) -> bool:

@@ -166,6 +166,8 @@ FOUND_IN_THE_LOG = {
     decisions.LAST_KNOWN_LEADER_UNCHECKED: rules.DEAD_LEADER,
     decisions.REASSIGNMENT_DONE_EARLY: rules.EARLY_END,
     decisions.TOPIC_ID_LOST_ON_CHANGE: rules.NEVER_MADE,
+    decisions.REGISTERS_UNFENCED: rules.UNFENCED_AT_ONCE,
+    decisions.LEAVING_BROKER_LEADS: rules.DEAD_LEADER,
 }
 """The planted bugs that a log alone shows, and by what."""
 

@@ -15,7 +15,7 @@ from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun, node_files
 from harness.backends.simulator.damage import damage
 from harness.judge.judge_run import judge
-from harness.registry import check_names
+from harness.registry import check_names, load_subject
 from harness.spec import Spec, WrongSpec
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine
@@ -64,6 +64,15 @@ def test_brokers_on_nodes_of_their_own_are_judged_as_the_others(tmp_path: Path, 
     table = node_files(StoredRun(folder.root).cluster)["n1"]
     registered = pq.read_table(table, columns=["kind", "about"], partitioning=None).to_pylist()
     assert {row["about"] for row in registered if row["kind"] == "register broker"} == {"broker 4", "broker 5"}
+
+
+@pytest.mark.parametrize("bug", ["session-not-renewed", "failover-forgets-sessions"])
+def test_mistakes_of_fencing_are_found_in_a_run(tmp_path: Path, bug: str) -> None:
+    folder = conducted(tmp_path, replace(spec("kill"), subject="kraft-brokers", bug=bug, time_limit_s=30.0))
+    found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
+    planted = load_subject("kraft-brokers").bugs[bug]
+    assert planted.found_by == "broker-sessions" and found["broker-sessions"]["verdict"] == "invalid"
+    assert found["broker-sessions"]["witness"][0]["kind"] in planted.witness_kinds
 
 
 @pytest.mark.parametrize("nemesis", ["kill", "pause", "power", "disk", "clock", "packets"])

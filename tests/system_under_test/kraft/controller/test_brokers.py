@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from live_controller import BROKERS, Controller
 
 from system_under_test.kraft.controller import brokers as life
+from system_under_test.kraft.controller import decisions
 from system_under_test.kraft.controller.brokers import (
     SESSION_TIMEOUT_S,
     BrokerState,
@@ -103,6 +104,19 @@ def test_a_new_controller_gives_each_broker_a_whole_session() -> None:
     controller.now_s += 3600
     controller.sessions = Sessions(controller.image, controller.now_s)
     assert controller.sessions.stale(controller.image, controller.now_s) == []
+    assert controller.sessions.next_deadline_s(controller.image) == controller.now_s + SESSION_TIMEOUT_S
+
+
+def test_two_planted_bugs_of_sessions_change_who_is_fenced_and_when() -> None:
+    controller = Controller().with_topic()
+    begun_s = controller.now_s
+    controller.sessions.bugs = {decisions.SESSION_NOT_RENEWED}
+    controller.now_s += SESSION_TIMEOUT_S - 1
+    controller.beat(1)
+    assert controller.sessions.next_deadline_s(controller.image) == begun_s + SESSION_TIMEOUT_S
+    controller.sessions = Sessions(controller.image, controller.now_s, {decisions.FAILOVER_FORGETS_SESSIONS})
+    assert controller.sessions.next_deadline_s(controller.image) is None
+    controller.beat(1)
     assert controller.sessions.next_deadline_s(controller.image) == controller.now_s + SESSION_TIMEOUT_S
 
 
