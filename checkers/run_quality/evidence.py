@@ -53,7 +53,8 @@ SHOWN = 8
 CLOCK_ERROR_NS_MAX = 5_000_000_000
 """A clock of another machine that is known less well cannot be compared.  Readings differ by a round trip."""
 
-_COLUMNS = ["time_ns", "process", "type", "f", "payload"]
+_COLUMNS = ["time_ns", "process", "type", "f", "payload", "node"]
+_LEDGER_COLUMNS = _COLUMNS[:-1]
 
 Row = Mapping[str, Any]
 
@@ -62,7 +63,7 @@ Row = Mapping[str, Any]
 class PartFinding:
     """The findings on some row groups.  counts: rows by function and type.  ledger: rows of process -1.
     first_ns, last_ns: time of the first and the last row.  backwards: number of the first row that is earlier than the
-    row before it, -1 if there is none."""
+    row before it, -1 if there is none.  answered: the nodes that answered clients, as the history names them."""
 
     rows: int
     counts: Mapping[tuple[str, int], int]
@@ -70,6 +71,7 @@ class PartFinding:
     first_ns: int
     last_ns: int
     backwards: int
+    answered: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Ledger:
     total: int
     counts: Mapping[tuple[str, int], int]
     backwards: int
+    answered: frozenset[str]
 
     def of(self, f: str, type_: Type) -> list[Row]:
         return ledger.of(self.rows, f, type_)
@@ -96,6 +99,7 @@ def judge(part: Part, budget: Budget) -> PartFinding:
     counts: Counter[tuple[str, int]] = Counter()
     found: list[dict[str, Any]] = []
     times: list[tuple[int, int]] = []
+    answered: set[str] = set()
     at, backwards = part.params["row"], -1
     with pq.ParquetFile(part.paths[0]) as file:
         for group in range(part.params["first"], part.params["end"]):
@@ -111,12 +115,16 @@ def judge(part: Part, budget: Budget) -> PartFinding:
             if backwards < 0 and (len(falls) or (times and time_ns[0] < times[-1][1])):
                 backwards = at + (int(falls[0]) + 1 if len(falls) else 0)
             times.append((int(time_ns[0]), int(time_ns[-1])))
-            for i in np.flatnonzero(numbers(table, "process") == NEMESIS).tolist():
-                row = table.slice(i, 1)
+            process = numbers(table, "process")
+            nodes, node_names = dictionary_codes(table["node"])
+            of_clients = (process != NEMESIS) & (numbers(table, "type") == int(Type.OK))
+            answered |= {node_names[int(code)] for code in np.unique(nodes[of_clients])}
+            for i in np.flatnonzero(process == NEMESIS).tolist():
+                row = table.select(_LEDGER_COLUMNS).slice(i, 1)
                 found.append({**row.to_pylist()[0], "row": at + i})
             at += len(table)
     first, last = (times[0][0], times[-1][1]) if times else (0, 0)
-    return PartFinding(at - part.params["row"], counts, tuple(found), first, last, backwards)
+    return PartFinding(at - part.params["row"], counts, tuple(found), first, last, backwards, frozenset(answered))
 
 
 def combine(run: StoredRun, findings: Sequence[PartFinding]) -> Verdict:
@@ -156,7 +164,8 @@ def _joined(findings: Sequence[PartFinding]) -> Ledger:
             backwards = total if fell else finding.backwards
         total += finding.rows
         last_ns = finding.last_ns if finding.rows else last_ns
-    return Ledger(tuple(rows), total, counts, backwards)
+    answered = frozenset().union(*(finding.answered for finding in findings))
+    return Ledger(tuple(rows), total, counts, backwards, answered)
 
 
 # The ledger itself.
@@ -276,6 +285,16 @@ def _answers(run: StoredRun, kept: Ledger) -> list[str]:
     return answers_while_held(run)
 
 
+def _answering_nodes(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether every answer that names a node names a server of the run."""
+    if not run.demands.nodes:
+        return []
+    return [
+        f"the history names {node!r:.40} as the node of an answer, and the run has no such server"
+        for node in sorted(kept.answered - {"", *run.demands.servers})
+    ]
+
+
 def _deaths(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether outcome.json lists every death that faults and traces show, and each ordered one was ordered."""
     return deaths_listed.not_listed(run) + deaths_listed.without_order(run) if run.demands.nodes else []
@@ -356,6 +375,7 @@ _NAMES: Mapping[Agree, str] = {
     _faults: "faults.json",
     _silences: "a measured state",
     _answers: "a measured state or link",
+    _answering_nodes: "a node that answered",
     _deaths: "the deaths of outcome.json",
     _copies: "copies.json",
     _moments: "the traces at the copies",
