@@ -127,7 +127,7 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
             f"The timeline carries {int(keep.sum()):,} of {len(ops):,} operations: failed and unknown ones and those "
             f"near a fault’s beginning or a violation first, then an even sample. Rates count them all."
         )
-    start, latency = ops.start_ns[keep], ops.latency_ns[keep]
+    start, latency = np.maximum(ops.start_ns[keep], 0), ops.latency_ns[keep]
     unit_ns = max(1000, -(-int((start.max() if len(start) else 0) + 1) // (2**32 - 1)))
     value, value2 = _values(ops, keep)
     packed = {
@@ -191,7 +191,7 @@ def _deltas(values: np.ndarray) -> list[int]:
 def _rates(ops: OperationColumns, end_ns: int) -> dict[str, Any]:
     step = max(100_000_000, -(-end_ns // 1200))
     count = int(end_ns // step) + 1
-    bins = np.minimum(ops.end_ns // step, count - 1)
+    bins = np.clip(ops.end_ns // step, 0, count - 1)  # a time before the run began is a mistake of its writer
     miss = ops.matched() & (ops.type == Type.FAIL)
     masks = {
         "ok": ops.type == Type.OK,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from report_runs import build
@@ -280,6 +281,21 @@ def test_a_very_long_run_says_what_it_left_out(tmp_path: Path, monkeypatch: pyte
     packed, _ = timeline.pack(ops, [3 * 10**9], [])
     types = np.frombuffer(zlib.decompress(base64.b64decode(packed["type"])), "u1")
     assert (types != 1).sum() == (ops.type != 1).sum(), "what failed or is unknown goes first"
+
+
+def test_an_operation_of_before_the_beginning_is_drawn_at_the_beginning(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "stale")
+    path = folder / "history.parquet"
+    history = pq.read_table(path, partitioning=None)
+    place = history.schema.get_field_index("time_ns")
+    times = history["time_ns"].to_numpy() - 3 * 10**9
+    pq.write_table(history.set_column(place, history.schema.field(place), pa.array(times)), path)
+    ops = load(folder).operations
+    assert (ops.end_ns < 0).any()
+    render(folder)
+    packed, _ = timeline.pack(ops, [], [])
+    starts = np.frombuffer(zlib.decompress(base64.b64decode(packed["t"])), "<u4").cumsum(dtype="u4") * packed["unit"]
+    assert starts.min() == 0.0 and starts.max() <= ops.start_ns.max() / 1e9
 
 
 def test_a_report_is_there_before_its_reader_gets_impatient(tmp_path: Path) -> None:
