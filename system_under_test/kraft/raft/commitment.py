@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from system_under_test.kraft.raft.decisions import (
     committed_end,
     leader_counts_itself,
@@ -81,6 +83,30 @@ def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, resp
     voter.reply(token, response)
 
 
+def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
+    """Answer every parked Fetch for which there is news or whose time is up.
+
+    News are records, any high watermark for a sender that knows none, and an answer that is to prove a read.  The high
+    watermark alone (KIP-1166) is no news for the first `mark_wait_s`.  Under load the next records come sooner and
+    carry it, which saves each follower half of its fetches.  No commit and no read waits for a follower to learn the
+    mark."""
+    mark, end_offset = announced_mark(voter, leader), voter.log.end_offset
+    lacks = False
+    for parked in list(leader.parked):
+        request, known = parked.request, parked.request.high_watermark
+        lacks_mark = mark is not None and known is not None and known < mark
+        due = now >= parked.deadline or (lacks_mark and now >= leader.mark_at)
+        has_news = end_offset > request.fetch_offset or (known is None and mark is not None)
+        if due or has_news or leader.reads.needs(request.replica.id):
+            release(voter, leader, parked)
+        else:
+            lacks = lacks or lacks_mark
+    if not lacks:
+        leader.mark_at = math.inf
+    elif leader.mark_at == math.inf:
+        leader.mark_at = now + voter.timing.mark_wait_s
+
+
 def release(voter: Voter, leader: Leader, parked: Parked) -> None:
     """Answer a parked Fetch with the batches that are there, which may be none.
 
@@ -94,20 +120,3 @@ def release(voter: Voter, leader: Leader, parked: Parked) -> None:
         batches = tuple(voter.log.read(request.fetch_offset, min(request.max_size_bytes, FETCH_MAX_BYTES)))
         response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, None, batches)
     answer_fetch(voter, leader, parked.token, parked.connection, response)
-
-
-def has_news(voter: Voter, leader: Leader, parked: Parked) -> bool:
-    """Whether a parked Fetch is worth an answer at once: there are records, its sender knows no high watermark at all,
-    or its answer is to prove a read."""
-    request = parked.request
-    return (
-        voter.log.end_offset > request.fetch_offset
-        or (request.high_watermark is None and announced_mark(voter, leader) is not None)
-        or leader.reads.needs(request.replica.id)
-    )
-
-
-def lacks_the_mark(voter: Voter, leader: Leader, parked: Parked) -> bool:
-    """Whether the high watermark is beyond the one that the sender of a parked Fetch knows (KIP-1166)."""
-    mark, known = announced_mark(voter, leader), parked.request.high_watermark
-    return mark is not None and known is not None and known < mark

@@ -251,8 +251,9 @@ def _timer(voter: Voter) -> float:
     match voter.state:
         case Leader() as leader:
             first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)
-            for waiting in leader.parked:
-                first = min(first, waiting.deadline)
+            for waiting in leader.parked:  # after every event: a comparison takes a third of a call of min
+                if waiting.deadline < first:
+                    first = waiting.deadline
             return first
         case _ if voter.shutting_down:
             return math.inf
@@ -269,7 +270,7 @@ def _tick(voter: Voter, now: float) -> None:
                 election.resign(voter, now)
             case Leader() as leader:
                 leader.news_at = math.inf
-                replication.answer_parked(voter, now, leader)
+                commitment.answer_parked(voter, now, leader)
             case Unattached() | Follower() if voter.observes and not replication.must_campaign(voter):
                 replication.look_for_leader(voter, now)
             case Prospective():
@@ -290,7 +291,7 @@ def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
     voter.flushed(log_end_offset)
     if isinstance(voter.state, Leader):
         commitment.commit(voter, voter.state)
-        replication.answer_parked(voter, now, voter.state)
+        commitment.answer_parked(voter, now, voter.state)
 
 
 # Requests and responses

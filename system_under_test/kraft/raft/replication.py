@@ -8,17 +8,13 @@ one epoch.  If the log begins behind that point, the leader names a snapshot ins
 
 from __future__ import annotations
 
-import math
-
 from system_under_test.kraft.raft import snapshots
 from system_under_test.kraft.raft.commitment import (
     announced_mark,
     answer_fetch,
+    answer_parked,
     answer_proved_reads,
     commit,
-    has_news,
-    lacks_the_mark,
-    release,
 )
 from system_under_test.kraft.raft.decisions import counts_for_commit, divergence, snapshot_instead
 from system_under_test.kraft.raft.leadership import heard
@@ -100,25 +96,6 @@ def refusal(voter: Voter, request: FetchRequest | FetchSnapshotRequest) -> Error
     if voter.shutting_down:
         return Error.BROKER_NOT_AVAILABLE
     return Error.NONE
-
-
-def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
-    """Answer every parked Fetch for which there is news or whose time is up.
-
-    The high watermark alone is no news for the first `mark_wait_s`.  Under load the next records come sooner and carry
-    it, which saves each follower half of its fetches.  No commit and no read waits for a follower to learn the mark."""
-    lacks = False
-    for parked in list(leader.parked):
-        lacks_mark = lacks_the_mark(voter, leader, parked)
-        due = now >= parked.deadline or (lacks_mark and now >= leader.mark_at)
-        if due or has_news(voter, leader, parked):
-            release(voter, leader, parked)
-        else:
-            lacks = lacks or lacks_mark
-    if not lacks:
-        leader.mark_at = math.inf
-    elif leader.mark_at == math.inf:
-        leader.mark_at = now + voter.timing.mark_wait_s
 
 
 # The follower's side

@@ -106,9 +106,10 @@ def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
 
 def encode_response(request: RaftRequest, correlation_id: int, response: RaftResponse) -> bytes:
     """The frame of a response, with its size."""
-    match response:
-        case FetchResponse(Error.NONE, int(leader_id), epoch, mark, None, batches, None):
-            records = b"".join(batch.body for batch in batches)  # type: ignore[misc]  # bytes when read from a log
+    if isinstance(response, FetchResponse):  # a pattern of all fields takes as long as the rest of this
+        error, leader_id, epoch, mark, diverging, batches, snapshot = response
+        if error == Error.NONE and leader_id is not None and diverging is None and snapshot is None:
+            records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
             return frames.packed_response(correlation_id, packed_fetch.pack_response(leader_id, epoch, mark, records))
     return frames.encode_response(correlation_id, response_to_wire(request, response))
 
