@@ -41,7 +41,7 @@ from checkers.run_quality.cross_checks import (
     traces_at_copies,
 )
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
-from checkers.run_quality.cross_checks.fault_rows import differences, not_played, orders_differ
+from checkers.run_quality.cross_checks.fault_rows import differences, not_played, orders_differ, times_differ
 from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
@@ -263,13 +263,13 @@ def _phases(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _faults(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether the history shows exactly the faults of faults.json, with their orders and heals, and all were played.
+    """Whether the history shows exactly the faults of faults.json, at their times, and all were played.
 
     If a phase was broken off, faults in force were healed without rows.  Then only the orders are compared.
     """
     if kept.of(ledger.PHASE, Type.INFO):
         return orders_differ(run.faults, kept.rows)
-    clauses = differences(run.faults, kept.rows)
+    clauses = differences(run.faults, kept.rows) or times_differ(run.faults, kept.rows)
     header, ended_early = run.record.header, run.outcome.stopped is not None or run.outcome.interrupted
     cards = None if header is None or ended_early else header.schedule
     return clauses + not_played(cards or (), run.faults)

@@ -6,7 +6,9 @@
     refused        inject INVOKE (words), then FAIL or INFO; no heal
     skipped        inject INVOKE (name of the card), then FAIL; no heal
 
-So the records determine how many rows of each function and type there are.
+So the records determine how many rows of each function and type there are, and each time of a record lies between two
+rows.  A row does not name its fault, so the k-th smallest times of one kind are compared: if each time lies between its
+rows, these do, too.
 """
 
 from __future__ import annotations
@@ -28,6 +30,37 @@ def differences(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[str
     return _counts(records, mine)
 
 
+def times_differ(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[str]:
+    """One sentence for each kind of fault of which a time in faults.json is not between its rows.
+
+    For records and rows of which `differences` finds nothing.  An order that was refused leaves the same first row as
+    one that was carried out, and no time: so of a kind with refusals only the end of each order is compared.
+    """
+    times = _TimesOfRows(rows)
+    clauses = []
+    for kind in sorted({record.card.kind for record in records}):
+        mine = [record for record in records if record.card.kind == kind and record.carried_out]
+        refused = sum(record.card.kind == kind and not record.carried_out for record in records)
+        healed = [record for record in mine if record.heal_ordered_ns >= 0]
+        inject, heal = ledger.INJECT + kind, ledger.HEAL + kind
+        between = [
+            (
+                "injected_ns",
+                [r.injected_ns for r in mine],
+                [] if refused else times.ordered(inject),
+                times.done(inject),
+            ),
+            ("heal_ordered_ns", [r.heal_ordered_ns for r in healed], times.ordered(heal), times.done(heal)),
+            ("healed_ns", [r.healed_ns for r in healed if r.healed_ns >= 0], times.ordered(heal), times.done(heal)),
+        ]
+        clauses += [
+            f"faults.json holds {name} of a {kind} that is not between the rows of its order in the history"
+            for name, those, earliest, latest in between
+            if _outside(those, earliest, latest)
+        ]
+    return clauses
+
+
 def orders_differ(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[str]:
     """Like `differences`, but compares only how many orders there were: for a run that was broken off."""
     ordered = Counter(row["f"] for row in rows if row["f"].startswith(ledger.INJECT) and row["type"] == Type.INVOKE)
@@ -45,6 +78,28 @@ def not_played(cards: Iterable[Card], records: Iterable[FaultRecord]) -> list[st
         for card in cards
         if card.number not in played
     ]
+
+
+class _TimesOfRows:
+    """The times of the rows of each function, in order."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = [row for row in rows if row["f"].startswith((ledger.INJECT, ledger.HEAL))]
+
+    def ordered(self, f: str) -> list[int]:
+        return sorted(row["time_ns"] for row in self._rows if row["f"] == f and row["type"] == Type.INVOKE)
+
+    def done(self, f: str) -> list[int]:
+        """Rows of orders that were measured; a refused order can leave one too, which then makes them too many."""
+        return sorted(row["time_ns"] for row in self._rows if row["f"] == f and row["type"] in (Type.OK, Type.INFO))
+
+
+def _outside(times_ns: Sequence[int], earliest_ns: Sequence[int], latest_ns: Sequence[int]) -> bool:
+    """Bounds of another number belong to other faults as well, and bound nothing."""
+    times = sorted(times_ns)
+    too_early = len(earliest_ns) == len(times) and any(t < e for t, e in zip(times, earliest_ns, strict=True))
+    too_late = len(latest_ns) == len(times) and any(t > e for t, e in zip(times, latest_ns, strict=True))
+    return too_early or too_late
 
 
 def _rows_of(record: FaultRecord) -> Iterator[tuple[str, Type]]:

@@ -8,7 +8,7 @@ import pytest
 from fault_records import fault_of
 
 from checkers.base.history import Type
-from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ
+from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ, times_differ
 
 Row = dict[str, Any]
 
@@ -68,3 +68,47 @@ def test_of_a_run_that_was_broken_off_only_the_orders_are_compared() -> None:
     assert orders_differ([fault], rows_of(INJECTED[1], *HEALED)) == [one]
     assert orders_differ([fault], rows_of(INJECTED[0], INJECTED[0])) == [two]
     assert orders_differ([], rows_of(*INJECTED)) == ["faults.json holds 0 faults of kind kill, the history 1"]
+
+
+TIMES = {"injected_ns": 12, "heal_ordered_ns": 31, "healed_ns": 33}
+AT = [(10, "inject", Type.INVOKE), (14, "inject", Type.OK), (30, "heal", Type.INVOKE), (35, "heal", Type.OK)]
+
+
+def rows_at(*rows: tuple[int, str, Type], later_ns: int = 0) -> list[Row]:
+    return [row | {"time_ns": at + later_ns} for at, *of in rows for row in rows_of((of[0], of[1]))]
+
+
+def carried_out(later_ns: int = 0, **times_ns: int) -> Any:
+    times = {name: at + later_ns for name, at in (TIMES | times_ns).items()}
+    return fault_of({"card": {"kind": "kill"}, "inject_proof": PROOF, "heal_proof": PROOF} | times)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_ns"),
+    [
+        ("injected_ns", 9),
+        ("injected_ns", 15),
+        ("heal_ordered_ns", 29),
+        ("heal_ordered_ns", 36),
+        ("healed_ns", 29),
+        ("healed_ns", 36),
+    ],
+)
+def test_each_time_of_a_fault_lies_between_its_rows(name: str, at_ns: int) -> None:
+    assert times_differ([carried_out()], rows_at(*AT)) == []
+    [words] = times_differ([carried_out(**{name: at_ns})], rows_at(*AT))
+    assert words == f"faults.json holds {name} of a kill that is not between the rows of its order in the history"
+
+
+def test_of_faults_that_overlap_the_times_are_compared_in_their_order() -> None:
+    rows = rows_at(*AT) + rows_at(*AT, later_ns=1)
+    assert times_differ([carried_out(), carried_out(1)], rows) == []
+    assert times_differ([carried_out(1), carried_out()], rows) == []
+    assert len(times_differ([carried_out(injected_ns=16), carried_out(1)], rows)) == 1
+
+
+def test_an_order_that_was_refused_has_no_time_and_bounds_no_other() -> None:
+    refused = fault_of({"card": {"kind": "kill"}, "achieved": "skipped"} | NEVER)
+    rows = rows_at(*AT, (11, "inject", Type.INVOKE), (12, "inject", Type.FAIL))
+    assert times_differ([carried_out(), refused], rows) == []
+    assert times_differ([carried_out(injected_ns=15), refused], rows) != []
