@@ -74,6 +74,14 @@ class Administrators:
 
     # Requests
 
+    def ask(self, operation: tuple[str, str, object], done: Callable[[Type], None]) -> bool:
+        """Ask the leader, once; False if there is none.  done: called with how it ended."""
+        leader = self._best()
+        if leader is None:
+            return False
+        self._call(leader, operation, lambda answer: done(_how(answer)))
+        return True
+
     def ask_setting(self, asked: SettingAsked, what: object, done: Callable[[SettingAsked], None]) -> bool:
         """Ask the leader, once; False if there is none.  done: called with how it ended."""
         leader = self._best()
@@ -84,12 +92,9 @@ class Administrators:
 
         def answered(answer: Any) -> None:
             asked.ended = self._history.place()
-            if type(answer) is NoAnswer:
-                asked.type = Type.INFO if answer.sent else Type.FAIL
-            else:
-                how, value = answer
-                asked.type = {OK: Type.OK, REFUSED: Type.FAIL}.get(how, Type.INFO)
-                asked.value = value if asked.reads else asked.value
+            asked.type = _how(answer)
+            if asked.reads and type(answer) is not NoAnswer:
+                asked.value = answer[1]
             done(asked)
 
         self._call(leader, ("read-setting" if asked.reads else "setting", "", what), answered)
@@ -103,3 +108,10 @@ class Administrators:
     ) -> None:
         lane = Lane(self._network, leader.name, CALLS_PORT, LaneTimes(REQUEST_S_MAX), owner=self._host)
         lane.call(operation, answered)
+
+
+def _how(answer: Any) -> Type:
+    """FAIL: certainly nothing was written.  INFO: unknown."""
+    if type(answer) is NoAnswer:
+        return Type.INFO if answer.sent else Type.FAIL
+    return {OK: Type.OK, REFUSED: Type.FAIL}.get(answer[0], Type.INFO)

@@ -1,11 +1,15 @@
-"""What is demanded of brokers and settings once the healed cluster has made progress.
+"""What is demanded of a healed cluster once it has made progress.
 
-steady   nothing happens to any server for longer than two sessions of a broker: once the first of them is over, no
-         broker is fenced while one controller leads on
-silence  a broker dies, and often the controller that heard of it last does, too: the broker is fenced, and comes
-         back once it is started again
-settings what administrators wrote is read once more; all settings of each kind are set and replaced, one of them is
-         removed, and all are read each time
+    steady   nothing happens to any server for longer than two sessions of a broker: one controller leads on, and once
+             the first of these sessions is over, no broker is fenced
+    silence  a broker dies, and often the controller that heard of it last does, too: the broker is fenced, and comes
+             back once it is started again
+    topics   one is deleted, made and grown, and a broker is given producer ids
+    settings what administrators wrote is read once more; all settings of each kind are set and replaced, one of them is
+             removed, and all are read each time
+    voters   one is updated, and a server joins and is removed again; or a voter is removed and joins again
+
+Whatever is asked for here can be done.  So the controller must do it: one that refuses it breaks a rule.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from random import Random
 
 from checkers.base.history import Type
 from harness.campaign.swarm.administrators import Administrators
+from harness.campaign.swarm.operators import add_voter, update_voter
+from harness.campaign.swarm.registry import PRODUCER_IDS, RegistryRequest
 from harness.campaign.swarm.scenario import SETTINGS, Scenario
 from harness.campaign.swarm.settings import (
     NUMBERS,
@@ -26,10 +32,13 @@ from harness.campaign.swarm.settings import (
     hidden_changes,
     setting_write,
 )
+from harness.campaign.swarm.topics import PARTITIONS_MAX, TopicRequest
 from harness.campaign.swarm.voter import VoterOnMachine
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
+from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.loop import SimulatedLoop
+from system_under_test.kraft.raft.changes import RemoveVoter
 from system_under_test.kraft.subject import KraftBrokers
 
 CALM_S = 25.0
@@ -39,8 +48,11 @@ SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_ti
 """A session of a broker by the slowest clock, with time for a record."""
 STEADY_S = 2 * SESSION_S_MAX + 1.0
 """A broker that was fenced a moment before serves again, and is fenced once more, within a session and a second."""
-STEADY_S_MAX = 40.0
+CHANGES_MAX = 3
+"""So often the controller may change in the calm: leaders that a storm made still find each other out."""
+STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
+REFUSED_RIGHT = "a change that can be made is refused"
 
 
 class AfterStorm:
@@ -71,32 +83,40 @@ class AfterStorm:
 
     async def demand(self) -> None:
         """All phases, one after another."""
-        brokers = self._watch.brokers
+        brokers, sets = self._watch.brokers, self._watch.sets
+        await self._steady(brokers)
         if brokers is not None:
-            await self._steady(brokers)
             await self._silence(brokers)
+            await self._topics(brokers)
             await self._settings()
+        if sets is not None:
+            await self._voters(sets)
 
-    async def _steady(self, brokers: BrokerWatch) -> None:
+    async def _steady(self, brokers: BrokerWatch | None) -> None:
         """A broker may be fenced for what happened before: it was silent, or asked to leave, or its controller changed.
-        So the stretch begins anew with each change of the controller and of a server's life.  If none is long enough
-        within STEADY_S_MAX, nothing is judged."""
-        limit_s, began_s, before = self._loop.time() + STEADY_S_MAX, 0.0, None
+        So the stretch begins anew with each change of the controller and of a server's life."""
+        limit_s = max(self._loop.time(), self._acts_until_s()) + STEADY_S_MAX
+        began_s, before, changes = 0.0, None, 0
         fences: Counter[int] = Counter()
-        while (now_s := self._loop.time()) < limit_s:
+        while changes <= CHANGES_MAX and (now_s := self._loop.time()) < limit_s:
             leader = self._best()
             state = leader and (leader.name, leader.epoch), [(each.lives, each.alive) for each in self._servers]
-            if state != before or leader is None or now_s < self._acts_until_s():
+            if now_s < self._acts_until_s():
                 began_s, before = now_s, state
-            if now_s < began_s + SESSION_S_MAX:
-                fences = brokers.fences.copy()
+            elif state != before or leader is None:
+                changes += state != before
+                began_s, before = now_s, state
+            if brokers is None or now_s < began_s + SESSION_S_MAX:
+                fences = Counter() if brokers is None else brokers.fences.copy()
             elif fenced := sorted(brokers.fences - fences):
                 what = f"{fenced} were fenced, {now_s - began_s:.1f} s after anything last happened to a server"
                 self._watch.violated("a broker is fenced without a cause", what)
                 return
-            elif now_s >= began_s + STEADY_S:
+            if now_s >= began_s + STEADY_S:
                 return
             await asyncio.sleep(LOOK_S)
+        what = f"{changes} changes of the controller, and none has led for {STEADY_S:.1f} s, though nothing happens"
+        self._watch.violated("no controller stays in office", what)
 
     async def _silence(self, brokers: BrokerWatch) -> None:
         """A new controller knows nothing of the heartbeats that the one before it got: it fences a broker, too, that it
@@ -132,37 +152,119 @@ class AfterStorm:
         if unsettled := await brokers_unsettled(self._loop, brokers, self._scenario.broker_ids, CALM_S):
             self._watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
 
+    async def _topics(self, brokers: BrokerWatch) -> None:
+        """The topic is one that cards make and delete, too, without a config."""
+        topics = brokers.image.topics
+        delete, create, grow = (TopicRequest(how, 2) for how in ("delete", "create", "grow"))
+        name = create.name
+        if name in topics:
+            await self._accepted(("topics", "", delete), f"to delete {name}", lambda: name not in topics)
+        await self._accepted(("topics", "", create), f"to make {name}", lambda: name in topics)
+        if name in topics and (count := len(topics[name].partitions)) < PARTITIONS_MAX:
+            is_done = lambda: name in topics and len(topics[name].partitions) > count  # noqa: E731
+            await self._accepted(("topics", "", grow), f"to grow {name}", is_done)
+        number, registered = min(brokers.image.brokers.items())
+        request = RegistryRequest(PRODUCER_IDS, number, registered.broker_epoch)
+        await self._accepted(("registry", "", request), f"to give producer ids to broker {number}", lambda: False)
+
+    async def _voters(self, sets: VoterSets) -> None:
+        """A server of which the voters hold another disk is left alone: its voter counts as long as it stays."""
+        leader = self._best()
+        if leader is None:
+            return
+        history = leader.voter_history().latest
+        may_vote = self._servers[: self._scenario.may_vote]
+        voting = [each for each in may_vote if history.holds(each.replica)]
+        outside = [each for each in may_vote if history.entry(each.number) is None]
+
+        if voting:
+            updated = update_voter(voting[0], 0)
+            await self._accepted(("voters", "", updated), f"to update voter {voting[0].name}", lambda: False)
+        others = [each for each in voting if each is not leader]
+        if outside:
+            await self._joins(outside[0], sets)
+            await self._leaves(outside[0], sets)
+        elif len(voting) == len(history.entries) > 2:
+            await self._leaves(others[0], sets)
+            await self._joins(others[0], sets)
+
+    async def _joins(self, server: VoterOnMachine, sets: VoterSets) -> None:
+        change = ("voters", "", add_voter(server))
+        await self._accepted(change, f"to add {server.name} to the voters", lambda: self._votes(server, sets))
+
+    async def _leaves(self, server: VoterOnMachine, sets: VoterSets) -> None:
+        change = ("voters", "", RemoveVoter(server.replica))
+        await self._accepted(change, f"to remove voter {server.name}", lambda: not self._votes(server, sets))
+
+    def _votes(self, server: VoterOnMachine, sets: VoterSets) -> bool:
+        best = self._best()
+        return best is not None and server.key in sets.in_force(best)
+
+    async def _accepted(self, operation: tuple[str, str, object], what: str, is_done: Callable[[], bool]) -> None:
+        """Ask the leader until it acknowledges, within CALM_S.
+
+        is_done: whether an earlier request whose answer got lost has done it, so that it is refused now."""
+        until_s = self._loop.time() + CALM_S
+        while self._loop.time() < until_s:
+            ended: asyncio.Future[Type] = self._loop.create_future()
+            if self._administrators.ask(operation, ended.set_result) and (await ended is Type.OK or is_done()):
+                return
+            await asyncio.sleep(LOOK_S)
+        self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, though nothing happens")
+
     async def _settings(self) -> None:
         """Read each that was ever written.  Then set and replace all of each kind, remove one of them, and read all
         each time."""
         asked = self._administrators.settings
         for setting in dict.fromkeys(each.setting for each in asked):
-            await self._setting(setting, None)
+            await self._read(setting)
         for kind in SETTINGS:
             of_kind = range(NUMBERS[kind])
+            held = {number: await self._read(Setting(kind, number)) for number in of_kind}
             for value, numbers in ((1, of_kind), (2, of_kind), (0, [self._scenario.seed % len(of_kind)])):
                 for number in numbers:
-                    write = setting_write(kind, number + value * len(of_kind))
-                    await self._setting(write.setting, write)
-                for number in of_kind:
-                    await self._setting(Setting(kind, number), None)
+                    await self._write(setting_write(kind, number + value * len(of_kind)), held[number])
+                held = {number: await self._read(Setting(kind, number)) for number in of_kind}
         for words in hidden_changes(asked):
             self._watch.violated("an acknowledged setting is not there", words)
 
-    async def _setting(self, setting: Setting, write: SettingWrite | None) -> None:
-        """Write or read it.  A read is asked again until it is answered, which has to be within CALM_S."""
+    async def _read(self, setting: Setting) -> int | None:
+        """Ask until it is answered, which has to be within CALM_S; None if it is not set or cannot be read."""
         until_s = self._loop.time() + CALM_S
         while self._loop.time() < until_s:
-            ended: asyncio.Future[SettingAsked] = self._loop.create_future()
-            asked = SettingAsked(setting, write is None, 0, None if write is None else write.value)
-            what = setting if write is None else write
-            if self._administrators.ask_setting(asked, what, ended.set_result) and (
-                (await ended).type is Type.OK or write is not None
-            ):
+            asked = SettingAsked(setting, True, 0)
+            if await self._ended(asked, setting) is Type.OK:
+                return asked.value
+            await asyncio.sleep(LOOK_S)
+        self._watch.violated("no progress", f"{_words(setting)} cannot be read {CALM_S:g} s after the storm")
+        return None
+
+    async def _write(self, write: SettingWrite, held: int | None) -> None:
+        """Write it, and again until it is acknowledged, or a read shows that an earlier request has done it.
+
+        held: what it is now.  What is not there cannot be removed, and a topic that is there cannot be made."""
+        setting = write.setting
+        there = held is not None
+        can_be_done = there if write.value is None else not (there and setting.kind == "topic")
+        until_s = self._loop.time() + CALM_S
+        while self._loop.time() < until_s:
+            ended = await self._ended(SettingAsked(setting, False, 0, write.value), write)
+            if ended is Type.OK or (ended is not None and not can_be_done):
+                return
+            if ended is not None and await self._read(setting) == write.value != held:
                 return
             await asyncio.sleep(LOOK_S)
-        asked_for = f"{setting.kind} {setting.number}"
-        self._watch.violated("no progress", f"{asked_for} can be neither read nor written {CALM_S:g} s after the storm")
+        what = f"to set {_words(setting)} to {write.value}"
+        self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, though nothing happens")
+
+    async def _ended(self, asked: SettingAsked, what: object) -> Type | None:
+        """How the request ended; None if nobody leads."""
+        ended: asyncio.Future[SettingAsked] = self._loop.create_future()
+        return (await ended).type if self._administrators.ask_setting(asked, what, ended.set_result) else None
+
+
+def _words(setting: Setting) -> str:
+    return f"{setting.kind} {setting.number}"
 
 
 async def brokers_unsettled(loop: SimulatedLoop, brokers: BrokerWatch | None, ids: range, limit_s: float) -> str:

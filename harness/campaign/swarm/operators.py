@@ -68,12 +68,10 @@ class Operators:
         joining = outside[int(card.size) % len(outside)] if outside else None
         removes = card.how in ("remove", "two") and victim.key in voters and len(voters) > 1 and not self._wipes
         if card.how in ("add", "two") and joining is not None:
-            self._repeat(0, lambda: self._added(joining), lambda: _add(joining), until_s)
+            self._repeat(0, lambda: self._added(joining), lambda: add_voter(joining), until_s)
         elif card.how == "update" and victim.key in voters:
-            # The first endpoint stays right: brokers reach the controller there.
-            second = VoterEndpoint("CONTROLLER_TOO", victim.name, PORT + 1 + int(card.size))
-            entry = VoterEntry(victim.replica, (VoterEndpoint("CONTROLLER", victim.name, PORT), second))
-            self._repeat(0, lambda: False, lambda: UpdateVoter(entry), self._loop.time())
+            changed = update_voter(victim, int(card.size))
+            self._repeat(0, lambda: False, lambda: changed, self._loop.time())
         elif not removes:
             return False
         if removes:
@@ -105,7 +103,7 @@ class Operators:
                 lambda: RemoveVoter(old),
                 until_s,
                 lambda: self._repeat(
-                    0, lambda: self._added(victim), lambda: _add(victim), until_s, lambda: self._too_late(old)
+                    0, lambda: self._added(victim), lambda: add_voter(victim), until_s, lambda: self._too_late(old)
                 ),
             ),
             None,
@@ -174,5 +172,11 @@ def _same(change: VoterChange) -> VoterChange:
     return change
 
 
-def _add(server: VoterOnMachine) -> VoterChange:
+def add_voter(server: VoterOnMachine) -> VoterChange:
     return AddVoter(VoterEntry(server.replica, (VoterEndpoint("CONTROLLER", server.name, PORT),)))
+
+
+def update_voter(server: VoterOnMachine, number: int) -> VoterChange:
+    """It has another second endpoint.  The first stays right: brokers reach the controller there."""
+    second = VoterEndpoint("CONTROLLER_TOO", server.name, PORT + 1 + number)
+    return UpdateVoter(VoterEntry(server.replica, (VoterEndpoint("CONTROLLER", server.name, PORT), second)))

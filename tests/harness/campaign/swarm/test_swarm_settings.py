@@ -111,7 +111,9 @@ def test_a_setting_that_can_never_be_read_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(settings._READS, "quota", no_answer)
     found = play(settings_storm()).found
     assert {broken.rule for broken in found} == {"no progress"}
-    assert {broken.what.partition(" can be")[0] for broken in found} == {f"quota {n}" for n in range(NUMBERS["quota"])}
+    assert {broken.what.partition(" cannot be")[0] for broken in found} == {
+        f"quota {n}" for n in range(NUMBERS["quota"])
+    }
 
 
 def test_a_change_that_is_acknowledged_and_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
