@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from checkers.base.history import Type
@@ -55,31 +56,33 @@ RESTART_S = 0.3
 REFUSED_RIGHT = "a change that can be made is refused"
 
 
-class AfterStorm:
+@dataclass(frozen=True, slots=True)
+class HealedCluster:
     """servers: all of them, and all run.  best: the living leader of the highest epoch.
 
     acts_until_s: until when cards of the storm go on to act.  restart: starts a server that is down after so many
     seconds."""
 
+    servers: Sequence[VoterOnMachine]
+    best: Callable[[], VoterOnMachine | None]
+    acts_until_s: Callable[[], float]
+    restart: Callable[[float, VoterOnMachine], None]
+
+
+class AfterStorm:
     def __init__(
         self,
         scenario: Scenario,
         loop: SimulatedLoop,
         watch: Watch,
-        servers: Sequence[VoterOnMachine],
         administrators: Administrators,
-        best: Callable[[], VoterOnMachine | None],
-        acts_until_s: Callable[[], float],
-        restart: Callable[[float, VoterOnMachine], None],
+        cluster: HealedCluster,
     ) -> None:
         self._scenario = scenario
         self._loop = loop
         self._watch = watch
-        self._servers = servers
         self._administrators = administrators
-        self._best = best
-        self._acts_until_s = acts_until_s
-        self._restart = restart
+        self._cluster = cluster
 
     async def demand(self) -> None:
         """All phases, one after another."""
@@ -95,13 +98,13 @@ class AfterStorm:
     async def _steady(self, brokers: BrokerWatch | None) -> None:
         """A broker may be fenced for what happened before: it was silent, or asked to leave, or its controller changed.
         So the stretch begins anew with each change of the controller and of a server's life."""
-        limit_s = max(self._loop.time(), self._acts_until_s()) + STEADY_S_MAX
+        limit_s = max(self._loop.time(), self._cluster.acts_until_s()) + STEADY_S_MAX
         began_s, before, changes = 0.0, None, 0
         fences: Counter[int] = Counter()
         while changes <= CHANGES_MAX and (now_s := self._loop.time()) < limit_s:
-            leader = self._best()
-            state = leader and (leader.name, leader.epoch), [(each.lives, each.alive) for each in self._servers]
-            if now_s < self._acts_until_s():
+            leader = self._cluster.best()
+            state = leader and (leader.name, leader.epoch), [(each.lives, each.alive) for each in self._cluster.servers]
+            if now_s < self._cluster.acts_until_s():
                 began_s, before = now_s, state
             elif state != before or leader is None:
                 changes += state != before
@@ -121,13 +124,13 @@ class AfterStorm:
     async def _silence(self, brokers: BrokerWatch) -> None:
         """A new controller knows nothing of the heartbeats that the one before it got: it fences a broker, too, that it
         has never heard of."""
-        leader = self._best()
+        leader = self._cluster.best()
         if leader is None:
             return
         voters = None if self._watch.sets is None else self._watch.sets.in_force(leader)
         may_die = [
             server
-            for server in self._servers
+            for server in self._cluster.servers
             if server is not leader
             and server.number in self._scenario.broker_ids
             and (server.number > self._scenario.may_vote or (voters is None and self._scenario.nodes >= 3))
@@ -140,7 +143,7 @@ class AfterStorm:
         if fails_over_s is not None:
             await asyncio.sleep(fails_over_s)
             leader.machine.kill()
-            self._restart(RESTART_S, leader)
+            self._cluster.restart(RESTART_S, leader)
         until_s = self._loop.time() + CALM_S
         while not brokers.image.brokers[silent.number].fenced:
             if self._loop.time() >= until_s:
@@ -169,11 +172,11 @@ class AfterStorm:
 
     async def _voters(self, sets: VoterSets) -> None:
         """A server of which the voters hold another disk is left alone: its voter counts as long as it stays."""
-        leader = self._best()
+        leader = self._cluster.best()
         if leader is None:
             return
         history = leader.voter_history().latest
-        may_vote = self._servers[: self._scenario.may_vote]
+        may_vote = self._cluster.servers[: self._scenario.may_vote]
         voting = [each for each in may_vote if history.holds(each.replica)]
         outside = [each for each in may_vote if history.entry(each.number) is None]
 
@@ -197,7 +200,7 @@ class AfterStorm:
         await self._accepted(change, f"to remove voter {server.name}", lambda: not self._votes(server, sets))
 
     def _votes(self, server: VoterOnMachine, sets: VoterSets) -> bool:
-        best = self._best()
+        best = self._cluster.best()
         return best is not None and server.key in sets.in_force(best)
 
     async def _accepted(self, operation: tuple[str, str, object], what: str, is_done: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.administrators import Administrators
-from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm, brokers_unsettled
+from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm, HealedCluster, brokers_unsettled
 from harness.campaign.swarm.clients import Asked, History, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
@@ -260,16 +260,13 @@ class StormWorld:
             self.calm_s = round(self.loop.time() - began_s, 3)
 
     def _after_storm(self) -> AfterStorm:
-        return AfterStorm(
-            self.scenario,
-            self.loop,
-            self.watch,
+        cluster = HealedCluster(
             self.servers,
-            self.administrators,
             self.best,
             lambda: self._acts_until_s,
             lambda seconds, server: self._later(seconds, self._again, server),
         )
+        return AfterStorm(self.scenario, self.loop, self.watch, self.administrators, cluster)
 
     async def _brokers_unsettled(self, limit_s: float) -> str:
         return await brokers_unsettled(self.loop, self.watch.brokers, self.scenario.broker_ids, limit_s)
