@@ -138,7 +138,7 @@ def check_names(spec: Spec) -> None:
     subject = load_subject(spec.subject)
     refuse_workload(spec, subject)
     if spec.bug is not None and spec.bug not in subject.bugs:
-        raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
+        raise WrongSpec(_not_a_bug_of(subject, spec.bug))
     if spec.bug is not None and spec.workload not in subject.bugs[spec.bug].workloads:
         shown = ", ".join(subject.bugs[spec.bug].workloads)
         raise WrongSpec(f"workload {spec.workload!r} cannot show the planted bug {spec.bug!r}; these can: {shown}")
@@ -151,6 +151,13 @@ def check_names(spec: Spec) -> None:
         )
     if subject.declares.nodes and spec.backend == "in-process":
         raise WrongSpec(f"subject {subject.name} needs nodes, and backend 'in-process' has none")
+
+
+def _not_a_bug_of(subject: Subject, bug: str) -> str:
+    """The refusal of a planted bug that the subject does not have: others may have it."""
+    if others := [name for name in SUBJECTS if bug in load_subject(name).bugs]:
+        return f"{bug!r} is no bug of {subject.name}, but of {', '.join(others)}: choose --subject {others[0]}"
+    return unknown_name(f"bug of {subject.name}", bug, subject.bugs)
 
 
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:

@@ -44,6 +44,7 @@ REFUSALS = [
     (["run", "--nemesis", "flood"], "unknown nemesis 'flood'; known: none"),
     (["run", "--nemesis", "partiton"], "did you mean 'partition'?"),
     (["run", "--backend", "cloud"], "unknown backend 'cloud'"),
+    (["run", "--bug", "session-not-renewed"], "choose --subject kraft-brokers"),
     (["run", "--bug", "off-by-one"], "unknown bug of kraft 'off-by-one'; known: stale-read"),
     (["run", "--nodes", "0"], "--nodes must be at least 1, not 0"),
     (["run", "--time-limit", "nan"], "--time-limit must be at least 1, not nan"),
