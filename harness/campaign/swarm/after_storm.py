@@ -9,7 +9,7 @@
              removed, and all are read each time
     voters   one is updated, and a server joins and is removed again; or a voter is removed and joins again
 
-Whatever is asked for here can be done.  So the controller must do it: one that refuses it breaks a rule.
+All that is asked for here can be done.  So the controller must do it, and one that refuses it breaks a rule.
 """
 
 from __future__ import annotations
