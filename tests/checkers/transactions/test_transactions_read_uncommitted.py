@@ -1,0 +1,114 @@
+"""Read-uncommitted (Adya's PL-1) forbids a cycle of writes, G0, and lets reads show anything that was written.
+
+Each case states which of its three variants a history of lists fits, and why.  Two lists of one key that contradict one
+another prove no order of its writes, so they allow every variant and forbid every stronger level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.simulated.transaction_anomalies import at_once, one_after_another
+from checkers.base.history import Event
+from checkers.base.verdict import Validity
+from checkers.transactions.anomalies import MODELS, parts_of
+from checkers.transactions.judge import judge_transactions
+
+VARIANTS = ("read-uncommitted", "strong-session-read-uncommitted", "strong-read-uncommitted")
+ALL, NONE = 3, 0
+"""How many of VARIANTS a history fits.  Each of them allows more than the next one."""
+
+
+def of_one_process(events: list[Event]) -> list[Event]:
+    return [replace(event, process=0) for event in events]
+
+
+CASES: dict[str, tuple[list[Event], int, set[str]]] = {
+    "two lists of a key in opposite orders": (
+        at_once("ax1", "ax2", "rx12", "rx21"),
+        ALL,
+        {"incompatible-order"},
+    ),
+    "the same, one after another: real time orders the writes, and nothing shows the contrary": (
+        one_after_another("ax1", "ax2", "rx12", "rx21"),
+        ALL,
+        {"incompatible-order"},
+    ),
+    "the same in one process": (
+        of_one_process(one_after_another("ax1", "ax2", "rx12", "rx21")),
+        ALL,
+        {"incompatible-order"},
+    ),
+    "two keys in opposite orders are a cycle of writes": (
+        at_once("ax1 ay1", "ax2 ay2", "rx12", "ry21"),
+        NONE,
+        {"G0"},
+    ),
+    "a key with contradicting lists adds no edge to such a cycle": (
+        at_once("ax1 ay1", "ax2 ay2", "rx12", "rx21", "ry21"),
+        ALL,
+        {"incompatible-order"},
+    ),
+    "nor does the longest of them, with a third element": (
+        at_once("ax1 ay1", "ax2 ay2", "ax3", "rx123", "rx21", "ry21"),
+        ALL,
+        {"incompatible-order"},
+    ),
+    "and it hides no cycle of other keys": (
+        at_once("ax1 ay1 az1", "ax2 ay2 az2", "rx12", "rx21", "ry12", "rz21"),
+        NONE,
+        {"incompatible-order", "G0"},
+    ),
+    "a list against real time": (one_after_another("ax1", "ax2", "rx21"), 2, {"G0-realtime"}),
+    "a list against real time and a list that agrees with it": (
+        one_after_another("ax1", "ax2", "rx21", "rx12"),
+        ALL,
+        {"incompatible-order"},
+    ),
+    "a list against the order of a process": (
+        of_one_process(one_after_another("ax1", "ax2", "rx21")),
+        1,
+        {"G0-process"},
+    ),
+    "an append that stands in a list twice": (at_once("ax1", "ax2", "rx121"), NONE, {"duplicate-elements"}),
+    "an element that nobody appended": (at_once("ax1", "rx19"), NONE, {"unwritten-read"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_variants_a_history_fits(name: str) -> None:
+    events, fits, anomalies = CASES[name]
+    for at, level in enumerate(VARIANTS):
+        verdict = judge_transactions(events, "list-append", consistency=level)
+        assert verdict.validity is (Validity.VALID if at < fits else Validity.INVALID), level
+        if verdict.validity is Validity.INVALID:
+            assert anomalies & set(verdict.details["anomalies"]), (level, verdict.details["anomalies"])
+            assert level in verdict.details["ruled_out"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_variants_a_verdict_at_the_strongest_level_rules_out(name: str) -> None:
+    events, fits, _ = CASES[name]
+    verdict = judge_transactions(events, "list-append", consistency="strict-serializable")
+    assert set(verdict.details["ruled_out"]) & set(VARIANTS) == set(VARIANTS[fits:])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_stronger_level_allows_them(name: str) -> None:
+    """`a list against …` is serializable without real time or sessions; every other case rules out all other levels."""
+    events, fits, _ = CASES[name]
+    for level in MODELS:
+        base, _ = parts_of(level)
+        if base == "read-uncommitted" or fits in (1, 2):
+            continue
+        verdict = judge_transactions(events, "list-append", consistency=level)
+        assert verdict.validity is Validity.INVALID, level
+
+
+def test_lists_that_contradict_one_another_name_both_reads() -> None:
+    events = at_once("ax1", "ax2", "rx12", "rx21")
+    (witness, *_) = judge_transactions(events, "list-append", consistency="read-committed").witnesses
+    assert witness.kind == "incompatible-order"
+    assert "T1 read x as [1, 2]" in witness.summary and "T2 read x as [2, 1]" in witness.summary
