@@ -54,8 +54,11 @@ WRITES = ("writes", "failover", "start", "memory")
 
 ETCD_FASTER = {1: 1 / 0.35, 64: 1 / 0.7}
 """Goals by the number of writers: so many times as many writes etcd may acknowledge."""
-LEADER_MS = {1: 0.5, 64: 0.08}
-"""Goals by the number of writers: processor time of the leader for one write."""
+LEADER_OF_ETCD = {1: 500 / 597, 64: 80 / 68}
+"""Goals by the number of writers: so many times the processor time of etcd's leader one of ours may take for a write.
+
+They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `calibration.py` is no
+scale for them: on a machine where bare asyncio took 1.7 times as long, the kernel took 0.96 times as long."""
 
 TOPICS, MEMORY_TOPICS = 1_000, 10_000
 LOG_RECORDS, BATCH_RECORDS, SEGMENT_BYTES = 1_000_000, 10, 16 << 20
@@ -165,12 +168,11 @@ async def write_round(cluster: QuorumCluster, count: int, seconds: float) -> Rou
 def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: Sheet) -> None:
     where = f"{count} writer{'s' if count > 1 else ''}"
     for name, found in rounds.items():
-        goal = LEADER_MS.get(count) if name == KRaft.name else None
         sheet.add(f"{name}, {where}", size, "nodes", _median(found, "rate"), "1/s")
         sheet.add(f"{name}, {where}, latency, median", size, "nodes", _median(found, "p50_ms"), "ms")
         sheet.add(f"{name}, {where}, latency, p99", size, "nodes", _median(found, "p99_ms"), "ms")
         sheet.add(
-            f"{name}, {where}, processor of the leader, a write", size, "nodes", _median(found, "leader_ms"), "ms", goal
+            f"{name}, {where}, processor of the leader, a write", size, "nodes", _median(found, "leader_ms"), "ms"
         )
         sheet.add(
             f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
@@ -180,9 +182,8 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
         goal = ETCD_FASTER.get(count) if name == KRaft.name else None
         sheet.add(f"writes of etcd for one of {name}, {where}", size, "nodes", statistics.median(rates), "x", goal)
         costs = [k.leader_ms / e.leader_ms for e, k in zip(rounds[EtcdCluster.name], rounds[name], strict=True)]
-        sheet.add(
-            f"processor of {name}'s leader for 1 of etcd's, {where}", size, "nodes", statistics.median(costs), "x"
-        )
+        words, goal = f"processor of {name}'s leader for 1 of etcd's, {where}", LEADER_OF_ETCD.get(count)
+        sheet.add(words, size, "nodes", statistics.median(costs), "x", goal if name == KRaft.name else None)
 
 
 def _progress(line: str) -> None:
