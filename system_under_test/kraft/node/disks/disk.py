@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -46,15 +46,12 @@ class RealFile:
         os.close(self._descriptor)
 
 
-_Sync = tuple[asyncio.AbstractEventLoop, Callable[[], None], Callable[[Exception | None], None]]
-
-
 class RealDisk:
     """`ports.Disk` over the folder `root`, which must exist.  Its fsyncs beside the loop are those of one thread."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._syncs: SimpleQueue[_Sync] | None = None
+        self._syncs: _Syncs | None = None
 
     def open(self, path: str) -> RealFile:
         return RealFile(self.root / path)
@@ -84,11 +81,10 @@ class RealDisk:
         self._fsync_dir(self.root / folder)
 
     def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        if self._syncs is None:
-            self._syncs = SimpleQueue()
-            # It ends with the process, which must be able to end while the disk does not answer.
-            threading.Thread(target=_sync_all, args=(self._syncs,), name="fsync", daemon=True).start()
-        self._syncs.put((asyncio.get_running_loop(), sync, done))
+        loop = asyncio.get_running_loop()
+        if self._syncs is None or self._syncs.loop is not loop:
+            self._syncs = _Syncs(loop)
+        self._syncs.begin(sync, done)
 
     @staticmethod
     def _fsync_dir(path: Path) -> None:
@@ -99,13 +95,35 @@ class RealDisk:
             os.close(descriptor)
 
 
-def _sync_all(syncs: SimpleQueue[_Sync]) -> None:
-    while True:
-        loop, sync, done = syncs.get()
-        problem: Exception | None = None
-        try:
-            sync()
-        except Exception as raised:  # noqa: BLE001 - the caller of `beside` gets it
-            problem = raised
-        with suppress(RuntimeError):  # the loop is closed, so the node has ended
-            loop.call_soon_threadsafe(done, problem)
+class _Syncs:
+    """A thread that fsyncs for one loop.  It ends with the process, which must be able to end while the disk does not
+    answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._asked: SimpleQueue[tuple[Callable[[], None], Callable[[Exception | None], None]]] = SimpleQueue()
+        self._ended: deque[tuple[Callable[[Exception | None], None], Exception | None]] = deque()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        loop.add_reader(self._wake, self._report)
+        threading.Thread(target=self._sync_all, name="fsync", daemon=True).start()
+
+    def begin(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        # Loop and thread share the interpreter's lock.  If the thread began while the loop still carries out what came
+        # with this fsync, each system call of the loop would hand the lock to it.  In the next turn the loop waits.
+        self.loop.call_soon(self._asked.put, (sync, done))
+
+    def _sync_all(self) -> None:
+        while True:
+            sync, done = self._asked.get()
+            problem: Exception | None = None
+            try:
+                sync()
+            except Exception as raised:  # noqa: BLE001 - the caller of `beside` gets it
+                problem = raised
+            self._ended.append((done, problem))
+            os.eventfd_write(self._wake, 1)
+
+    def _report(self) -> None:
+        os.eventfd_read(self._wake)  # one of as many as have ended
+        done, problem = self._ended.popleft()
+        done(problem)

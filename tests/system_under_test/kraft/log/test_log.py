@@ -427,10 +427,15 @@ def test_a_disk_that_fails_behind_an_fsync_is_reported_to_who_waits_for_it() -> 
 
 async def test_the_real_disk_syncs_beside_the_loop(tmp_path: Path) -> None:
     disk, loop = RealDisk(tmp_path), asyncio.get_running_loop()
-    hold, done = threading.Event(), loop.create_future()
-    disk.beside(hold.wait, lambda problem: None)
+    hold, begun, done = threading.Event(), asyncio.Event(), loop.create_future()
+
+    def slow_sync() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        hold.wait()
+
+    disk.beside(slow_sync, lambda problem: None)
     disk.beside(lambda: os.fsync(1 << 20), done.set_result)
-    await asyncio.sleep(0)
+    await begun.wait()
     assert not done.done(), "the loop goes on, and the second waits for the first"
     hold.set()
     assert isinstance(await done, OSError)
