@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--reads", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--resigns", type=click.IntRange(0), default=0, show_default=True, help="Leaders that hear no majority.")
 @click.option("--changes", type=click.IntRange(0), default=0, show_default=True, help="Voters added or removed.")
+@click.option("--updates", type=click.IntRange(0), default=0, show_default=True, help="Of a voter's endpoints.")
 @click.option("--looks", type=click.IntRange(0), default=0, show_default=True, help="Of a server that does not vote.")
 @click.option(
     "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="So many at most (1 KB each)."
@@ -60,6 +61,7 @@ def explore(
     reads: int,
     resigns: int,
     changes: int,
+    updates: int,
     looks: int,
     states: int,
     bug: str,
@@ -100,7 +102,8 @@ def explore(
         raise click.exceptions.Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
     if spares and not changes:
         raise WrongSpec("--spares are servers that are added as voters, so they need --changes")
-    budgets = Budgets(epochs, timeouts, crashes, losses, cuts, splits, writes, reads, resigns, insides, changes, looks)
+    left = (crashes, losses, cuts, splits, writes, reads, resigns, insides, changes, looks, updates)
+    budgets = Budgets(epochs, timeouts, *left)
     servers = f"{voters} voters{f', {spares} spares' if spares else ''}"
     console.print(f"{servers}, {budgets.words()}{planted}")
     explorer = Explorer(voters, budgets, bug, spares=spares)

@@ -110,7 +110,7 @@ class Explorer:
         spares: int = 0,
     ) -> None:
         self.steps = ClusterSteps(voters, budgets, bug, symmetric=symmetric, spares=spares)
-        self._elections = ElectionsLeft(self.steps, voters, bug) if budgets.changes else None
+        self._elections = ElectionsLeft(self.steps, voters, bug) if budgets.dynamic else None
         self.number_of: dict[int, int] = {}
         """The key of each state that was met -> its number."""
         self._reduced = reduced

@@ -58,7 +58,7 @@ def _changing(within: Budgets, changes: int) -> Iterator[Budgets]:
     """So many changes of the voters, alone and with one step of each kind besides."""
     changing = replace(within, changes=changes)
     yield changing
-    yield from (_with(changing, name) for name in ("looks", *BESIDES))
+    yield from (_with(changing, name) for name in ("looks", "updates", *BESIDES))
 
 
 def _with(budgets: Budgets, name: str) -> Budgets:
@@ -67,7 +67,7 @@ def _with(budgets: Budgets, name: str) -> Budgets:
 
 def covers(large: Budgets, small: Budgets) -> bool:
     """Whether every order of steps that `small` allows is one that `large` allows."""
-    if (large.changes > 0) != (small.changes > 0):
+    if large.dynamic != small.dynamic:
         return False
     return all(getattr(large, each.name) >= getattr(small, each.name) for each in fields(Budgets))
 
@@ -93,7 +93,7 @@ def grow(
     too_large: list[Budgets] = []
     used_s = 0.0
     for budgets in _worth_trying(exhausted, too_large):
-        explorer = Explorer(voters, budgets, bug, spares=1 if budgets.changes else 0)
+        explorer = Explorer(voters, budgets, bug, spares=1 if budgets.dynamic else 0)
         found = explorer.search(cpu_s_max - used_s, states_max, lambda line: None, workers)
         used_s += found.cpu_s
         if found.broken or found.late:

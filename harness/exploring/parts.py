@@ -244,7 +244,8 @@ def _batches(batches: Sequence[Batch], name: Naming) -> tuple[Any, ...]:
 
 def _body(body: Any, name: Naming) -> Any:
     if isinstance(body, VoterSet):
-        return ("voters", *sorted(name[each] or 0 for each in body.ids))
+        ports = ((name[entry.key.id] or 0, each.port) for entry in body for each in entry.endpoints)
+        return ("voters", *sorted(name[each] or 0 for each in body.ids), *sorted(ports))
     if isinstance(body, KRaftVersion):
         return ("version", body.version)
     if not isinstance(body, LeaderChange):

@@ -13,6 +13,7 @@ A step is one of
     drop      a request on a link that is cut will never arrive, and its sender gives up
     write, read   a client asks a voter that believes to lead   (writes, reads)
     add, remove   an operator asks such a voter to change the voters   (changes)
+    update        it asks for other endpoints of a voter   (updates)
     look      a server that does not vote waits no longer for a leader, and asks a voter who leads   (looks)
 
 Those with a budget happen at most so often, and no epoch beyond the last is entered.  Time is abstracted: every timer
@@ -54,16 +55,18 @@ which of its deaths)."""
 
 LEFT = (
     *("timeouts", "crashes", "insides", "losses", "cuts", "splits", "writes", "reads", "resigns"),
-    *("changes", "looks"),
+    *("changes", "looks", "updates"),
 )
-CHANGES = ("add", "remove")
+CHANGES = {"add": "changes", "remove": "changes", "update": "updates"}
+"""Steps that change the voters in the log -> of which budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
     """How often each kind of step may happen; epochs: the last one that may be entered.
 
-    changes: of voters, one by one.  With none, voters are static, and states that differ by names count as one."""
+    changes: of voters, one by one.  updates: of a voter's endpoints.  With neither, voters are static, and states that
+    differ by names count as one."""
 
     epochs: int = 2
     timeouts: int = 3
@@ -77,6 +80,12 @@ class Budgets:
     insides: int = 0
     changes: int = 0
     looks: int = 0
+    updates: int = 0
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the voters stand in the log."""
+        return self.changes > 0 or self.updates > 0
 
     def words(self) -> str:
         used = [f"{getattr(self, name)} {name}" for name in LEFT if getattr(self, name)]
@@ -152,7 +161,7 @@ class ClusterSteps:
     ) -> None:
         self.ids = tuple(range(1, voters + spares + 1))
         self.budgets = budgets
-        dynamic = budgets.changes > 0
+        dynamic = budgets.dynamic
         if spares and not dynamic:
             raise ValueError("spares are of use where voters change")
         every = namings(len(self.ids))
@@ -225,7 +234,7 @@ class ClusterSteps:
             for kind, budgeted in (("write", "writes"), ("read", "reads"), ("resign", "resigns")):
                 if budget[budgeted]:
                     yield from self._whole_and_broken_off(world, kind, id, budget)
-            if budget["changes"]:
+            if self.budgets.dynamic:
                 yield from self._changes(world, id, budget)
         elif core._voter.observes and isinstance(state, (Unattached, Follower)):
             if budget["looks"]:
@@ -243,9 +252,11 @@ class ClusterSteps:
         assert core is not None
         for id in self.ids:
             place = (leader, id, "voter")
-            kind = "remove" if core.voter_history.latest.entry(id) else "add"
-            if self._change_voters(world, kind, place).voter != world.voters[leader - 1]:
-                yield from self._whole_and_broken_off(world, kind, place, budget)
+            for kind in ("remove", "update") if core.voter_history.latest.entry(id) else ("add",):
+                if not budget[CHANGES[kind]]:
+                    continue
+                if self._change_voters(world, kind, place).voter != world.voters[leader - 1]:
+                    yield from self._whole_and_broken_off(world, kind, place, budget)
 
     def _whole_and_broken_off(
         self, world: ExploredState, kind: str, place: Place, budget: dict[str, int]
@@ -273,7 +284,7 @@ class ClusterSteps:
         if len(step) == 4:
             self._inside(change, step)
         elif kind in CHANGES and isinstance(place, tuple):
-            change.use("changes")
+            change.use(CHANGES[kind])
             change.touches |= ALL
             change.event(place[0], self._change_voters(world, kind, place))
         elif isinstance(place, tuple):
@@ -348,7 +359,7 @@ class ClusterSteps:
             dying = self._answer(world, self.on_lane(world, place), dying.reply)
         id = self.parts.node(dying.voter).id
         if kind in CHANGES:
-            change.use("changes")
+            change.use(CHANGES[kind])
         elif isinstance(place, tuple):
             change.voters |= 1 << place[0] | 1 << place[1]
             if place[0] == id:
@@ -397,7 +408,7 @@ class ClusterSteps:
 
     def _change_voters(self, world: ExploredState, kind: str, place: Lane) -> Outcomes:
         leader, target, _ = place
-        token = self._token(world, "change")
+        token = self._token(world, CHANGES[kind].removesuffix("s"))
         voter, of = world.voters[leader - 1], 10 * token + target
         return self.outcomes.get((voter, kind, of, 0)) or self._happen(
             voter, VoterEvent(kind, token, peer=target), of, 0

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from system_under_test.kraft.raft import effects as fx
-from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.messages import (
@@ -34,7 +34,7 @@ from system_under_test.kraft.raft.messages import (
 from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State, Votes
 from system_under_test.kraft.raft.valid_messages import EpochAllowance
-from system_under_test.kraft.raft.voters import VoterEntry, VoterHistory, VoterSet, configured
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, configured
 
 FOREVER_S = 9.0
 CONNECTIONS = 100
@@ -291,11 +291,11 @@ CHANCE = _Middle()
 
 
 class VoterEvent(NamedTuple):
-    """kind: boot, crash, timeout, look, resign, write, read, add, remove, ask, answer, or lost.
+    """kind: boot, crash, timeout, look, resign, write, read, add, remove, update, ask, answer, or lost.
 
-    token: of a client's write or read, or of a change of voters.  peer: who is added or removed.  connection, request:
-    of an ask.  peer, request, response: of an answer; without a response none will come, and after `lost` the voter
-    connects anew."""
+    token: of a client's write or read, or of a change of voters.  peer: who is added, removed or updated.
+    connection, request: of an ask.  peer, request, response: of an answer; without a response none will come, and after
+    `lost` the voter connects anew."""
 
     kind: str
     token: int = 0
@@ -355,16 +355,23 @@ def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list
             return core.propose(0.0, token, [(f"w{token}", 1)])
         case VoterEvent("read", token=token):
             return core.read(0.0, token)
-        case VoterEvent("add" | "remove", token=token, peer=peer):
-            key = ReplicaKey(peer)
-            change: VoterChange = AddVoter(VoterEntry(key)) if event.kind == "add" else RemoveVoter(key)
-            return core.change_voters(0.0, token, change)
+        case VoterEvent("add" | "remove" | "update", token=token, peer=peer):
+            return core.change_voters(0.0, token, _change(event.kind, token, ReplicaKey(peer)))
         case VoterEvent("ask", connection=connection, request=request) if request is not None:
             return core.on_request(0.0, 1, connection, request)
         case VoterEvent("answer" | "lost", peer=peer, request=request, response=response) if request is not None:
             node.connections += event.kind == "lost"
             return core.on_response(0.0, peer, request, response)
     return _wait_no_longer(core)
+
+
+def _change(kind: str, token: int, key: ReplicaKey) -> VoterChange:
+    match kind:
+        case "add":
+            return AddVoter(VoterEntry(key))
+        case "remove":
+            return RemoveVoter(key)
+    return UpdateVoter(VoterEntry(key, (VoterEndpoint("CONTROLLER", f"n{key.id}", token),)))
 
 
 def _wait_no_longer(core: Core) -> list[fx.Effect]:

@@ -18,7 +18,10 @@ from harness.exploring.rules import Broken
 from harness.exploring.steps import MARKS, Budgets, ClusterSteps, ExploredState, Footprint, Step, independent
 from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog, VoterEvent, happen
 from harness.spec import WrongSpec
-from system_under_test.kraft.raft.messages import Identity, QuorumState, ReplicaKey
+from system_under_test.kraft.raft import changes
+from system_under_test.kraft.raft.changes import UpdateVoter, VoterChange
+from system_under_test.kraft.raft.messages import Error, Identity, QuorumState, ReplicaKey
+from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voter_memory import Voter
 from system_under_test.kraft.raft.voters import VoterSet
@@ -101,6 +104,31 @@ def test_voters_of_a_clean_core_change_without_breaking_a_rule(voters: int, spar
     changed = [part for part in explorer.steps.parts.values.values() if isinstance(part, ExploredVoter)]
     sets = {batch.body.ids for node in changed for batch in node.log.batches if isinstance(batch.body, VoterSet)}
     assert len(sets) == 1 + voters * (voters > 1) + spares, "the first one, one without each voter, one with each spare"
+
+
+@pytest.mark.parametrize(("voters", "spares"), [(2, 0), (1, 1)])
+def test_endpoints_of_a_clean_core_are_updated_without_breaking_a_rule(voters: int, spares: int) -> None:
+    budgets = Budgets(epochs=1, timeouts=1, changes=1, updates=1, looks=1)
+    explorer = Explorer(voters, budgets, spares=spares)
+    found = explorer.search(CPU_S)
+    assert (found.broken, found.exhausted) == ("", True)
+    nodes = [part for part in explorer.steps.parts.values.values() if isinstance(part, ExploredVoter)]
+    sets = [batch.body for node in nodes for batch in node.log.batches if isinstance(batch.body, VoterSet)]
+    updated = {entry.key.id for voters_named in sets for entry in voters_named if entry.endpoints}
+    assert updated == set(range(1, voters + spares + 1)), "a spare server once it is a voter"
+
+
+def test_an_update_that_is_not_held_back_as_other_changes_are_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the ids of the voters as they are, and still a set may not follow one that is not committed."""
+    too_early = changes._too_early
+
+    def never_for_updates(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error, str] | None:
+        return None if isinstance(change, UpdateVoter) else too_early(voter, leader, change)
+
+    monkeypatch.setattr(changes, "_too_early", never_for_updates)
+    assert Explorer(3, Budgets(epochs=1, timeouts=1, changes=1)).search(CPU_S).broken == ""
+    explorer = Explorer(3, Budgets(epochs=1, timeouts=1, updates=1))
+    assert explorer.search(CPU_S).broken.startswith("voters change before the epoch commits")
 
 
 def test_a_removed_leader_whose_vote_is_needed_must_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
