@@ -9,6 +9,9 @@ loss leaves behind: every inode and every folder keeps what was fsynced and, dep
     "torn"     a prefix of its pending changes, the last one cut at some byte,
     "reorder"  any subset of its pending changes, in their order.
 
+An fsync beside the loop makes durable what was written when it began, and nothing that was written since: POSIX
+promises no more.
+
 Name changes of one folder are always kept as a prefix: file systems journal them in order.
 """
 
@@ -33,6 +36,7 @@ class _Inode:
     durable: bytearray = field(default_factory=bytearray)
     current: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
+    fsynced: int = 0  # how many changes were ever pending, and are durable now
 
 
 @dataclass(slots=True)
@@ -64,6 +68,7 @@ class VolatileDisk:
         self.on_beside: Callable[[Callable[[], None]], None] = _in_a_turn_of_its_own
         """Takes what an fsync beside the loop is to do, and does it later."""
         self._folders: dict[str, _Folder] = {"": _Folder()}
+        self._began: dict[int, int] | None = None  # of an fsync beside the loop: inode -> how many changes it had then
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
         """The disk as it is found afterwards; this one stays as it is, so it can crash in many ways."""
@@ -99,6 +104,11 @@ class VolatileDisk:
             for folder, found in self._folders.items()
             for name, inode in found.current.items()
         }
+
+    def durable_in(self, folder: str) -> dict[str, bytearray]:
+        """Name -> what certainly survives a crash, of the files of one folder.  They are not to be changed."""
+        found = self._folders.get(folder, _Folder())
+        return {name: inode.durable for name, inode in found.durable.items()}
 
     def durable_files(self) -> dict[str, bytes]:
         """Path -> content, of what certainly survives a crash."""
@@ -183,7 +193,20 @@ class VolatileDisk:
         found.pending.clear()
 
     def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        self.on_beside(partial(_sync, sync, done))
+        inodes = (inode for folder in self._folders.values() for inode in folder.current.values())
+        began = {id(inode): inode.fsynced + len(inode.pending) for inode in inodes if inode.pending}
+        self.on_beside(partial(self._sync, began, sync, done))
+
+    def _sync(self, began: dict[int, int], sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        problem: Exception | None = None
+        self._began = began
+        try:
+            sync()
+        except Exception as raised:  # noqa: BLE001 - the caller of `beside` gets it
+            problem = raised
+        finally:
+            self._began = None
+        done(problem)
 
     def _find(self, path: str) -> tuple[_Folder, str]:
         parent, _, name = path.rpartition("/")
@@ -221,9 +244,12 @@ class VolatileFile:
     def fsync(self) -> None:
         self._disk.fail_if("fsync", self._path)
         self._disk.before_change()
-        for change in self._inode.pending:
-            _apply(self._inode.durable, change)
-        self._inode.pending.clear()
+        inode, began = self._inode, self._disk._began
+        count = len(inode.pending) if began is None else max(0, began.get(id(inode), 0) - inode.fsynced)
+        for change in inode.pending[:count]:
+            _apply(inode.durable, change)
+        del inode.pending[:count]
+        inode.fsynced += count
 
     def close(self) -> None:
         """Closing makes nothing durable."""
@@ -236,15 +262,6 @@ class VolatileFile:
 
 def _in_a_turn_of_its_own(work: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(work)
-
-
-def _sync(sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-    problem: Exception | None = None
-    try:
-        sync()
-    except Exception as raised:  # noqa: BLE001 - the caller of `beside` gets it
-        problem = raised
-    done(problem)
 
 
 def _unobserved(verb: str, path: str) -> None:

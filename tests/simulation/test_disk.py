@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -91,3 +92,23 @@ def test_an_observer_reads_a_failing_disk_and_is_not_noticed() -> None:
     assert heard == []
     with pytest.raises(OSError, match="Input/output error"):
         disk.open("f")
+
+
+def test_an_fsync_beside_the_loop_covers_what_was_written_when_it_began() -> None:
+    disk, later = VolatileDisk(), list[Callable[[], None]]()
+    disk.on_beside = later.append
+    file = disk.open("log")
+    file.write_at(0, b"before")
+    done: list[Exception | None] = []
+    disk.beside(file.fsync, done.append)
+    file.write_at(6, b" after")
+    later.pop()()
+    assert done == [None]
+    assert disk.durable_in("") == {}, "its name is not durable"
+    disk.fsync_dir("")
+    assert disk.durable_in("") == {"log": b"before"}
+    disk.beside(file.fsync, done.append)
+    file.fsync()
+    file.write_at(12, b", and later")
+    later.pop()()
+    assert disk.durable_in("") == {"log": b"before after"}

@@ -34,7 +34,7 @@ class CoreLog:
         self.chain: list[int] = []
         self.flushed = 0
         self._machine = machine
-        self._fsynced = 0
+        self.fsynced = 0
         self._flushing = 0  # what the flush that goes on makes durable
 
     @property
@@ -76,7 +76,7 @@ class CoreLog:
         disk.before_change()
         self.flushed = self.end_offset
         if really:
-            self._fsynced = self.end_offset
+            self.fsynced = self.end_offset
 
     def begin_flush(self, done: Callable[[int, Exception | None], None], really: bool = True) -> None:
         self._flushing = self.end_offset
@@ -88,7 +88,7 @@ class CoreLog:
         disk.before_change()
         self.flushed = max(self.flushed, self._flushing)
         if really:
-            self._fsynced = max(self._fsynced, self._flushing)
+            self.fsynced = max(self.fsynced, self._flushing)
 
     def truncate(self, end_offset: int) -> None:
         """Durable on return, as that of a node's log."""
@@ -101,10 +101,10 @@ class CoreLog:
 
     def lose(self, kind: str, random: Random) -> None:
         """A power loss: of what was not fsynced nothing is kept, or a prefix."""
-        kept = {"lose": self._fsynced, "keep": self.end_offset}.get(kind)
-        ends = [self._fsynced, *(end for end in self.ends if end > self._fsynced)]
+        kept = {"lose": self.fsynced, "keep": self.end_offset}.get(kind)
+        ends = [self.fsynced, *(end for end in self.ends if end > self.fsynced)]
         self._cut(random.choice(ends) if kept is None else kept)
-        self.flushed = self._fsynced = self.end_offset
+        self.flushed = self.fsynced = self.end_offset
 
     def _changes(self, verb: str) -> None:
         disk = self._machine.disk
@@ -114,7 +114,7 @@ class CoreLog:
     def _cut(self, end_offset: int) -> None:
         keep = bisect_right(self.ends, end_offset)
         del self.batches[keep:], self.ends[keep:], self.chain[keep:]
-        self.flushed, self._fsynced = min(self.flushed, self.end_offset), min(self._fsynced, self.end_offset)
+        self.flushed, self.fsynced = min(self.flushed, self.end_offset), min(self.fsynced, self.end_offset)
         self._flushing = min(self._flushing, self.end_offset)
 
 

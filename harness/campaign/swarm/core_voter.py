@@ -275,6 +275,10 @@ class CoreVoter(VoterOnMachine):
         return self._log.flushed
 
     @property
+    def durable_end(self) -> int:  # type: ignore[override]
+        return self._log.fsynced
+
+    @property
     def end(self) -> tuple[int, int]:  # type: ignore[override]
         return self._log.last_epoch, self._log.end_offset
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from harness.campaign.swarm.durable_log import DurableLog
 from harness.campaign.swarm.scenario import IN_LAST_BATCH, LAST_BATCH_GONE, SNAPSHOT_INTERVAL_S, Scenario
 from harness.campaign.swarm.topics import new_topic
 from harness.campaign.swarm.voter import (
@@ -83,6 +84,7 @@ class NodeVoter(VoterOnMachine):
         self._config = _config(scenario, number)
         self.cluster_id = self._config.cluster_id
         self._ids = itertools.count(1)
+        self._durable = DurableLog()
         self._format()
 
     def _format(self) -> None:
@@ -147,6 +149,13 @@ class NodeVoter(VoterOnMachine):
     @property
     def flushed(self) -> int:  # type: ignore[override]
         return self.quorum.log.flushed_offset if self.quorum is not None else 0
+
+    @property
+    def durable_end(self) -> int:  # type: ignore[override]
+        return self._durable.end_offset(self.machine.disk)
+
+    def log_began_anew(self) -> None:
+        self._durable.begin_anew()
 
     @property
     def end(self) -> tuple[int, int]:  # type: ignore[override]

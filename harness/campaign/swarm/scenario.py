@@ -288,6 +288,9 @@ def draw(
     again = Random(f"{seed}/again")
     if again.random() < LOST_AGAIN and seconds > 5:
         drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_again(again, drawn))))
+    rolls = Random(f"{seed}/rolls")
+    if layer == "node" and rolls.random() < ROLLS_WHILE_SLOW and seconds > 8:
+        drawn = rolls_while_slow(rolls, drawn)
     voters = Random(f"{seed}/voters")
     drawn = _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
     of_brokers = Random(f"{seed}/brokers")
@@ -296,6 +299,8 @@ def draw(
 
 LOST_WHILE_SLOW = 0.2
 LOST_AGAIN = 0.2
+ROLLS_WHILE_SLOW = 0.25
+"""Of the scenarios of whole nodes."""
 BROKERS_REGISTER = 0.4
 """Of the scenarios of whole nodes."""
 VOTERS_CHANGE = 0.35
@@ -329,6 +334,17 @@ def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
         power = StormCard("power", "it", at_s, 0.1, moment="started", delay_s=delay_s, how=how)
         cards.append(replace(power, size=random.randint(1, 12)))
     return cards
+
+
+def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
+    """The same storm, and a leader whose fsync goes on for so long that its segment gets more entries, and is full."""
+    cards = [
+        StormCard("disk", "leader", at_s, 3.0, how="slow", size=round(random.uniform(0.05, 0.4), 3))
+        for at_s in sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
+    ]
+    return replace(
+        scenario, segment_bytes=min(scenario.segment_bytes, 1 << 11), cards=_in_order((*scenario.cards, *cards))
+    )
 
 
 def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:

@@ -130,6 +130,10 @@ class VoterOnMachine(ABC):
     def voter_history(self) -> VoterHistory:
         """The voters as its log names them; those of the configuration before it does."""
 
+    def log_began_anew(self) -> None:
+        """Its log was cut, or a snapshot may have taken its place, or another life of it has begun."""
+        return
+
     def snapshot_voters(self) -> VoterSet | None:
         """Those that its newest snapshot names."""
         return None
@@ -145,6 +149,7 @@ class VoterOnMachine(ABC):
     epoch: int
     mark: int
     flushed: int
+    durable_end: int
     end: tuple[int, int]
 
     @property
@@ -254,6 +259,9 @@ class Lanes:
         lane.call(request, lambda answer: answered(None if type(answer) is NoAnswer else answer))
 
 
+LOG_BEGINS_ANEW = frozenset({"start", "truncate", "snapshot"})
+
+
 class WatchedTrace(Trace):
     """Rows go to the watch at once, and nowhere else."""
 
@@ -264,6 +272,8 @@ class WatchedTrace(Trace):
 
     def row(self, event: str, epoch: int, **columns: Any) -> None:
         if self._voter.machine.process is self._process:  # else it died inside the effect
+            if event in LOG_BEGINS_ANEW:
+                self._voter.log_began_anew()
             self._voter.watch.row(self._voter, WatchedRow(event, epoch, **columns))
 
 

@@ -13,6 +13,7 @@ before any message that depends on it leaves.  So no rule needs a clock, and non
     reads                 a read is answered from at least what was published anywhere when it arrived
     truncation            nothing below the own mark is cut, nor what the voter holds of what is committed anywhere
     snapshots             a snapshot is the state of a committed prefix, and a log begins at or below the newest one
+    fsyncs                what a voter reports as durable is so on its disk
     campaigns             a candidate's log is durable before it asks for a vote
     a restart             finds all that is committed and that the voter held durably
     an epoch's opening    a leader appends a record of its epoch at once: nothing commits before it does
@@ -95,6 +96,7 @@ class Watch:
         self._led_from: dict[str, tuple[int, int]] = {}
         self._holds: dict[str, int] = {}  # key of a voter -> up to where it was seen to hold what is committed, durably
         self._published: dict[int, int] = {}
+        self._overstated: set[tuple[str, int]] = set()  # lives that reported too much as durable; one says enough
         self._opens: dict[str, float] = {}  # a leader that has appended nothing yet -> since when
         self.calls = CallWatch(now, self._electors, self.violated_by)
 
@@ -159,6 +161,10 @@ class Watch:
         """It reports what it has made durable.  Some of it may be committed already: a voter lags behind, or finds it
         in its log when it starts."""
         offset = row.offset or 0
+        if offset > voter.durable_end and (life := (voter.name, voter.lives)) not in self._overstated:
+            self._overstated.add(life)
+            what = f"{voter.name} reports its log as durable up to {offset}, and on its disk it is up to "
+            self.violated_by("what is reported as durable is not", voter, f"{what}{voter.durable_end}")
         if self._holds.get(voter.key, 0) < offset <= self.committed:
             hash_ = self._at_mark.get(offset)
             if hash_ is not None and voter.prefix(offset) == hash_:

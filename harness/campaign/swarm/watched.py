@@ -22,7 +22,14 @@ class Watched(Protocol):
     def key(self) -> str: ...
 
     @property
-    def flushed(self) -> int: ...
+    def flushed(self) -> int:
+        """Up to where its log is durable, as it says."""
+        ...
+
+    @property
+    def durable_end(self) -> int:
+        """Up to where its log is durable, as its disk says."""
+        ...
 
     @property
     def end(self) -> tuple[int, int]:

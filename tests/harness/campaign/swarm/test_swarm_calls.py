@@ -9,7 +9,7 @@ from harness.campaign.swarm.watch_calls import MARGIN_S, QUORUM_S, CallWatch
 
 class Server:
     name, key, lives, may_stop, may_forget = "n1", "n1", 1, False, False
-    flushed = log_start = snapshot_end = 0
+    flushed = durable_end = log_start = snapshot_end = 0
     end = (1, 0)
 
     def prefix(self, offset: int) -> int | None:

@@ -22,6 +22,7 @@ class Log:
         self.flushed = flushed
         self.hashes = {0: 0, **(hashes or {})}
         self.end = (1, max(self.hashes))
+        self.durable_end = max(self.hashes)
         self.mark = max(self.hashes)
         self.written: list[tuple[tuple[int, int], str, int | str | None]] = []
 
@@ -180,6 +181,13 @@ def test_a_voter_finds_what_is_committed_when_it_starts_again(forgets: bool) -> 
     assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["a committed entry is forgotten"])
 
 
+@pytest.mark.parametrize(("durable", "broken"), [(5, []), (4, ["what is reported as durable is not"])])
+def test_what_is_reported_as_durable_is_so_on_the_disk(durable: int, broken: list[str]) -> None:
+    log = Log("a", 5, {5: 55})
+    log.durable_end = durable
+    assert rows((log, "flush", 1, {"offset": 5}), (log, "flush", 1, {"offset": 5})) == broken
+
+
 @pytest.mark.parametrize(
     ("flushed", "prefix", "broken"),
     [(5, 55, ["a committed entry is forgotten"]), (4, 55, []), (5, 56, []), (6, 55, [])],
@@ -189,7 +197,7 @@ def test_a_voter_that_lags_keeps_what_it_has_made_durable_of_what_is_committed(
 ) -> None:
     """It reports the flush after the commit.  What is not committed may be forgotten, as may a tail that differs."""
     leader, other, late = (Log(name, 5, {5: 55}) for name in "abc")
-    late.flushed, late.hashes[5] = 0, prefix
+    late.flushed, late.durable_end, late.hashes[5] = 0, flushed, prefix
     commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
     flushes, starts = (late, "flush", 1, {"offset": flushed}), (late, "start", 1, {"offset": 3, "hash": 33})
     said = [(leader, "role", 1, LEADS), commits, flushes, starts]

@@ -35,7 +35,7 @@ class VotingServer:
     def __init__(self, number: int) -> None:
         self.name = f"n{number}"
         self.key = key_of(ReplicaKey(number, UUID(int=number)))
-        self.flushed = 0
+        self.flushed = self.durable_end = 0
         self.sets: dict[int, VoterSet] = {}
         self.in_snapshot: VoterSet | None = None
 
