@@ -387,6 +387,8 @@ def _snapshots(scenario: Scenario) -> SnapshotLimits:
         max_record_bytes_between_snapshots=scenario.snapshot_bytes,
         max_snapshot_interval_ms=round(SNAPSHOT_INTERVAL_S * 1000),
         retention_bytes=2 * scenario.segment_bytes,
+        part_max_bytes=scenario.part_bytes or KAFKA_LIMITS.part_max_bytes,
+        batch_max_bytes=scenario.part_bytes or KAFKA_LIMITS.batch_max_bytes,
     )
 
 

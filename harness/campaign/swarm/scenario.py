@@ -63,7 +63,10 @@ BROKER_MOMENTS: Mapping[str, str] = {
 }
 """Those of clusters whose brokers register: when the record is committed."""
 
-MOMENTS: Mapping[str, str] = {**_OF_QUORUM, **BROKER_MOMENTS}
+_OF_PARTS: Mapping[str, str] = {"part": "a server has some parts of a snapshot, and asks for the next one"}
+"""Those of clusters whose snapshots are fetched in parts."""
+
+MOMENTS: Mapping[str, str] = {**_OF_QUORUM, **_OF_PARTS, **BROKER_MOMENTS}
 """What a card can be aimed at, with what it means."""
 
 SETTINGS = ("config", "broker-config", "quota", "credential", "acl", "feature", "topic")
@@ -104,6 +107,7 @@ class Scenario:
     spares: servers besides that may become voters; with any, voters can change (KIP-853), and observers are brokers.
     brokers: which servers register as brokers.  Observers then do, in any case.
     snapshot_bytes: a node takes a snapshot after so many bytes of records, and every SNAPSHOT_INTERVAL_S; 0: none.
+    part_bytes: of a snapshot, at most so many in one answer, and about as many in one batch of its file; 0: Kafka's.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
     cpu_factor: how many times its measured processor time each handler of a server takes; 0: none takes any.
     """
@@ -124,6 +128,7 @@ class Scenario:
     segment_bytes: int = 1 << 15
     cached_bytes: int = 1 << 12
     snapshot_bytes: int = 0
+    part_bytes: int = 0
     observers: int = 0
     spares: int = 0
     brokers: BrokersOf = ""
@@ -291,6 +296,8 @@ def draw(
     rolls = Random(f"{seed}/rolls")
     if layer == "node" and rolls.random() < ROLLS_WHILE_SLOW and seconds > 8:
         drawn = rolls_while_slow(rolls, drawn)
+    if snapshots:
+        drawn = _with_parts(Random(f"{seed}/parts"), drawn)
     voters = Random(f"{seed}/voters")
     drawn = _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
     of_brokers = Random(f"{seed}/brokers")
@@ -345,6 +352,22 @@ def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
     return replace(
         scenario, segment_bytes=min(scenario.segment_bytes, 1 << 11), cards=_in_order((*scenario.cards, *cards))
     )
+
+
+def _with_parts(random: Random, scenario: Scenario) -> Scenario:
+    """The same storm, and often snapshots of many parts: servers are away for so long that they need one, and while
+    they fetch it, they or their leader are lost."""
+    part_bytes = random.choice((0, 100, 300, 600))
+    cards: list[StormCard] = []
+    for _ in range(random.choice((2, 5)) if part_bytes and scenario.seconds > 12 else 0):
+        at_s = round(random.uniform(1, scenario.seconds - 10), 3)
+        cards.append(StormCard(random.choice(("kill", "cut")), f"any:{random.randrange(5)}", at_s, 5.0, how="both"))
+        fault = random.choice(("kill", "kill", "cut", "pause", "power"))
+        lost = StormCard(fault, random.choice(("it", "leader", "leader")), at_s, round(random.uniform(0.3, 4), 2))
+        nth, delay_s = random.choice((1, 2, 4)), round(random.choice((0.0, 0.002)) * random.random(), 5)
+        how = "lose" if fault == "power" else "both"
+        cards.append(replace(lost, moment="part", nth=nth, delay_s=delay_s, how=how))
+    return replace(scenario, part_bytes=part_bytes, cards=_in_order((*scenario.cards, *cards)))
 
 
 def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:

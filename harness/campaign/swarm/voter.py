@@ -39,6 +39,7 @@ from system_under_test.kraft.raft.decisions import id_of_new_disk
 from system_under_test.kraft.raft.messages import (
     FetchRequest,
     FetchSnapshotRequest,
+    FetchSnapshotResponse,
     RaftRequest,
     RaftResponse,
     ReplicaKey,
@@ -77,6 +78,8 @@ class VoterOnMachine(ABC):
         self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
         self.watch = watch
         self.on_first_fetch: Callable[[VoterOnMachine], None] = lambda voter: None
+        self.on_part: Callable[[int], None] = lambda replica: None
+        """A replica has some parts of a snapshot, and asks this server for the next one."""
         self._scenario = scenario
         self._network = network
         self._fetched_in = 0
@@ -195,9 +198,24 @@ class VoterOnMachine(ABC):
         calls.called(self)
         if isinstance(request, FetchRequest | FetchSnapshotRequest) and request.cluster_id == self.cluster_id:
             calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
+        if isinstance(request, FetchSnapshotRequest) and request.cluster_id == self.cluster_id:
+            calls.part_asked(self, key_of(request.replica), request)
+            reply = self._noted_part(request, reply)
+            if request.position:
+                self.on_part(request.replica.id)
         if isinstance(request, FetchRequest):
             wait_s = min(request.max_wait_ms / 1000, WAIT_MAX_S)
         return self._awaited(connection, wait_s, reply)
+
+    def _noted_part(self, request: FetchSnapshotRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        calls, life = self.watch.calls, self.lives
+
+        def answer(response: FetchSnapshotResponse) -> None:
+            if life == self.lives:
+                calls.part_sent(self, key_of(request.replica), response)
+            reply(response)
+
+        return answer
 
     def _awaited(self, connection: int, wait_s: float, reply: Callable[[Any], None]) -> Callable[[Any], None]:
         calls, life = self.watch.calls, self.lives

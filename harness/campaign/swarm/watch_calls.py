@@ -4,6 +4,10 @@
     an answer in time    a Fetch waits for news no longer than it asks for, any other request of a voter not at all
     an answer at last    a leader that leaves office answers all that still waits there
 
+One rule is of those who ask: parts in turn.  A replica asks a leader only for the part of a snapshot that follows one
+which this leader has sent in this epoch, or for the first one.  Snapshots of one id need not be the same bytes on two
+servers, so that a download that goes on under another leader, or at another place, ends with anything.
+
 A core that is asked, or that writes a row, carries out at once whatever is due.  So what is overdue when it is asked
 may be done in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
 is called again.  Therefore no rule blames a server that stood still, was slow, or was never called.
@@ -16,6 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from harness.campaign.swarm.watched import Watched
+from system_under_test.kraft.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotId
 from system_under_test.kraft.raft.timing import Timing
 
 SLOWEST_CLOCK = 0.9
@@ -38,6 +43,8 @@ class _Waiting:
 class _Asked:
     """Of one server, in this life.  fetched_s: of each replica, when its last Fetch of this epoch came.
 
+    parts_end: replica and snapshot -> where the parts end that it was sent in this epoch.
+
     since_s: since when the leader has had these voters; None: it leads no epoch.  look_s: when anything is due next."""
 
     epoch: int = 0
@@ -46,6 +53,7 @@ class _Asked:
     alone_s: float = math.inf
     fetched_s: dict[str, float] = field(default_factory=dict)
     waiting: dict[int, _Waiting] = field(default_factory=dict)
+    parts_end: dict[tuple[str, SnapshotId], set[int]] = field(default_factory=dict)
 
 
 class CallWatch:
@@ -72,6 +80,7 @@ class CallWatch:
         known = self._of(server)
         known.epoch, known.since_s, known.alone_s = epoch, self._now(), math.inf
         known.fetched_s.clear()
+        known.parts_end.clear()
         known.look_s = min(known.look_s, self._now())
 
     def left_office(self, server: Watched) -> None:
@@ -104,6 +113,21 @@ class CallWatch:
         known = self._of(server)
         if known.since_s is not None and known.epoch == epoch:
             known.fetched_s[replica] = self._now()
+
+    def part_asked(self, server: Watched, replica: str, request: FetchSnapshotRequest) -> None:
+        """A replica, with its disk, asks for a part of a snapshot."""
+        known, position = self._of(server), request.position
+        if known.since_s is None or known.epoch != request.current_leader_epoch or not position:
+            return
+        if position not in known.parts_end.get((replica, request.snapshot), ()):
+            what = f"{replica} asks {server.name} in epoch {known.epoch} for byte {position} of {request.snapshot}"
+            self._violated("a part of a snapshot is asked for out of turn", server, f"{what}, which follows nothing")
+
+    def part_sent(self, server: Watched, replica: str, answer: FetchSnapshotResponse) -> None:
+        known = self._of(server)
+        if known.epoch == answer.leader_epoch and answer.data:
+            ends = known.parts_end.setdefault((replica, answer.snapshot), set())
+            ends.add(answer.position + len(answer.data))
 
     def answered(self, server: Watched, number: int) -> None:
         self._of(server).waiting.pop(number, None)

@@ -155,6 +155,7 @@ class StormWorld:
             machine = Machine(name, self.loop, self.network, scenario.seed)
             voter = kind(number, scenario, machine, self.network, self.watch)
             voter.on_first_fetch = lambda voter: self._met("first-fetch", voter)
+            voter.on_part = lambda replica: self._met("part", self.servers[replica - 1])
             machine.on_operation = self._operation_of(voter)
             self.servers.append(voter)
         self.voters = self.servers[:may_vote]
@@ -650,5 +651,4 @@ _DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool]] = {
     "wipe": StormWorld._wipe,
     "topics": StormWorld._topics,
     "registry": StormWorld._registry,
-    "settings": StormWorld._settings,
 }

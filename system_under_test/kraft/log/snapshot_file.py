@@ -75,13 +75,20 @@ _HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader, 0), StructCodec(Foote
 class SnapshotWriter:
     """The bytes of a snapshot, batch by batch.  Iterate over it once; `content_hash` grows with what it yields.
 
+    batch_max_bytes: a batch that holds so many bytes of values takes no more.
     content_hash: XOR over the values of int64(BLAKE2b-8), which is the state hash of an image that holds just them.
     """
 
     def __init__(
-        self, snapshot: SnapshotId, header: SnapshotHeader, values: Iterable[bytes], voters: VoterSet | None = None
+        self,
+        snapshot: SnapshotId,
+        header: SnapshotHeader,
+        values: Iterable[bytes],
+        voters: VoterSet | None = None,
+        batch_max_bytes: int = BATCH_MAX_BYTES,
     ) -> None:
         self.content_hash = 0
+        self._batch_max_bytes = batch_max_bytes
         self._voters = voters
         self._epoch = snapshot.epoch
         self._header = header
@@ -101,7 +108,7 @@ class SnapshotWriter:
             self.content_hash ^= value_hash(value)
             waiting.append(value)
             size_bytes += len(value)
-            if size_bytes >= BATCH_MAX_BYTES:
+            if size_bytes >= self._batch_max_bytes:
                 yield codec.encode_values(offset, self._epoch, waiting, time_ms)
                 offset += len(waiting)
                 waiting, size_bytes = [], 0

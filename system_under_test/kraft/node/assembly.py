@@ -204,6 +204,7 @@ def assemble_quorum(
             config.directories,
             config.observer,
             config.dynamic,
+            config.snapshots.part_max_bytes,
         ),
         log=records,
         state_file=state_file,

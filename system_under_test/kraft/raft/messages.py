@@ -249,6 +249,7 @@ class Identity:
     it for nothing.
     directories: voter -> the directory id of its disk, as far as the configuration names them.
     dynamic: the first leader writes these voters into the log, so that they can change (`kraft.version` 1).
+    snapshot_part_max_bytes: of a snapshot, in one answer.
     """
 
     cluster_id: str
@@ -259,6 +260,7 @@ class Identity:
     directories: Mapping[int, UUID] = field(default_factory=dict)
     observer: bool = False
     dynamic: bool = False
+    snapshot_part_max_bytes: int = 1 << 20
 
     def key_of(self, voter: int) -> ReplicaKey:
         """A voter with its directory, as far as that is known."""

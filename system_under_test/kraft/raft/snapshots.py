@@ -50,7 +50,14 @@ def begin(voter: Voter, follower: Follower, snapshot: SnapshotId) -> None:
 
 def request(voter: Voter, download: Download) -> FetchSnapshotRequest:
     identity = voter.identity
-    return FetchSnapshotRequest(identity.cluster_id, identity.me, voter.epoch, download.snapshot, download.position)
+    return FetchSnapshotRequest(
+        identity.cluster_id,
+        identity.me,
+        voter.epoch,
+        download.snapshot,
+        download.position,
+        identity.snapshot_part_max_bytes,
+    )
 
 
 def on_response(

@@ -106,7 +106,8 @@ class Snapshotting:
         header = snapshot_file.SnapshotHeader(
             version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash
         )
-        writer = SnapshotWriter(snapshot, header, _values(image.copy(), self._bugs), self._voters_before(end))
+        values, voters = _values(image.copy(), self._bugs), self._voters_before(end)
+        writer = SnapshotWriter(snapshot, header, values, voters, self._limits.batch_max_bytes)
         self._bytes_before, self._began_at = machine.applied_bytes, self._clock.now()
         self._running, self._position = (snapshot, writer, iter(writer)), 0
         self._step()
@@ -119,7 +120,7 @@ class Snapshotting:
         raw = next(batches, None)
         if raw is not None:
             self._log.snapshots.write_part(snapshot, self._position, raw)
-            if len(raw) >= snapshot_file.BATCH_MAX_BYTES:
+            if len(raw) >= self._limits.batch_max_bytes:
                 self._log.snapshots.sync_part(snapshot)
             self._position += len(raw)
             self._clock.call_at(self._clock.now(), lambda: self._guarded(self._step))

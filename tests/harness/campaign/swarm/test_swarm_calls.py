@@ -5,6 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harness.campaign.swarm.watch_calls import MARGIN_S, QUORUM_S, CallWatch
+from system_under_test.kraft.raft.messages import (
+    Error,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ReplicaKey,
+    SnapshotId,
+)
 
 
 class Server:
@@ -110,3 +117,41 @@ def test_another_life_owes_nothing() -> None:
     office.calls.asked(office.server, 7, wait_s=0.5)
     office.calls.started(office.server)
     assert office.called_at(100.0, 101.0) == []
+
+
+# Parts of snapshots
+
+WANTED, OTHER = SnapshotId(5, 1), SnapshotId(9, 1)
+
+
+def part_of(snapshot: SnapshotId, position: int, epoch: int = 1) -> FetchSnapshotRequest:
+    return FetchSnapshotRequest("c", ReplicaKey(2), epoch, snapshot, position)
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_turn"),
+    [
+        (part_of(WANTED, 0), True),
+        (part_of(WANTED, 10), True),
+        (part_of(OTHER, 0), True),
+        (part_of(WANTED, 10, epoch=7), True),  # it is refused
+        (part_of(WANTED, 20), False),
+        (part_of(OTHER, 10), False),
+    ],
+)
+def test_a_part_of_a_snapshot_is_asked_for_behind_one_that_this_leader_has_sent(
+    asked: FetchSnapshotRequest, in_turn: bool
+) -> None:
+    office = Office("n2", "n3")
+    office.calls.part_asked(office.server, "n2", part_of(WANTED, 0))
+    office.calls.part_sent(office.server, "n2", FetchSnapshotResponse(Error.NONE, 1, 1, WANTED, 30, 0, b"0123456789"))
+    office.calls.part_asked(office.server, "n2", asked)
+    assert office.broken == ([] if in_turn else ["a part of a snapshot is asked for out of turn"])
+
+
+def test_a_download_that_goes_on_under_the_next_leader_is_out_of_turn() -> None:
+    office = Office("n2", "n3")
+    office.calls.part_sent(office.server, "n2", FetchSnapshotResponse(Error.NONE, 1, 1, WANTED, 30, 0, b"0123456789"))
+    office.calls.took_office(office.server, 2)
+    office.calls.part_asked(office.server, "n2", part_of(WANTED, 10, epoch=2))
+    assert office.broken == ["a part of a snapshot is asked for out of turn"]
