@@ -221,6 +221,7 @@ FAULTS: Mapping[str, str] = {
     "wipe": "a voter loses its disk, gets an empty one, and is removed and added again",
     "topics": "an administrator makes, grows or deletes a topic, or has leaders of its partitions elected",
     "settings": "an administrator changes a config, a quota, a credential, an ACL, a feature or a topic, and reads it",
+    "stranger": "a server of another cluster asks as a voter would, or a program names a leader that there is not",
     "registry": "a broker that is down is unregistered, or one that is registered gets a block of producer ids",
 }
 """What a card can do, with what it means."""
@@ -229,8 +230,12 @@ OF_VOTERS = ("voters", "wipe")
 """Faults of clusters whose voters can change."""
 OF_BROKERS = ("topics", "registry", "settings")
 """Faults of clusters whose brokers register."""
-_OTHERS = tuple(name for name in FAULTS if name not in (*OF_VOTERS, *OF_BROKERS))
-CLASSES = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers", *OF_VOTERS, *OF_BROKERS)
+OF_STRANGERS = ("stranger",)
+"""Drawn apart from all others."""
+_OTHERS = tuple(name for name in FAULTS if name not in (*OF_VOTERS, *OF_BROKERS, *OF_STRANGERS))
+_DRAWN_AT_ONCE = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers")
+CLASSES = (*_DRAWN_AT_ONCE, *OF_VOTERS, *OF_BROKERS, *OF_STRANGERS)
+ANOTHER_CLUSTER, FALSE_LEADER = "cluster", "leader"
 RARE = {"flip": 0.3}
 IN_LAST_BATCH, LAST_BATCH_GONE = "last", "gone"
 FLIPS = ("", IN_LAST_BATCH, IN_LAST_BATCH, LAST_BATCH_GONE)
@@ -261,7 +266,7 @@ def draw(
     """The scenario of a seed.  nodes: 0 = drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
-    on = [name for name in CLASSES if name not in (*OF_VOTERS, *OF_BROKERS) and random.random() < RARE.get(name, 0.4)]
+    on = [name for name in _DRAWN_AT_ONCE if random.random() < RARE.get(name, 0.4)]
     tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
     small = random.random() < 0.5
     slow_links = random.random() < 0.15
@@ -298,6 +303,9 @@ def draw(
         drawn = rolls_while_slow(rolls, drawn)
     if snapshots:
         drawn = _with_parts(Random(f"{seed}/parts"), drawn)
+    strangers = Random(f"{seed}/strangers")
+    if strangers.random() < STRANGERS_ASK:
+        drawn = _with_strangers(strangers, drawn)
     voters = Random(f"{seed}/voters")
     drawn = _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
     of_brokers = Random(f"{seed}/brokers")
@@ -311,6 +319,7 @@ ROLLS_WHILE_SLOW = 0.25
 BROKERS_REGISTER = 0.4
 """Of the scenarios of whole nodes."""
 VOTERS_CHANGE = 0.35
+STRANGERS_ASK = 0.3
 _CHANGES = ("add", "add", "remove", "remove", "update", "two")
 _AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch", "first-commit")
 
@@ -368,6 +377,17 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
         how = "lose" if fault == "power" else "both"
         cards.append(replace(lost, moment="part", nth=nth, delay_s=delay_s, how=how))
     return replace(scenario, part_bytes=part_bytes, cards=_in_order((*scenario.cards, *cards)))
+
+
+def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
+    """The same storm, and strangers that ask: at any time, or while voters are about to follow somebody."""
+    cards = []
+    for _ in range(random.choice((4, 12))):
+        at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 2)), 3)
+        card = card_of(random, "stranger", at_s)
+        moment = random.choice(("", "", "campaign", "elected", "followed", "started", "resigned"))
+        cards.append(replace(card, moment=moment, who=random.choice((card.who, "it")) if moment else card.who))
+    return replace(scenario, classes=(*scenario.classes, *OF_STRANGERS), cards=_in_order((*scenario.cards, *cards)))
 
 
 def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
@@ -552,6 +572,8 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
             return replace(card, how=how, size=random.randrange(16))
         case "settings":
             return replace(card, who="leader", how=random.choice(SETTINGS), size=random.randrange(16))
+        case "stranger":
+            return replace(card, how=random.choice((ANOTHER_CLUSTER, FALSE_LEADER)), size=random.randrange(1 << 16))
         case "registry":
             return replace(card, how=random.choice((UNREGISTER, PRODUCER_IDS)))
         case "wipe":

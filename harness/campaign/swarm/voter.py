@@ -193,12 +193,14 @@ class VoterOnMachine(ABC):
 
     def _noted(self, connection: int, request: RaftRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
         """A request of a voter has arrived; how to answer it."""
-        self._note_fetch(request)
         calls, wait_s = self.watch.calls, 0.0
         calls.called(self)
-        if isinstance(request, FetchRequest | FetchSnapshotRequest) and request.cluster_id == self.cluster_id:
+        if request.cluster_id != self.cluster_id:
+            return self._awaited(connection, wait_s, reply)
+        self._note_fetch(request)
+        if isinstance(request, FetchRequest | FetchSnapshotRequest):
             calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
-        if isinstance(request, FetchSnapshotRequest) and request.cluster_id == self.cluster_id:
+        if isinstance(request, FetchSnapshotRequest):
             calls.part_asked(self, key_of(request.replica), request)
             reply = self._noted_part(request, reply)
             if request.position:

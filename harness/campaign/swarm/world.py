@@ -35,6 +35,7 @@ from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Operators
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
+from harness.campaign.swarm.strangers import Strangers
 from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
 from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
@@ -187,6 +188,7 @@ class StormWorld:
                 lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly,
             )
         self.administrators = Administrators(self.network, self.hosts[0], self.history, self.best, self.watch.brokers)
+        self.strangers = Strangers(self.network, self.hosts[0], self.voters, self.watch.violated_by)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []
@@ -619,6 +621,9 @@ class StormWorld:
     def _registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
         return self.administrators.registry(card, victim)
 
+    def _stranger(self, card: StormCard, victim: VoterOnMachine) -> bool:
+        return self.strangers.ask(card, victim)
+
     def _heal(self) -> None:
         self._cuts.clear()
         self._impairments.clear()
@@ -651,4 +656,6 @@ _DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool]] = {
     "wipe": StormWorld._wipe,
     "topics": StormWorld._topics,
     "registry": StormWorld._registry,
+    "stranger": StormWorld._stranger,
+    "settings": StormWorld._settings,
 }
