@@ -184,6 +184,8 @@ def _exit_code() -> int:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as problem:  # it is no sentence, but all of `--help`
+        click.echo(problem.format_message(), err=True)
     except click.ClickException as problem:
         refuse(problem.format_message())
     except (click.Abort, KeyboardInterrupt):

@@ -24,7 +24,8 @@ def amount(operation: Operation) -> int:
     given = 1 if operation.input is None else operation.input
     if not isinstance(given, int) or operation.f not in ("add", "inc", "dec"):
         raise WrongOperation(
-            f"{operation.f} of {operation.input!r} is not an operation of a counter (add, inc, dec, read)"
+            f"{operation.f} of {operation.input!r:.60} is not an operation of a counter"
+            " (add, inc and dec of whole numbers, read)"
         )
     return -given if operation.f == "dec" else given
 

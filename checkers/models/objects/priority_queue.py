@@ -67,7 +67,7 @@ class _Stay:
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge conservation first, then the order.  Raises WrongOperation."""
     for operation in operations:
-        _demand_number(operation)
+        _demand_whole_number(operation)
     if wrong := not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
     values = [o.input for o in operations if o.f == INSERT]
@@ -77,10 +77,10 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     return ObjectFinding(() if found is None else (found,), steps=len(operations))
 
 
-def _demand_number(operation: Operation) -> None:
+def _demand_whole_number(operation: Operation) -> None:
     value = operation.input if operation.f == INSERT else operation.output
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise WrongOperation(f"index {operation.call}: {value!r:.60} is no number, so it has no priority")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise WrongOperation(f"index {operation.call}: {value!r:.60} is no whole number, so it has no priority")
 
 
 def out_of_order(operations: Sequence[Operation]) -> Decided | None:

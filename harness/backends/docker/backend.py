@@ -165,7 +165,7 @@ class DockerBackend(AgentCluster):
         self.leftovers += found.left
         await self.start_beacons()
         await self.wait_until_open(
-            "does a firewall here drop packets between containers?  Allow them, or choose BACKEND=namespaces."
+            "does a firewall here drop packets between containers?  Allow them, or choose --backend namespaces."
         )
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
@@ -256,7 +256,7 @@ class DockerBackend(AgentCluster):
             raise
         except OSError as error:
             raise BackendUnavailable(
-                f"This kernel cannot filter on bridges ({error.strerror}): choose BACKEND=namespaces."
+                f"This kernel cannot filter on bridges ({error.strerror}): choose --backend namespaces."
             ) from error
         await self._delete_dead_tables(helper)
 

@@ -54,11 +54,13 @@ def _why_unavailable(error: BaseException) -> str:
     causes = _chain(error)
     words = " ".join(str(cause) for cause in causes)
     if any(isinstance(cause, PermissionError) for cause in causes) or "Permission denied" in words:
-        return "Docker refuses this user: add it to the `docker` group (or run as root), or choose BACKEND=namespaces."
+        return (
+            "Docker refuses this user: add it to the `docker` group (or run as root), or choose --backend namespaces."
+        )
     if any(isinstance(cause, FileNotFoundError) for cause in causes) or "No such file" in words:
         what = "its socket is missing" if Path("/usr/bin/docker").exists() else "it is not installed"
-        return f"Docker does not run here ({what}): start it, set DOCKER_HOST, or choose BACKEND=namespaces."
-    return f"Docker does not answer ({str(error).splitlines()[0][:200]}): start it, or choose BACKEND=namespaces."
+        return f"Docker does not run here ({what}): start it, set DOCKER_HOST, or choose --backend namespaces."
+    return f"Docker does not answer ({str(error).splitlines()[0][:200]}): start it, or choose --backend namespaces."
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -59,7 +59,7 @@ def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddre
             refusals += 1
             if refusals >= REFUSALS_MAX:
                 raise BackendUnavailable(
-                    f"Docker makes no network ({error.explanation}): restart Docker, or choose BACKEND=namespaces."
+                    f"Docker makes no network ({error.explanation}): restart Docker, or choose --backend namespaces."
                 ) from error
         else:
             return subnet

@@ -304,6 +304,15 @@ def test_locks_and_ids_need_no_reads() -> None:
         assert judge_events(one_process(step), name).validity is Validity.VALID
 
 
+def test_fractions_are_named_where_only_whole_numbers_are_judged() -> None:
+    fraction = [("add", 1.5, 1.5), ("read", None, 1.5)]
+    verdict = judge_events(one_process(*fraction), "counter")
+    assert verdict.validity is Validity.UNKNOWN and "inc and dec of whole numbers" in verdict.reason
+    fraction = [("insert", 2.5, 2.5), ("extract-min", None, 2.5)]
+    verdict = judge_events(one_process(*fraction), "priority-queue")
+    assert verdict.validity is Validity.UNKNOWN and "2.5 is no whole number" in verdict.reason
+
+
 def test_what_a_set_can_do_wrong() -> None:
     added = [("add", 1, 1), ("add", 2, 2)]
     assert kinds(one_process(*added, ("read", None, [1, 2])), "set") == []

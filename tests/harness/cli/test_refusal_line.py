@@ -174,6 +174,12 @@ def test_help_teaches_a_first_run_and_the_exit_codes(krucible: Call) -> None:
     assert "--bug" in krucible("run", "--help")[1]
 
 
+def test_no_command_at_all_shows_the_help(krucible: Call) -> None:
+    code, out, err = krucible()
+    assert code == 3
+    assert out == "" and err == krucible("--help")[1]
+
+
 def test_the_version_is_that_of_the_package(krucible: Call) -> None:
     assert krucible("--version")[1].startswith("krucible 0.")
 

@@ -54,7 +54,7 @@ def test_addresses_are_fixed_by_place() -> None:
 
 def test_no_engine_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
-    with pytest.raises(BackendUnavailable, match=r"^Docker does not run here .*BACKEND=namespaces\.$"):
+    with pytest.raises(BackendUnavailable, match=r"^Docker does not run here .*--backend namespaces\.$"):
         connect()
     assert "\n" not in (why_unavailable() or "\n")
 
