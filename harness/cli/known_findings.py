@@ -47,13 +47,12 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
 
     check_spec(spec)
 
-    from rich.console import Console
-
     from harness.campaign.findings_ledger import note
     from harness.run.run_folder import as_typed
     from harness.run.session import run_and_judge
+    from harness.terminal.lasting_console import LastingConsole
 
-    console, began_s = Console(soft_wrap=True), time.monotonic()
+    console, began_s = LastingConsole(soft_wrap=True), time.monotonic()
     judged = run_and_judge(spec, results, None, console, note_folder)
     code = _say(judged, console)
     if code != HARNESS_FAILED:

@@ -192,12 +192,11 @@ def run(
 
     check_spec(spec)
 
-    from rich.console import Console
-
     from harness.cli.ending import end, print_end
     from harness.run.session import Aside, run_and_judge
+    from harness.terminal.lasting_console import LastingConsole
 
-    console = Console(soft_wrap=True, stderr=as_json)
+    console = LastingConsole(soft_wrap=True, stderr=as_json)
     aside = Aside(metrics, store, keeper)
     found = run_and_judge(spec, results, spark_master, console, note_folder, aside)
     if keeper is not None:
@@ -279,12 +278,11 @@ def analyze(
             results_before.refused(root, words)
         raise WrongSpec(words)
 
-    from rich.console import Console
-
     from harness.cli.ending import end
     from harness.run.session import IN_PROCESS, judge_again
+    from harness.terminal.lasting_console import LastingConsole
 
-    console = Console(soft_wrap=True, stderr=as_json)
+    console = LastingConsole(soft_wrap=True, stderr=as_json)
     came_from = fetched_from()
     found = judge_again(root, IN_PROCESS if in_process else spark_master, console, trust_old_format, trust, came_from)
     if came_from is not None:
