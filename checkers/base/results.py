@@ -139,6 +139,11 @@ class CheckerResult:
         return CheckerResult(*said, title, question, seconds)
 
     @property
+    def why(self) -> str:
+        """One sentence: why it is unknown, or how it was decided that it is valid; "" where there is nothing to say."""
+        return self.reason or _detail(self.details.get("decided", ""), str, "decided")
+
+    @property
     def violations_by_kind(self) -> Mapping[str, int]:
         """Kind of violation -> how many were found, with or without a witness; {} if the checker did not count them."""
         return _detail(self.details.get(VIOLATIONS_BY_KIND, {}), dict[str, int], VIOLATIONS_BY_KIND)

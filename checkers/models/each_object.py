@@ -19,7 +19,7 @@ from checkers.base.history import Event
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, nothing_shown
 from checkers.models.answers import demand_agreement, with_exact_values
-from checkers.models.known_object import Decided, KnownObject, NoOrder, ObjectFinding
+from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, NoOrder, ObjectFinding
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of
 from checkers.models.patience import Patience
 from checkers.models.projection import witness
@@ -118,7 +118,18 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
         return Verdict(
             Validity.UNKNOWN, looked_at, nothing_shown(observers, names, sum(returned for _, returned in unseen))
         )
-    return Verdict(Validity.VALID, looked_at)
+    return Verdict(Validity.VALID, looked_at, details=_what_was_excused(looked_at))
+
+
+def _what_was_excused(looked_at: Mapping[str, int | float | str]) -> dict[str, str]:
+    """{"decided": a sentence} of valid queues that may have lost values, so that nobody takes this for more than it is;
+    {} elsewhere."""
+    if not (excused := looked_at.get(EXCUSED, 0)):
+        return {}
+    words = f"values that had to come out and that no answer shows: {excused}"
+    return {
+        "decided": f"{words}; one of {looked_at[UNANSWERED]} dequeues without an answer may have taken each of them"
+    }
 
 
 def rows_of(events: Iterable[Event]) -> Rows:

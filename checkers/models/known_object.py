@@ -60,6 +60,11 @@ class Decided:
         return self.violation.culprit.ret or 0
 
 
+EXCUSED, UNANSWERED = "excused_by_unanswered_dequeues", "unanswered_dequeues"
+"""Names of counts of a queue: of the values that had to come out and that no answer showed, and of the dequeues
+without an answer that may have taken them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectFinding:
     """What a judge found in one object.

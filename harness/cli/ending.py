@@ -66,7 +66,7 @@ def _print(console: Console, judged: JudgedRun) -> None:
     for name, checker in results.checkers.items():
         verdict = f"{checker.verdict:>14}"
         head = f"  {verdict}  {name:<22} "
-        lines = wrapped("; ".join(filter(None, (_kinds(checker), checker.reason))), width, head, " " * _REASONS_FROM)
+        lines = wrapped("; ".join(filter(None, (_kinds(checker), checker.why))), width, head, " " * _REASONS_FROM)
         console.print(f"  [{_COLOUR.get(checker.verdict, 'dim')}]{verdict}[/]", end="")
         console.print(lines.removeprefix(f"  {verdict}"), highlight=False, markup=False)
     _count_errors(console, results, width)

@@ -334,7 +334,7 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
                 verdict=str(c.verdict),
                 mark="none" if c.verdict is Validity.NOT_APPLICABLE else str(c.verdict),
                 looked_at=words.looked_at(c.looked_at),
-                reason=words.sentence(words.shorten(c.reason, 600)) if c.reason else "",
+                reason=words.sentence(words.shorten(c.why, 600)) if c.why else "",
                 seconds=f"{c.seconds:.2f} s",
                 anchors=[f.anchor for f in found if f.checker == name],
             )

@@ -33,7 +33,7 @@ from dataclasses import replace
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, ObjectFinding, by_search
 from checkers.models.model import Operation
 from checkers.models.objects.fifo_deadlines import (
     Found,
@@ -57,9 +57,6 @@ from checkers.models.objects.queue import (
 )
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER
-
-EXCUSED = "excused_by_unanswered_dequeues"
-"""Name of a count."""
 
 
 class NotUnique(ValueError):
@@ -113,7 +110,7 @@ def _counts(operations: Sequence[Operation]) -> dict[str, int]:
     return {
         "acknowledged": len(acknowledged),
         "never_taken": len(acknowledged - taken),
-        "unanswered_dequeues": unanswered,
+        UNANSWERED: unanswered,
     }
 
 

@@ -119,3 +119,10 @@ def test_damage_is_one_error_that_names_file_and_field(raw: Any, words: str, tmp
     with pytest.raises(BrokenFile) as refused:
         read_results(tmp_path)
     assert str(refused.value).startswith(words.replace("`", ""))
+
+
+def test_a_valid_verdict_says_how_it_was_decided_and_an_unknown_one_why() -> None:
+    decided = {"decided": "an order was replayed"}
+    assert CheckerResult(Validity.VALID, details=decided).why == "an order was replayed"
+    assert CheckerResult(Validity.UNKNOWN, reason="a file is missing", details=decided).why == "a file is missing"
+    assert CheckerResult(Validity.VALID).why == ""

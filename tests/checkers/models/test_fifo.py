@@ -277,6 +277,9 @@ def test_each_dequeue_without_an_answer_excuses_one_value_that_had_to_come_out(u
     verdict = judge_events(taken_without_an_answer(values, unanswered, answer), "queue")
     assert verdict.validity is VALID
     assert verdict.looked_at["excused_by_unanswered_dequeues"] == unanswered
+    assert (
+        f"no answer shows: {unanswered}; one of {unanswered} dequeues without an answer" in verdict.details["decided"]
+    )
     answer = None if answer is None else answer + 1
     verdict = judge_events(taken_without_an_answer(values + 1, unanswered, answer), "queue")
     assert verdict.validity is INVALID
