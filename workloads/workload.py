@@ -82,6 +82,23 @@ class Workload:
         """Invoked before the main phase, each until ok."""
         return [Request(CREATE, key) for key in self.names]
 
+    def wrong_request(self, request: object) -> str:
+        """One sentence if no client can be given this, which a generator or `final` returned; else ""."""
+        if not isinstance(request, Request):
+            return f"workload {self.name} invokes {request!r:.60}, which is no Request"
+        if request.f not in self.functions and request.f != CREATE:
+            return f"workload {self.name} invokes {request.f!r:.60}; its functions: {', '.join(sorted(self.functions))}"
+        for field in ("key", "payload"):
+            if not isinstance(held := getattr(request, field), str | None):
+                return (
+                    f"workload {self.name} invokes {request.f} with {held!r:.60} as its {field}, which must be a text"
+                )
+        for field in ("value", "value2"):
+            if (held := getattr(request, field)) is not None and not hasattr(held, "__index__"):
+                words = "which must be a whole number; give anything else as JSON in payload"
+                return f"workload {self.name} invokes {request.f} with {held!r:.60} as its {field}, {words}"
+        return ""
+
     def generator(self, placement: Placement) -> Generator:
         """What this thread invokes; it goes on when its process is retired and another takes its place."""
         raise NotImplementedError

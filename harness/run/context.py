@@ -104,6 +104,8 @@ def prepare(
     nodes: list[Node] = []
     hosts = {name: backend.client_host(name) for name in CLIENT_NODES}
     watch = RunWatch(subject, nodes, recorder, clock)
+    interpreter = Interpreter(spec.placements(), hosts, recorder, spec.op_timeout_s, clock)
+    interpreter.wrong_request = workload.wrong_request
     run = RunContext(
         spec,
         clock,
@@ -117,7 +119,7 @@ def prepare(
         header_of(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
         nodes,
         hosts,
-        Interpreter(spec.placements(), hosts, recorder, spec.op_timeout_s, clock),
+        interpreter,
         watch,
         Copies(folder, nodes, clock, recorder.now_ns),
     )

@@ -40,6 +40,8 @@ class Interpreter:
         timeout_s: float,
         clock: RunClock,
     ) -> None:
+        self.wrong_request: Callable[[object], str] = lambda request: ""
+        """Of the workload: one sentence if it invokes what no client can be given, else ""."""
         self._clock = clock
         self.tally = Tally()
         self._placements = placements
@@ -59,7 +61,10 @@ class Interpreter:
     async def ask(self, placement: Placement, request: Request) -> Outcome:
         """One operation of one thread, recorded; retires the process if the outcome is unknown.
 
-        Raises CodeMistake where the author's client is wrong: nothing that it does says anything of the system."""
+        Raises CodeMistake where the author's client or workload is wrong: nothing that it does says anything of the
+        system."""
+        if wrong := self.wrong_request(request):
+            raise CodeMistake(wrong)
         process = self._process[placement.thread]
         self._recorder.invoke(process, request)
         self.tally.invoked += 1

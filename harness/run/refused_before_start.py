@@ -14,6 +14,7 @@ from checkers.sealing.signature import WrongKey, own_key
 from harness.registry import WORKLOADS, check_inventory, check_names, load_subject, load_workload
 from harness.run.schedule_to_play import capabilities_of, dealt, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
+from system_under_test.own.read_own_system import in_words
 from system_under_test.subject import Bug, Subject
 
 OPERATIONS_PER_KEY_LEAST = 2.0
@@ -49,6 +50,13 @@ def _check_own_workload(spec: Spec) -> None:
     workload = load_workload(spec)
     if wrong := wrong_names(workload.checkers):
         raise WrongSpec(f"{Path(spec.workload).name}: {wrong}")
+    try:
+        requests = [*workload.set_up(), *workload.final()]
+    except Exception as problem:
+        raise WrongSpec(f"{Path(spec.workload).name}: set_up or final raised {in_words(problem)}") from problem
+    for request in requests:
+        if wrong := workload.wrong_request(request):
+            raise WrongSpec(f"{Path(spec.workload).name}: {wrong}")
 
 
 def _check_nodes(spec: Spec, subject: Subject) -> None:

@@ -17,6 +17,7 @@ from harness.judge.judge_run import checkers_for, judge, spec_of
 from harness.registry import load_workload
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
+from system_under_test.client import Request
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workloads" / "hot_register.py"
 NO_WRITE = "must name at least one of its functions in writes, .* its functions: read, write"
@@ -64,6 +65,32 @@ def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at
         check_spec(spec)
     with pytest.raises(WrongSpec, match=re.escape(words)):
         checkers_for(spec, demands_of(spec))
+
+
+@pytest.mark.parametrize(
+    ("final", "words"),
+    [
+        ('[Request("raed", "k0")]', "workload hot-register invokes 'raed'; its functions: read, write"),
+        ('[Request("read", self.nmaes[0])]', "mine.py: set_up or final raised AttributeError: "),
+        ('["read"]', "invokes 'read', which is no Request"),
+        ('[Request("read", 0)]', "invokes read with 0 as its key, which must be a text"),
+        ('[Request("write", "k0", "7")]', "invokes write with '7' as its value, which must be a whole number"),
+        ('[Request("write", "k0", payload=[7])]', "invokes write with [7] as its payload, which must be a text"),
+    ],
+)
+def test_a_final_request_that_no_client_can_be_given_is_refused_before_the_run(
+    final: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(EXAMPLE.read_text().replace('reads_of("read", self.names)', final))
+    with pytest.raises(WrongSpec, match=re.escape(words)):
+        check_spec(Spec(subject="canary", workload=str(path), nemesis="none"))
+
+
+def test_what_a_client_can_be_given_is_not_refused() -> None:
+    workload = load_workload(Spec(workload=str(EXAMPLE)))
+    for request in (Request("create", "k0"), Request("read", "k0"), Request("write", None, 7, 8, "[]")):
+        assert workload.wrong_request(request) == ""
 
 
 def run_of(outside: Path, folder: Path, text: str = EXAMPLE.read_text()) -> Path:

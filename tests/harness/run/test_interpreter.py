@@ -16,6 +16,7 @@ from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder
 from harness.spec import Spec
 from system_under_test.client import CANNOT_BE_MADE, Outcome, Request
+from system_under_test.own.read_own_system import CodeMistake
 from workloads.generators import Generator, Step, Turn, Wait
 from workloads.register import Register
 
@@ -111,6 +112,16 @@ async def test_a_run_that_is_ended_asks_nothing_more_and_waits_for_what_is_under
     recorder.close()
     rows = read_history(tmp_path).to_pylist()
     assert sum(r["type"] == Type.INVOKE for r in rows) == sum(r["type"] == Type.OK for r in rows)
+
+
+async def test_a_request_that_no_client_can_be_given_ends_the_run_and_is_not_recorded(tmp_path: Path) -> None:
+    interpreter, recorder, spec = build(tmp_path, FakeHost(lambda *_: Outcome(Type.OK)))
+    interpreter.wrong_request = Register(spec.keys).wrong_request
+    with pytest.raises(CodeMistake, match="workload register invokes 'raed'; its functions: read, write"):
+        await interpreter.ask(spec.placements()[0], Request("raed", "k0"))
+    assert (await interpreter.ask(spec.placements()[0], Request("read", "k0"))).type is Type.OK
+    recorder.close()
+    assert [row["f"] for row in read_history(tmp_path).to_pylist()] == ["read", "read"]
 
 
 async def test_readers_only_read_and_values_are_unique_per_key(tmp_path: Path) -> None:
