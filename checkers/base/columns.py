@@ -105,6 +105,7 @@ COPIES = pa.schema(
         pa.field("log_start", pa.int64()),
         pa.field("snapshots", pa.list_(SNAPSHOT)),  # its complete snapshots by name; null in runs of older versions
         pa.field("disk", pa.string()),  # the directory id of the disk (KIP-853), null if it is not known
+        pa.field("leader_id", pa.int32()),  # whom quorum-state names as leader, -1: no one; null if it is not known
     ]
 )
 

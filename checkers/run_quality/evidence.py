@@ -38,6 +38,7 @@ from checkers.run_quality.cross_checks import (
     dealt_operations,
     deaths_listed,
     logs_at_copies,
+    quorum_states_at_copies,
     traces_at_copies,
 )
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
@@ -308,10 +309,12 @@ def _copies(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _moments(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether each copy was taken when its trace was as long as copies.json notes, and its log no longer than that."""
+    """Whether each copy was taken when copies.json says, and holds of trace and log what there was at that time."""
     if not run.demands.logs:
         return []
-    return traces_at_copies.at_another_length(run, kept.rows) + logs_at_copies.ahead_of_trace(run)
+    clauses = traces_at_copies.taken_outside(run, kept.rows) + traces_at_copies.at_another_length(run, kept.rows)
+    clauses += logs_at_copies.ahead_of_trace(run) + logs_at_copies.behind_trace(run)
+    return clauses + quorum_states_at_copies.differ(run)
 
 
 def _dealt(run: StoredRun, kept: Ledger) -> list[str]:

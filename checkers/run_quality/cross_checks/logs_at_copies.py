@@ -1,9 +1,20 @@
-"""Checks that no copy of a log holds entries that its node's trace reported only later.
+"""Checks that no copy of a log holds entries that its node's trace reported only later, or lacks what was flushed.
 
-A node reports each append in its trace right after it wrote to its log, and before anything else happens.  So a copy
+A node reports each change of its log in its trace right after it made it, and before anything else happens.  So a copy
 may be ahead of the rows within its noted size by IN_FLIGHT append, and no more.  An earlier copy in whose place a later
-one was put is further ahead.  The other direction, a log that lacks what its trace had reported, is a violation and no
-doubt about the evidence (`raft/commits/committed_never_lost.py`).
+one was put is further ahead.
+
+A copy must reach what the rows within its noted size call flushed: a flush survives kills and losses of power.  It may
+lack that only if a truncation was on its way when the node was stopped, or if the disk broke its promise.  Both leave
+signs behind, and then nothing is concluded:
+
+* A restart that found less is a violation of the system (`raft/model/lives.py`).  Then the copy may be as short.  Of a
+  process that was dead and never started again, it is not known what the next one would have found.
+* A truncation that was on its way is reported in the next row about the log.  If no such row follows, none was on its
+  way if the last entry is of the node's own epoch: in one epoch there is one leader, and a log whose last entry that
+  leader wrote is a part of the leader's log.
+
+Lost entries that were committed are a violation, too (`raft/commits/committed_never_lost.py`).
 
 Only the numbers of rows count, so the clocks of nodes do not matter.
 """
@@ -15,8 +26,10 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int64
-from checkers.base.run_evidence import coded, numbers, read_trace
+from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, coded, numbers, read_trace, words
 from checkers.base.stored_run import StoredRun, node_files
+from checkers.kernels.raft.node_logs import APPEND, FLUSH, OTHER, START, TRUNCATE, keeps
+from checkers.raft.disks_by_row import DisksByRow, disks_by_row
 
 IN_FLIGHT = 1
 """How many appends a node may have written, but not yet reported, when it is stopped."""
@@ -64,3 +77,86 @@ def _appends_behind(ends: _LogEnds, trace_seq: int, log_end: int) -> int:
         return 0
     beyond = np.flatnonzero((ends.event[place:] != _APPEND) | (ends.offset[place:] > log_end))
     return int(beyond[0]) if len(beyond) else len(ends.seq) - place
+
+
+_SNAPSHOT = "snapshot"
+_CHANGES = {"append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
+_OF_LOGS = dict.fromkeys(("quorum-state", _SNAPSHOT, *CURRENT_EPOCH_EVENTS), OTHER) | _CHANGES
+
+
+class _Flushed(NamedTuple):
+    """The rows of one node that show its log, its epoch or its disk.
+
+    event: as numbered in `node_logs.py`; a snapshot that another node sent is a TRUNCATE, because it replaces the log.
+    flushed: the log end that was durable after each row.
+    """
+
+    seq: Int64
+    event: Int64
+    offset: Int64
+    epoch: Int64
+    flushed: Int64
+    disks: DisksByRow
+
+
+def behind_trace(run: StoredRun) -> list[str]:
+    """One sentence for each copy of a log that lacks what its trace had called flushed.  Damaged disks are not looked
+    at."""
+    if not (run.demands.logs and run.demands.traces):
+        return []
+    traces = {node: _flushed_of(node, path) for node, path in node_files(run.trace).items()}
+    taken_ns = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}
+    clauses = []
+    for copy in run.copies:
+        number, node, log_end = copy["copy"], copy["node"], copy["log_end"]
+        if copy["error"] or node not in traces:
+            continue
+        rows = traces[node]
+        place = int(np.searchsorted(rows.seq, copy["trace_seq"], side="right"))
+        if not place or rows.disks.of_copy(copy) != rows.disks.number[place - 1]:
+            continue
+        if rows.disks.ids == ("",) and _wiped(run, node, taken_ns.get((number, node), -1)):
+            continue
+        due = _certain_end(rows, place, dead=copy["state"] == "dead")
+        if log_end < due:
+            words = f"its log ends at {log_end}, and its trace had reported that everything below {due} was flushed"
+            clauses.append(f"copy {number} of {node} cannot be right: {words}")
+    return clauses
+
+
+def _flushed_of(node: str, trace: str) -> _Flushed:
+    rows = read_trace(trace, _OF_LOGS, ("epoch", "offset", "peer", "detail"))
+    seq, epoch, offset = (numbers(rows, name) for name in ("seq", "epoch", "offset"))
+    event = coded(rows, "event", _OF_LOGS)
+    fetched = coded(rows, "event", {_SNAPSHOT: 1}) == 1
+    fetched &= np.array([peer not in (None, node) for peer in words(rows, "peer")], np.bool_)
+    event[fetched] = TRUNCATE
+    _, _, flushed = keeps(event, offset, np.zeros(len(rows), np.bool_))
+    return _Flushed(seq, event, offset, epoch, flushed, disks_by_row(rows))
+
+
+def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:
+    """Whether a fault may have taken the disk of this node before that time; -1: at any time."""
+    return any(
+        fault.carried_out and fault.wipes_disks and node in fault.nodes and (taken_ns < 0 or fault.began_ns <= taken_ns)
+        for fault in run.faults
+    )
+
+
+def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
+    """The log end that a disk certainly had after the first `place` rows, whatever was on its way; 0: nothing is
+    certain.  dead: the process was."""
+    due = int(rows.flushed[place - 1])
+    later = np.flatnonzero(np.isin(rows.event[place:], (APPEND, TRUNCATE, START)))
+    if len(later):
+        following = place + int(later[0])
+        return due if rows.event[following] == APPEND else min(due, int(rows.offset[following]))
+    changes = np.flatnonzero(np.isin(rows.event[:place], (APPEND, TRUNCATE, START)))
+    appends = changes[rows.event[changes] == APPEND]
+    if dead or not len(appends):
+        return 0
+    last = int(appends[-1])
+    untouched = np.all(rows.offset[changes[changes > last]] == rows.offset[last])
+    starts = changes[rows.event[changes] == START]
+    of_life = rows.epoch[int(starts[-1]) if len(starts) else 0 : place]
+    return due if untouched and int(of_life.max()) == int(rows.epoch[last]) else 0

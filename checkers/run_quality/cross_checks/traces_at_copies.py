@@ -6,9 +6,11 @@ one with the later size.  A node stamps each row before it writes it, and does n
 
 * The last row within the noted size was stamped before the copy had been taken.
 * Of the rows behind it, one may have been stamped before the node was stopped and written after it ran again.  The row
-  after that one was stamped later than the order to copy.
+  after that one was stamped after the copy had been taken.  Where copies.json notes no such time, it was stamped after
+  the order to copy.
 
 The times of both come from different hands: the node stamps its rows, and the harness notes its orders in the history.
+So a time in copies.json that is moved leaves the rows of the order, or the rows of the trace, on its wrong side.
 The check needs one clock.  Where a Docker engine runs in a virtual machine, its nodes have another clock: then
 rows have times outside of the run, and nothing is judged.
 """
@@ -41,8 +43,7 @@ def at_another_length(run: StoredRun, rows: Sequence[Row]) -> list[str]:
     """
     if not run.demands.traces or not one_clock(run.header):
         return []
-    begun = _times(rows, Type.INVOKE, "when")
-    ended = _times(rows, Type.OK, "copy")
+    begun, ended = _bounds(rows)
     taken = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}
     times = {node: _rows_of(path) for node, path in node_files(run.trace).items()}
     run_ns = rows[-1]["time_ns"]
@@ -54,27 +55,52 @@ def at_another_length(run: StoredRun, rows: Sequence[Row]) -> list[str]:
         return [words] if one_kernel(run.header) else []
     clauses = []
     for copy in (*run.copies, *run.damaged_copies):
-        number, node, when = copy["copy"], copy["node"], copy["when"]
-        if copy["error"] or node not in times or number not in ended or when not in begun:
+        number, node = copy["copy"], copy["node"]
+        if copy["error"] or node not in times or number not in begun:
             continue
         seq, time_ns = times[node]
         behind = int(np.searchsorted(seq, copy["trace_seq"], side="right"))
         taken_ns = taken.get((number, node), -1)
         latest_ns = taken_ns if taken_ns >= 0 else ended[number]
+        earliest_ns = taken_ns if taken_ns >= 0 else begun[number]
         late = behind > 0 and int(time_ns[behind - 1]) > latest_ns
-        early = behind + IN_FLIGHT < len(seq) and int(time_ns[behind + IN_FLIGHT]) < begun[when]
+        early = behind + IN_FLIGHT < len(seq) and int(time_ns[behind + IN_FLIGHT]) < earliest_ns
         if late or early:
             words = "had rows of a later time" if late else "lacked rows of an earlier time"
             clauses.append(f"copy {number} of {node} cannot be right: its trace {words} than its size shows")
     return clauses
 
 
-def _times(rows: Sequence[Row], type_: Type, name: str) -> dict[Any, int]:
-    """The value of this name in the payload of each row about copies -> the time of the first such row."""
-    times: dict[Any, int] = {}
-    for row in ledger.of(rows, ledger.COPY, type_):
-        times.setdefault(ledger.payload(row)[name], row["time_ns"])
-    return times
+def taken_outside(run: StoredRun, rows: Sequence[Row]) -> list[str]:
+    """One sentence for each copy that copies.json calls complete before its order or after its last row.
+
+    The harness notes all these times by its own clock.  rows: those of process -1.  Raises KeyError or TypeError if an
+    entry of the history is malformed."""
+    begun, ended = _bounds(rows)
+    return [
+        f"copy {copy.copy} of {copy.node} cannot have been complete at {copy.taken_ns / 1e9:.3f} s: the history shows "
+        f"that it was taken from {begun[copy.copy] / 1e9:.3f} to {ended[copy.copy] / 1e9:.3f} s"
+        for copy in run.copies_index
+        if copy.taken_ns >= 0 and copy.copy in begun and not begun[copy.copy] <= copy.taken_ns <= ended[copy.copy]
+    ]
+
+
+def _bounds(rows: Sequence[Row]) -> tuple[dict[Any, int], dict[Any, int]]:
+    """Number of each copy -> the times of its order and of its end, by the rows about copies.
+
+    A copy may wait for another one, so orders can overlap, but never two of the same reason."""
+    ordered: dict[Any, int] = {}
+    begun: dict[Any, int] = {}
+    ended: dict[Any, int] = {}
+    for row in rows:
+        if row["f"] != ledger.COPY:
+            continue
+        entry = ledger.payload(row)
+        if row["type"] == Type.INVOKE:
+            ordered[entry["when"]] = row["time_ns"]
+        elif row["type"] == Type.OK and entry["when"] in ordered and entry["copy"] not in ended:
+            begun[entry["copy"]], ended[entry["copy"]] = ordered[entry["when"]], row["time_ns"]
+    return begun, ended
 
 
 def _rows_of(trace: str) -> tuple[Int64, Int64]:

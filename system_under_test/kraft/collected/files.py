@@ -41,10 +41,12 @@ ROW_GROUP = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class RecordedState:
-    """epoch -1: there is no file."""
+    """epoch -1: there is no file.  leader_id: the number of the leader, -1 if the file names none, None without a
+    file."""
 
     epoch: int = -1
     voted_for: str | None = None
+    leader_id: int | None = None
 
 
 def write_tables(
@@ -193,6 +195,7 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
         "torn_bytes": log.torn_bytes,
         "quorum_epoch": state.epoch,
         "voted_for": state.voted_for,
+        "leader_id": state.leader_id,
         "trace_seq": int(trace[1][rows - 1]) if trace is not None and rows else -1,
         "error": error,
         "log_start": log.start,
@@ -228,10 +231,10 @@ def read_quorum_state(path: Path) -> RecordedState:
         return RecordedState()
     try:
         state = json.loads(path.read_bytes())
-        epoch, voted = int(state["leaderEpoch"]), int(state["votedId"])
+        epoch, voted, leader = (int(state[name]) for name in ("leaderEpoch", "votedId", "leaderId"))
     except (ValueError, KeyError, TypeError) as problem:
         raise UnreadableFile(f"{path.name}: not a quorum-state file ({problem!r})") from problem
-    return RecordedState(epoch, f"n{voted}" if voted >= 0 else None)
+    return RecordedState(epoch, f"n{voted}" if voted >= 0 else None, max(leader, -1))
 
 
 def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_size_bytes: int) -> tuple[Int64, Int64]:

@@ -134,6 +134,30 @@ def a_late_copy_replaced_by_an_earlier_one(run: Path) -> None:
     alter(run)
 
 
+def last_batch_removed(number: int, node: str) -> Mistake:
+    """The last batch of a copied log, which is flushed and perhaps not committed yet."""
+
+    def mistake(run: Path) -> None:
+        segment = max((run / "nodes" / node / "copies" / str(number) / "__cluster_metadata-0").glob("*.log"))
+        data, begin, end = segment.read_bytes(), 0, 0
+        while end < len(data):
+            begin, end = end, end + 12 + int.from_bytes(data[end + 8 : end + 12])
+        segment.write_bytes(data[:begin])
+        alter(run)
+
+    return mistake
+
+
+def in_quorum_state(number: int, node: str, **fields: int) -> Mistake:
+    """Other fields in the quorum-state file of a copy."""
+    name = f"nodes/{node}/copies/{number}/__cluster_metadata-0/quorum-state"
+    return of_file(name, lambda state: state.update(fields))
+
+
+def copy_at_another_time(shift_ns: int) -> Mistake:
+    return of_file("copies.json", lambda rows: rows[3].update(taken_ns=rows[3]["taken_ns"] + shift_ns))
+
+
 def last_rows_of_a_trace_dropped(run: Path) -> None:
     path = run / "trace" / "n1.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))
@@ -204,6 +228,14 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (PARTITION, "proof of the heal removed", of_file("outcome.json", lambda o: o["recovery"].pop("proof"))),
     (KILL, "end of a trace dropped", last_rows_of_a_trace_dropped),
     (KILL, "a copy left out", a_copy_left_out),
+    (KILL, "last batch of the first copy removed", last_batch_removed(0, "n1")),
+    (KILL, "last batch of the last copy removed", last_batch_removed(2, "n3")),
+    (PARTITION, "last batch of a copy removed", last_batch_removed(1, "n2")),
+    (KILL, "another leader in quorum-state", in_quorum_state(1, "n2", leaderId=4)),
+    (PARTITION, "no leader in quorum-state", in_quorum_state(2, "n3", leaderId=-1)),
+    (KILL, "copied much later", copy_at_another_time(3 * 10**9)),
+    (KILL, "copied a little later", copy_at_another_time(10**8)),
+    (KILL, "copied a little earlier", copy_at_another_time(-(10**8))),
     (PARTITION, "size of a trace", of_file("copies.json", lambda rows: rows[-1].update(trace_size_bytes=100))),
     (PARTITION, "an ordered death that no fault ordered", of_file("outcome.json", an_ordered_death)),
     (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),

@@ -290,12 +290,13 @@ def test_garbage_never_raises(tmp_path: Path) -> None:
         assert len(log.offset) == len(log.key) == len(log.batch_hash)
 
 
+@pytest.mark.parametrize("leader", [None, 2])
 @pytest.mark.parametrize(("voted", "name"), [(None, None), (ReplicaKey(3), "n3")])
-def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None) -> None:
+def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None, leader: int | None) -> None:
     path = tmp_path / "quorum-state"
     assert files.read_quorum_state(path) == files.RecordedState(-1, None)
-    path.write_bytes(encode_quorum_state(QuorumState(4, None, voted), "cluster", [1, 2, 3]))
-    assert files.read_quorum_state(path) == files.RecordedState(4, name)
+    path.write_bytes(encode_quorum_state(QuorumState(4, leader, voted), "cluster", [1, 2, 3]))
+    assert files.read_quorum_state(path) == files.RecordedState(4, name, leader or -1)
 
 
 OWN = {
