@@ -50,6 +50,8 @@ MODELS = (
     *KAFKA,
 )
 
+STDIN = Path("/dev/stdin")
+
 _WHY_MAX = 160
 """Characters of the reason in a table of levels."""
 
@@ -153,7 +155,7 @@ def check(
     \b
     A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
     A folder of Cobra's logs is one history, and so is that of a test in Jepsen's store.
-    Files compressed by gzip are unpacked.
+    Files compressed by gzip are unpacked.  - stands for what is piped in.
 
     \b
     A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:
@@ -172,7 +174,10 @@ def check(
     if (levels or order_to is not None) and model not in ("", *TRANSACTIONS):
         option = "--levels" if levels else "--order"
         raise click.BadParameter(f"only {' and '.join(TRANSACTIONS)} have levels and orders", param_hint=option)
-    found = files_in(files)
+    if consistency and model not in ("", *TRANSACTIONS):
+        words = f"only {' and '.join(TRANSACTIONS)} are judged at a level, not {model}"
+        raise click.BadParameter(words, param_hint="--consistency")
+    found = files_in([STDIN if str(path) == "-" else path for path in files])
     if order_to is not None and len(found) != 1:
         raise click.BadParameter(f"it is for one history, and there are {len(found)} files", param_hint="--order")
     progress = FilesProgress(len(found))

@@ -110,7 +110,7 @@ def cli() -> None:
       0  valid: everything was looked at, and nothing is wrong
       1  invalid: something is wrong, and the report shows it
       2  unknown: not enough was tested to say, or a planted bug was not found
-      3  the harness failed or was called wrongly
+      3  the harness failed, was called wrongly, or was interrupted
     """
 
 

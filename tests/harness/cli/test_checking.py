@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -49,6 +51,13 @@ def written(folder: Path, **texts: str) -> dict[str, Path]:
 def verdicts(result: Result) -> dict[str, str]:
     entries = [json.loads(line) for line in result.stdout.splitlines()]
     return {Path(entry["file"]).name: entry["verdict"] for entry in entries}
+
+
+def test_a_hyphen_stands_for_what_is_piped_in() -> None:
+    command = [sys.executable, "-m", "harness", "check", "--model", "register", "-"]
+    done = subprocess.run(command, cwd=ROOT, input=WRONG, capture_output=True, text=True, timeout=1000, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith("invalid  /dev/stdin  value from nowhere: ")
 
 
 def test_a_line_for_each_file_and_the_worst_verdict_as_exit_code(tmp_path: Path) -> None:

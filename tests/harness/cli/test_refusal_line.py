@@ -74,6 +74,7 @@ REFUSALS = [
     (["find", "rediss"], "unknown finding 'rediss'; did you mean 'redis'?"),
     (["find", "redis", "--clean"], "finding redis has no clean counterpart"),
     (["findings", "mariabd", "--times", "0"], "unknown finding 'mariabd'; did you mean 'mariadb'?"),
+    (["check", "--model", "register", "--consistency", "serializable", "x.edn"], "are judged at a level, not register"),
     (["flounder"], "No such command 'flounder'"),
     (["analize"], "No such command 'analize'; did you mean 'analyze'?"),
 ]
