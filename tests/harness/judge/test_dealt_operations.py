@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from altered_runs import Row, alter, edit, rows_of
+from canary_run import canary_run
 from recorded_runs import unpacked
 
 from checkers.base.history import NEMESIS, Type
@@ -118,6 +121,46 @@ def test_a_reader_that_was_left_out_is_not_missed(runs: dict[str, Path], tmp_pat
     verdict, reason = evidence_of(run)
     assert verdict != "valid"
     assert "invoked nothing" in reason
+
+
+def operation(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("f", "key", "value", "value2", "payload"))
+
+
+def an_operation_left_out(rows: list[Row]) -> None:
+    """Of a thread that writes: one in the middle, whose next operation is another."""
+    main = next(i for i, row in enumerate(rows) if row["f"] == "phase" and row["payload"] == '"main"')
+    kinds: dict[int, set[tuple[object, ...]]] = defaultdict(set)
+    for row in rows[main:]:
+        kinds[row["process"]].add(operation(row))
+    writer = max((process for process in kinds if process != NEMESIS), key=lambda process: len(kinds[process]))
+    invoked = [i for i, row in enumerate(rows) if i > main and (row["process"], row["type"]) == (writer, Type.INVOKE)]
+    first = next(i for i, j in pairwise(invoked[len(invoked) // 2 :]) if operation(rows[i]) != operation(rows[j]))
+    answered = next(i for i in range(first + 1, len(rows)) if rows[i]["process"] == writer)
+    for i in (answered, first):
+        del rows[i]
+
+
+DEALT = ("append-log", "bank", "counter", "kv", "list-append", "queue", "rw-register", "set")
+
+
+@pytest.mark.parametrize("workload", DEALT)
+def test_every_workload_without_answers_in_its_generators_is_held_against_the_seed(
+    workload: str, tmp_path: Path
+) -> None:
+    run = canary_run(tmp_path / "results", workload=workload)
+    seal(run)
+    whole, short = (shutil.copytree(run, tmp_path / name) for name in ("whole", "short"))
+    assert evidence_of(whole) == ("valid", "")
+    alter(short, an_operation_left_out)
+    verdict, reason = evidence_of(short)
+    assert verdict != "valid"
+    assert "the seed deals" in reason
+
+
+@pytest.mark.parametrize("workload", ["large-set", "lock", "fenced-lock", "leased-lock", "long-fork"])
+def test_a_workload_that_waits_or_hears_answers_is_not_held_against_the_seed(workload: str) -> None:
+    assert demands_of(Spec(workload=workload)).dealt is None
 
 
 class Own(Register):
