@@ -297,8 +297,12 @@ def _answering_nodes(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _deaths(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether outcome.json lists every death that faults and traces show, and each ordered one was ordered."""
-    return deaths_listed.not_listed(run) + deaths_listed.without_order(run) if run.demands.nodes else []
+    """Whether outcome.json lists every death that faults and traces show, at its time, and each ordered one was
+    ordered."""
+    if not run.demands.nodes:
+        return []
+    listed = deaths_listed.not_listed(run)
+    return (listed or deaths_listed.at_another_time(run)) + deaths_listed.without_order(run)
 
 
 def _copies(run: StoredRun, kept: Ledger) -> list[str]:

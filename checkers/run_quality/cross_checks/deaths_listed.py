@@ -6,14 +6,24 @@ other records must therefore agree with the list:
 * If a fault measured a server as dead, the list must have a death of this server before the end of that fault's heal.
 * A trace has a row `start` for each life of its process.  Each life but the last must have a death in the list.
 
+The time of a death is held against both, too.  An agent notes the end of a process after it ended and before it starts
+the next one.  So a death lies between the last row of a life and the first row of the next one, and in no life.  The
+process must have been dead when it was first measured so, and when its disk was copied as that of a dead one.  Rows and
+deaths have the times of the same clock, that of the node.  Measurements and copies have those of the harness.
+
 An ordered death is no violation, so it needs an order.  Servers are ended by faults, and in the phase of collection.
 A fault that failed may have ended one later on.  So only faults that were in force bind the death to their time.
 """
 
 from __future__ import annotations
 
-from checkers.base.clocks import error_ns
-from checkers.base.run_evidence import read_trace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.clocks import error_ns, one_clock
+from checkers.base.run_evidence import numbers, read_table, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Death
@@ -22,6 +32,8 @@ from checkers.run_quality.faults_installed import INSTALLED, achieved
 DEAD = "dead"
 _LATE_NS = 5_000_000_000
 """An end may be noticed so long after the heal of the fault that ordered it, or be noted so long before its order."""
+_NOTED_NS = 1_000_000_000
+"""A process that was measured dead ended at most so long after that: its agent notes the end in the same moment."""
 
 
 def not_listed(run: StoredRun) -> list[str]:
@@ -43,6 +55,77 @@ def not_listed(run: StoredRun) -> list[str]:
         if lives - 1 > ends:
             clauses.append(f"the trace of {node} shows {lives} starts, and outcome.json lists {ends} of its deaths")
     return clauses
+
+
+def at_another_time(run: StoredRun) -> list[str]:
+    """One sentence for each death whose time contradicts traces, measurements or copies, or that these show and that
+    is not listed at its time.  Empty if nodes and harness have different clocks.  Raises BrokenFile."""
+    ends: dict[str, list[int]] = {}
+    for death in _ends(run):
+        ends.setdefault(death.node, []).append(death.time_ns)
+    last_ns = max((phase.end_ns for phase in run.outcome.phases), default=-1)
+    out_of_run = any(at_ns < 0 or at_ns > last_ns + _LATE_NS for times in ends.values() for at_ns in times)
+    if not one_clock(run.header) or last_ns < 0:
+        return []
+    clauses = []
+    for node, path in node_files(run.trace).items() if run.demands.traces else ():
+        clauses += _in_lives(node, _lives(path), sorted(ends.get(node, ())))
+    if out_of_run:  # the nodes may run in a virtual machine with a clock of its own
+        return clauses
+    return clauses + _measured_before(run, ends) + _copied_before(run, ends)
+
+
+class _Life(NamedTuple):
+    """The times of the first and the last row of one process."""
+
+    first_ns: int
+    last_ns: int
+
+
+def _lives(trace: str) -> list[_Life]:
+    """The lives of a node's processes by its trace, in order."""
+    rows = read_table(trace, ("incarnation", "time_ns"))
+    incarnation, time_ns = numbers(rows, "incarnation"), numbers(rows, "time_ns")
+    return [
+        _Life(int(of_one.min()), int(of_one.max()))
+        for of_one in (time_ns[incarnation == number] for number in np.unique(incarnation))
+    ]
+
+
+def _in_lives(node: str, lives: list[_Life], ends: list[int]) -> list[str]:
+    clauses = []
+    for at_ns in ends:
+        if any(life.first_ns < at_ns < life.last_ns for life in lives):
+            words = f"outcome.json lists a death of {node} at {at_ns / 1e9:.3f} s"
+            clauses.append(f"{words}, and the trace of that process goes on")
+    for life, following in pairwise(lives):
+        if not any(life.last_ns <= at_ns <= following.first_ns for at_ns in ends):
+            between = f"between {life.last_ns / 1e9:.3f} and {following.first_ns / 1e9:.3f} s"
+            clauses.append(f"the trace of {node} shows that a process ended {between}, and outcome.json lists no death")
+    return clauses
+
+
+def _measured_before(run: StoredRun, ends: dict[str, list[int]]) -> list[str]:
+    clauses = []
+    for fault in run.record.faults:
+        for node in sorted(_measured_dead(fault)) if not fault.hits_one_process else ():
+            first_ns = min(m.to_ns for m in fault.measurements if m.states.get(node) == DEAD)
+            if not any(at_ns <= first_ns + _NOTED_NS for at_ns in ends.get(node, ())):
+                clauses.append(
+                    f"fault {fault.card.number} measured {node} as dead at {first_ns / 1e9:.3f} s, and outcome.json "
+                    "lists no death of it before"
+                )
+    return clauses
+
+
+def _copied_before(run: StoredRun, ends: dict[str, list[int]]) -> list[str]:
+    return [
+        f"copy {copy.copy} of {copy.node} found its process dead at {copy.taken_ns / 1e9:.3f} s, and outcome.json "
+        "lists no death of it before"
+        for copy in run.copies_index
+        if copy.state == DEAD and copy.taken_ns >= 0
+        if not any(at_ns <= copy.taken_ns + _NOTED_NS for at_ns in ends.get(copy.node, ()))
+    ]
 
 
 def without_order(run: StoredRun) -> list[str]:

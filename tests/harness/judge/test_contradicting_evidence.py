@@ -210,6 +210,21 @@ def an_ordered_death(outcome: Any) -> None:
     outcome["deaths"].append({**last, "time_ns": (main["start_ns"] + main["end_ns"]) // 2})
 
 
+def death_of_a_fault(change: Callable[[Any, Any], object]) -> Mistake:
+    """Changes the first death that a fault ordered.  change: is given this death and all of them."""
+
+    def mistake(outcome: Any) -> None:
+        collected = next(phase for phase in outcome["phases"] if phase["name"] == "collection")
+        deaths = outcome["deaths"]
+        change(min((d for d in deaths if d["time_ns"] < collected["start_ns"]), key=lambda d: d["time_ns"]), deaths)
+
+    return of_file("outcome.json", mistake)
+
+
+def moved(shift_ns: int) -> Mistake:
+    return death_of_a_fault(lambda death, _: death.update(time_ns=death["time_ns"] + shift_ns))
+
+
 PARTITION, KILL, ETCD = "kraft-partition", "kraft-kill", "etcd-partition"
 MISTAKES: list[tuple[str, str, Mistake]] = [
     (PARTITION, "a final read twice", of_rows(one_key_read_twice_and_another_never)),
@@ -238,6 +253,10 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (KILL, "copied a little earlier", copy_at_another_time(-(10**8))),
     (PARTITION, "size of a trace", of_file("copies.json", lambda rows: rows[-1].update(trace_size_bytes=100))),
     (PARTITION, "an ordered death that no fault ordered", of_file("outcome.json", an_ordered_death)),
+    (KILL, "a death dropped", death_of_a_fault(lambda death, deaths: deaths.remove(death))),
+    (KILL, "a death of another node", death_of_a_fault(lambda death, _: death.update(node="n2"))),
+    (KILL, "a death two seconds later", moved(2 * 10**9)),
+    (KILL, "a death two seconds earlier", moved(-2 * 10**9)),
     (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),
 ]
 
