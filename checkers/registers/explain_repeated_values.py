@@ -14,7 +14,8 @@ acknowledged write never took effect.  The history decides this in two cases:
 Otherwise the kind is *read against acknowledgement*, which blames neither node.
 
 An order cycle may rest on an earlier read: if that read is left out, all answers have an order.  Then the summary names
-both answers, and blames neither.
+both answers, and blames neither.  If both reads got one value, and a write of another value was acknowledged between
+them, the summary begins with that write: the later read does not see it.
 """
 
 from __future__ import annotations
@@ -145,9 +146,27 @@ class RepeatedValueStory(ValueStory):
         if kind == AGAINST_ACKNOWLEDGEMENT:
             return self._read_and_acknowledgement() + ": one of the two answers was wrong"
         summary = super().summary(kind)
+        if summary.endswith(UNEXPLAINED) and self._only_newest_is_right():
+            return f"{self._read_and_acknowledgement()}: that read does not see the acknowledged write"
         if summary.endswith(UNEXPLAINED) and self.window.right:
             return summary.removesuffix(UNEXPLAINED) + f"; right would have been {self.expected()}"
         return summary
+
+    def _only_newest_is_right(self) -> bool:
+        """Whether the culprit is a read that had to show the value of the write that was acknowledged last before."""
+        newest = self._acknowledged_last()
+        reads = self.key.kind[self.window.culprit] == READ
+        return bool(reads) and newest is not None and tuple(self.window.right) == (self.made(newest),)
+
+    def _written_between(self) -> int | None:
+        """The operation of the window that was acknowledged last between two reads of one and the same other value;
+        None if there is none, or if the rival and the culprit are no such reads."""
+        key, culprit, rival = self.key, self.window.culprit, self.window.rival
+        assert rival is not None
+        if key.kind[culprit] != READ or key.kind[rival] != READ or key.a[culprit] != key.a[rival]:
+            return None
+        between = [op for op in self.overwriters if key.call[op] > key.ret[rival] and key.ret[op] < key.call[culprit]]
+        return max(between, key=lambda op: int(key.ret[op]), default=None)
 
     def wrong_one(self) -> str | None:
         """None: a later answer with the same value may show another write of it."""
@@ -155,8 +174,22 @@ class RepeatedValueStory(ValueStory):
 
     def _both_in_words(self) -> str:
         assert self.window.rival is not None
+        if (written := self._written_between()) is not None:
+            return self._missing_in_words(written)
         first, second = self._answered_in_words(self.window.rival), self._answered_in_words(self.window.culprit)
         return f"{first[0].upper()}{first[1:]}, and {second}: {self._without_either()}"
+
+    def _missing_in_words(self, written: int) -> str:
+        """The summary of two reads of one value, between which another value was acknowledged."""
+        culprit, rival = self.window.culprit, self.window.rival
+        assert rival is not None
+        row, later = self.answer(written), span_before(self.answer(written), self.invoke(culprit), "later")
+        got = value_of(self.key.a[culprit])
+        return (
+            f"At {at(row)} {who(row)} acknowledged {self.made(written)} for {self.name}, but a read that began {later} "
+            f"does not see it: it got {got} from {who(self.answer(culprit))}, as a read before that write had at "
+            f"{at(self.answer(rival))}; {self._without_either()}"
+        )
 
     def _without_either(self) -> str:
         f = "read" if self.key.kind[self.window.culprit] == READ else "cas"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -45,6 +46,8 @@ def test_a_stale_read_among_many_equal_writes_is_shown_by_what_surrounds_it(tmp_
     assert witness.facts["states_before"] == [2]
     assert witness.facts["expected"] == "an answer of 2"
     assert "Before this window k7 can only have held 2" in witness.facts["why"]
+    assert "n1 acknowledged 2 for k7, and a read that began" in witness.summary
+    assert witness.summary.endswith(" got 1 from n1: that read does not see the acknowledged write")
 
 
 def test_a_value_that_was_never_written_needs_nothing_around_it(tmp_path: Path) -> None:
@@ -219,6 +222,29 @@ def test_two_reads_that_contradict_each_other_are_both_named(tmp_path: Path) -> 
     assert [suspect["node"] for suspect in witness.facts["suspects"]] == ["n1", "n2"]
     assert "guilty" not in witness.facts
     assert witness.facts["expected"].startswith("another answer to the read at ")
+
+
+def test_an_acknowledged_write_that_a_later_read_does_not_see_comes_first(tmp_path: Path) -> None:
+    """A system without fsync loses 3 and shows what it held before.  The write of 1 has no answer, so it may count at
+    any time, but only once."""
+    script = toggled(2).invoke(4, "write", 1).info(4).invoke(1, "read").ok(1, 1, node="n1")
+    script.invoke(0, "write", 3).ok(0, node="n1").invoke(2, "read").ok(2, 1, node="n2").invoke(3, "read").ok(3, 1)
+    witness = witness_of(tmp_path / "run", script)
+    assert witness.kind == "order cycle"
+    first, _, rest = witness.summary.partition("; ")
+    assert re.fullmatch(
+        r"At [\d.]+ s n1 acknowledged 3 for k7, but a read that began [\d.]+ ms later does not see it: "
+        r"it got 1 from n2, as a read before that write had at [\d.]+ s",
+        first,
+    )
+    assert rest.startswith("if the first read or this read is left out, all answers so far have an order")
+
+
+def test_a_write_that_a_later_read_shows_is_not_called_missing(tmp_path: Path) -> None:
+    """The two reads got different values, so the older one may be the wrong one."""
+    script = toggled(2).invoke(0, "write", 3).info(0).invoke(2, "read").ok(2, 3, node="n1")
+    witness = witness_of(tmp_path / "run", script.invoke(3, "read").ok(3, 2, node="n2"))
+    assert "does not see" not in witness.summary
 
 
 def test_a_cas_is_not_blamed_alone_if_an_earlier_read_contradicts_it(tmp_path: Path) -> None:
