@@ -44,6 +44,7 @@ from checkers.run_quality.cross_checks import (
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
 from checkers.run_quality.cross_checks.fault_rows import differences, not_played, orders_differ, times_differ
 from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
+from checkers.run_quality.cross_checks.trace_times import times_fall
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import broken_bonds
@@ -277,8 +278,8 @@ def _faults(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _silences(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether nodes wrote no row of their traces while they were measured dead or stopped."""
-    return rows_while_held(run)
+    """Whether nodes wrote no row of their traces while they were measured dead or stopped, and all in order of time."""
+    return rows_while_held(run) + times_fall(run)
 
 
 def _answers(run: StoredRun, kept: Ledger) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from checkers.base import ledger
@@ -71,13 +72,18 @@ def orders_differ(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[s
 
 
 def not_played(cards: Iterable[Card], records: Iterable[FaultRecord]) -> list[str]:
-    """One sentence for each card of test.json of which faults.json says nothing, not even that it was skipped."""
-    played = {record.card.number for record in records}
-    return [
-        f"test.json deals fault {card.number} ({card.kind} {card.name}), and faults.json has no record of it"
-        for card in cards
-        if card.number not in played
-    ]
+    """One sentence for each card of test.json of which faults.json says nothing, not even that it was skipped, or of
+    which it holds another card of this number.  Times are not compared: a card may be played later than it was dealt.
+    """
+    played = {record.card.number: record.card for record in records}
+    clauses = []
+    for card in cards:
+        dealt = f"test.json deals fault {card.number} ({card.kind} {card.name})"
+        if card.number not in played:
+            clauses.append(f"{dealt}, and faults.json has no record of it")
+        elif replace(played[card.number], at_s=card.at_s, heal_s=card.heal_s) != card:
+            clauses.append(f"{dealt}, and faults.json holds another card of this number")
+    return clauses
 
 
 class _TimesOfRows:

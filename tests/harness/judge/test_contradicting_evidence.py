@@ -148,6 +148,16 @@ def last_batch_removed(number: int, node: str) -> Mistake:
     return mistake
 
 
+def row_of_a_trace_later(run: Path) -> None:
+    """One row in the middle of a trace, by a tenth of a second."""
+    path = run / "trace" / "n2.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    row = json.loads(lines[len(lines) // 2])
+    lines[len(lines) // 2] = json.dumps({**row, "t": row["t"] + 10**8}) + "\n"
+    path.write_text("".join(lines))
+    alter(run)
+
+
 def in_quorum_state(number: int, node: str, **fields: int) -> Mistake:
     """Other fields in the quorum-state file of a copy."""
     name = f"nodes/{node}/copies/{number}/__cluster_metadata-0/quorum-state"
@@ -248,6 +258,8 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (PARTITION, "last batch of a copy removed", last_batch_removed(1, "n2")),
     (KILL, "another leader in quorum-state", in_quorum_state(1, "n2", leaderId=4)),
     (PARTITION, "no leader in quorum-state", in_quorum_state(2, "n3", leaderId=-1)),
+    (KILL, "a row of a trace later", row_of_a_trace_later),
+    (KILL, "another kind was dealt", of_file("test.json", lambda test: test["schedule"][0].update(kind="stop"))),
     (KILL, "copied much later", copy_at_another_time(3 * 10**9)),
     (KILL, "copied a little later", copy_at_another_time(10**8)),
     (KILL, "copied a little earlier", copy_at_another_time(-(10**8))),

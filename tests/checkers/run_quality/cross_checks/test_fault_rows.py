@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fault_records import fault_of
 
 from checkers.base.history import Type
-from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ, times_differ
+from checkers.run_quality.cross_checks.fault_rows import differences, not_played, orders_differ, times_differ
 
 Row = dict[str, Any]
 
@@ -112,3 +113,16 @@ def test_an_order_that_was_refused_has_no_time_and_bounds_no_other() -> None:
     rows = rows_at(*AT, (11, "inject", Type.INVOKE), (12, "inject", Type.FAIL))
     assert times_differ([carried_out(), refused], rows) == []
     assert times_differ([carried_out(injected_ns=15), refused], rows) != []
+
+
+# Cards.
+
+
+def test_a_record_holds_the_card_that_was_dealt() -> None:
+    played = fault_of({"card": {"kind": "kill", "number": 3}} | CARRIED_OUT)
+    card = played.card
+    assert not_played([card], [played]) == []
+    assert not_played([replace(card, at_s=card.at_s - 2, heal_s=card.heal_s - 2)], [played]) == []  # it waited
+    dealt = f"test.json deals fault 3 (stop {card.name}), and faults.json "
+    assert not_played([replace(card, kind="stop")], [played]) == [f"{dealt}holds another card of this number"]
+    assert not_played([replace(card, kind="stop")], []) == [f"{dealt}has no record of it"]
