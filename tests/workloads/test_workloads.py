@@ -74,6 +74,14 @@ def test_requests_are_those_that_clients_and_checkers_know(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_no_request_of_a_workload_is_called_wrong(name: str) -> None:
+    workload = ALL[name](5)
+    of_threads = [request for requests in requests_of(workload).values() for request in requests]
+    for request in (*workload.set_up(), *workload.final(), *of_threads):
+        assert workload.wrong_request(request) == "", request
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_the_seed_decides_what_a_thread_invokes(name: str) -> None:
     assert requests_of(ALL[name](4), 50) == requests_of(ALL[name](4), 50)
 
