@@ -150,7 +150,9 @@ TRACE_EVENTS = {
     "broker": "what controllers hear of the node's broker: offset = its epoch; detail = a word and ms: "
     "'heard B': from now on, the last heartbeat that was answered was sent less than B ago; 'unheard N': that is over, "
     "N is how long ago it was sent; 'leaving N': it begins a controlled shutdown, N as before, -1 without a heartbeat; "
-    "'left': the controller has let it stop",
+    "'left': the controller has let it stop; 'registered P I': incarnation I is registered, and P is the epoch that "
+    "the one before left on the disk when it left, -1 if it left none; 'refused N I': the request to register I was "
+    "refused because of another incarnation, N is how long ago it was sent",
     "fatal": "the node stops because of an error; detail holds the reason",
     "stop": "the process ends in order",
 }

@@ -3,7 +3,7 @@
     steady   nothing happens to any server for longer than two sessions of a broker: one controller leads on, and once
              the first of these sessions is over, no broker is fenced
     silence  a broker dies, and often the controller that heard of it last does, too: the broker is fenced, and comes
-             back once it is started again
+             back once it is started again, often while the disk of another one is slow that leads a partition with it
     topics   one is deleted, made and grown, and a broker is given producer ids
     settings what administrators wrote is read once more; all settings of each kind are set and replaced, one of them is
              removed, and all are read each time
@@ -53,6 +53,9 @@ CHANGES_MAX = 3
 """So often the controller may change in the calm: leaders that a storm made still find each other out."""
 STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
+LEARNS_LATE, KNOWS_S, SLOW_FSYNC_S = 0.7, 0.5, 3.0
+"""How often a leader learns late that a broker is registered anew, how soon it knows that the broker is fenced, and how
+long an fsync takes then: longer than a broker needs to come back."""
 REFUSED_RIGHT = "a change that can be made is refused"
 
 
@@ -151,9 +154,24 @@ class AfterStorm:
                 self._watch.violated("a silent broker is not fenced", what)
                 return
             await asyncio.sleep(LOOK_S)
+        late = self._leads_with(silent, brokers) if random.random() < LEARNS_LATE else None
+        if late is not None:
+            await asyncio.sleep(KNOWS_S)
+            late.machine.fsync_s = SLOW_FSYNC_S
         silent.start()
+        if late is not None:
+            await asyncio.sleep(2 * SLOW_FSYNC_S)
+            late.machine.fsync_s = 0.0
         if unsettled := await brokers_unsettled(self._loop, brokers, self._scenario.broker_ids, CALM_S):
             self._watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
+
+    def _leads_with(self, silent: VoterOnMachine, brokers: BrokerWatch) -> VoterOnMachine | None:
+        """A broker that leads a partition with a replica on the silent one.  The controller knows what it decides."""
+        partitions = (each for topic in brokers.image.topics.values() for each in topic.partitions.values())
+        leaders = {each.leader for each in partitions if silent.number in each.replicas}
+        controller = self._cluster.best()
+        found = [each for each in self._cluster.servers if each.number in leaders and each is not controller]
+        return next(iter(found), None)
 
     async def _topics(self, brokers: BrokerWatch) -> None:
         """The topic is one that cards make and delete, too, without a config."""

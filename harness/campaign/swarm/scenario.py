@@ -14,7 +14,7 @@ played at a time, or *aimed*: after the N-th time that a moment is met.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
@@ -246,6 +246,9 @@ CLIENTS = ("c1", "c2")
 PROBES = 6
 """Clients besides, each of which asks a leader once when it has a successor.  Others seldom come in that moment."""
 
+REGISTRATION_TIMEOUT_S = 2.1
+"""After so long a broker has given up waiting for an answer, and drops one that comes later."""
+
 TEMPOS_HZ = (0.12, 0.4, 1.0)
 AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "slow", "disk", "packets", "stop", "wall-clock")
 
@@ -441,18 +444,14 @@ def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
         nth = random.choice((1, 1, 1, 3))
         cards.append(replace(card, who=who, moment=random.choice(tuple(BROKER_MOMENTS)), nth=nth, delay_s=delay_s))
     brokers: BrokersOf = random.choice(("combined", "combined", "apart"))
+    observers = random.choice((2, 3)) if brokers == "apart" else random.choice((0, 0, 2))
+    scenario = replace(scenario, brokers=brokers, observers=observers)
+    for name, aims in _AIMS_AT_BROKERS.items():
+        cards += aims(Random(f"{scenario.seed}/{name}"), scenario)
     return replace(
         scenario,
-        brokers=brokers,
-        observers=random.choice((2, 3)) if brokers == "apart" else random.choice((0, 0, 2)),
         classes=(*(name for name in scenario.classes if name not in ("flip", "observers")), *OF_BROKERS),
-        cards=_in_order(
-            (
-                *cards,
-                *_of_registry(Random(f"{scenario.seed}/registry"), scenario),
-                *_of_settings(Random(f"{scenario.seed}/settings"), scenario),
-            )
-        ),
+        cards=_in_order(cards),
     )
 
 
@@ -494,6 +493,44 @@ def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 1)), 3)
         found.append(StormCard("registry", f"broker:{random.randrange(6)}", at_s, how=PRODUCER_IDS))
     return found
+
+
+def _leave_together(random: Random, scenario: Scenario) -> list[StormCard]:
+    """All brokers are stopped in order within a moment, or two of them while another one is fenced.
+
+    Partitions then keep only replicas on brokers that leave, none of which may come to lead."""
+    found = []
+    count = len(scenario.broker_ids)
+    for _ in range(random.choice((0, 1, 2))):
+        at_s = round(random.uniform(5, max(6.0, scenario.seconds - 12)), 3)
+        first, within_s, stopped = random.randrange(count), random.choice((0.05, 0.4)), random.choice((2, count))
+        for number in range(first, first + stopped):
+            then_s = round(at_s + within_s * random.random(), 3)
+            found.append(StormCard("stop", f"broker:{number}", then_s, round(random.uniform(0.1, 2), 2)))
+        if stopped < count:
+            is_fenced_s = round(at_s - random.uniform(3.5, 4.5), 3)
+            found.append(StormCard("kill", f"broker:{first + stopped}", is_fenced_s, 8.0))
+    return found
+
+
+def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
+    """A broker that was fenced comes back and is registered, and the answer is lost: it has to ask once more."""
+    found = []
+    for _ in range(random.choice((0, 1, 2))):
+        at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 14)), 3)
+        found.append(StormCard("kill", f"broker:{random.randrange(6)}", at_s, round(random.uniform(4, 5), 2)))
+        for_s = round(random.uniform(REGISTRATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S + 0.6), 2)
+        found.append(StormCard("cut", "it", round(at_s + 3.5, 3), for_s, moment="registered", how="in"))
+    return found
+
+
+_AIMS_AT_BROKERS: Mapping[str, Callable[[Random, Scenario], list[StormCard]]] = {
+    "registry": _of_registry,
+    "settings": _of_settings,
+    "together": _leave_together,
+    "unanswered": _unanswered,
+}
+"""Each draws by itself, so that one more leaves the cards of the others as they are."""
 
 
 def _of_broker(random: Random, card: StormCard) -> StormCard:

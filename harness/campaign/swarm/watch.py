@@ -226,7 +226,11 @@ class Watch:
         if self._applied.setdefault(offset, hash_) != hash_:
             self.violated_by("applied states differ", voter, f"{voter.name} at {offset}")
         if self.brokers is not None:
-            self.brokers.applied(voter, offset, hash_)
+            self.brokers.applied(voter, offset, hash_, self._now())
+
+    def _of_broker(self, voter: Watched, row: WatchedRow) -> None:
+        if self.brokers is not None:
+            self.brokers.reported(voter, row.detail or "", self._now())
 
     def _snapshot(self, voter: Watched, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
@@ -371,6 +375,7 @@ _RULES: dict[str, Callable[[Watch, Watched, WatchedRow], None]] = {
     "truncate": Watch._truncated,
     "high-watermark": Watch._high_watermark,
     "applied": Watch._apply,
+    "broker": Watch._of_broker,
     "snapshot": Watch._snapshot,
     "voters": Watch._voters_named,
     "vote": Watch._vote,

@@ -7,6 +7,8 @@
                 registration; a leader whose in-sync set grows, the last change of the partition and the registration
                 of each broker that joins
     disks       a broker that comes back without a clean shutdown is no eligible leader: it may have lost data
+    answers     an incarnation that is registered, as every server that may vote knew when it asked once more, is not
+                refused because of another incarnation
     states      a server that has applied all below the end of a batch holds what a replay of the log leads to, by a
                 model that shares no code with the node (`kraft.collected.state_model`)
     progress    once all is healed, every broker is unfenced, every partition that can have a leader has one, and the
@@ -30,6 +32,9 @@ from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.collected.state_model import StateModel
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.records.metadata import NO_LEADER, CorruptRecord, PartitionRecord
+
+CLOCK_RATE_MAX = 1.2
+"""More than how much faster a clock of a storm runs than another one."""
 
 
 class CommittedBatch(NamedTuple):
@@ -58,6 +63,8 @@ class _Epochs:
 class BrokerWatch:
     """violated: as `Watch.violated_by`.  met: called with a moment and the id of the broker that it is about.
 
+    may_vote: the names of the servers that may be the controller.
+
     left_cleanly: whether the broker ever started from the clean shutdown of an incarnation, by the epoch of that."""
 
     def __init__(
@@ -65,6 +72,7 @@ class BrokerWatch:
         violated: Callable[[str, Watched, str], None],
         met: Callable[[str, int | None], None],
         left_cleanly: Callable[[int, int], bool] = lambda broker, epoch: True,
+        may_vote: Collection[str] = (),
     ) -> None:
         self._violated = violated
         self._met = met
@@ -77,6 +85,8 @@ class BrokerWatch:
         self._replays = True
         self._left_cleanly = left_cleanly
         self._applied: dict[str, int] = {}
+        self._may_vote = may_vote
+        self._known_s: dict[int, float] = {}  # offset of a registration -> when all that may vote had applied it
         self._decided: deque[_Decided] = deque()
         self._changed_at: dict[str, int] = {}  # partition -> offset of its last record
         self.fences: Counter[int] = Counter()
@@ -217,12 +227,30 @@ class BrokerWatch:
                 what = f"partition {about} has epochs {held.leader_epoch} and {held.partition_epoch} before {end}, "
                 self._violated("epochs of a partition", server, f"{what}not {due.leader} and {due.partition}")
 
-    def applied(self, server: Watched, offset: int, state_hash: int | None) -> None:
+    def applied(self, server: Watched, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
         """A server has applied everything below an offset, and its state has this hash."""
         self._applied[server.name] = max(offset, self._applied.get(server.name, 0))
+        if server.name in self._may_vote:
+            unknown = [b.broker_epoch for b in self._image.brokers.values() if b.broker_epoch not in self._known_s]
+            known = min(self._applied.get(name, 0) for name in self._may_vote) if unknown else 0
+            self._known_s.update((epoch, now_s) for epoch in unknown if epoch < known)
         due = self._states.get(offset)
         if due is not None and state_hash is not None and due != state_hash:
             self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
+
+    def reported(self, server: Watched, words: str, now_s: float) -> None:
+        """A server has said this of its broker (`checkers.base.columns`)."""
+        word, _, more = words.partition(" ")
+        if word != "refused":
+            return
+        ago_ms, _, incarnation = more.partition(" ")
+        held = self._image.brokers.get(int(server.name.removeprefix("n")))
+        if held is None or held.incarnation_id != UUID(incarnation):
+            return
+        known_s = self._known_s.get(held.broker_epoch)
+        if known_s is not None and known_s < now_s - CLOCK_RATE_MAX * int(ago_ms) / 1000:
+            what = f"broker {held.broker_id} has epoch {held.broker_epoch}, as all know since {known_s:.3f} s"
+            self._violated("a broker is refused because of itself", server, f"{what}; this incarnation is refused")
 
     def unsettled(self, brokers: Collection[int]) -> str:
         """What keeps these brokers from serving, while all of them run; "" for nothing."""

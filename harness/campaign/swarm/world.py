@@ -186,6 +186,7 @@ class StormWorld:
                 self.watch.violated_by,
                 self._met_at_broker,
                 lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly,
+                names,
             )
         self.administrators = Administrators(self.network, self.hosts[0], self.history, self.best, self.watch.brokers)
         self.strangers = Strangers(self.network, self.hosts[0], self.voters, self.watch.violated_by)

@@ -181,7 +181,8 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
     unclean = known is None or request.previous_epoch != known.broker_epoch
     if not again:
         records += _leave(image, request.broker, sessions.bugs, lost_data=unclean)
-    sessions.forget(request.broker)
+        # A late repetition finds a broker that may be unfenced by now: its session goes on.
+        sessions.forget(request.broker)
     return records
 
 

@@ -171,9 +171,12 @@ class BrokerRole:
         )
         now_s, before = self._clock.now(), self._life.state
         if answer is None or answer.error_code != ErrorCode.none:
+            if answer is not None and answer.error_code == ErrorCode.duplicate_broker_registration:
+                self._report(f"refused {math.ceil((now_s - sent_s) * 1000)} {self._incarnation.hex}")
             self._life.unanswered(now_s)
         elif isinstance(ask, AskToRegister):
             self._life.registered(now_s, answer.broker_epoch)
+            self._report(f"registered {ask.previous_epoch} {self._incarnation.hex}")
         else:
             self._note_answered(sent_s, now_s)
             self._life.beaten(

@@ -19,8 +19,8 @@ from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
 from system_under_test.kraft.client.questions import LIST, REGISTER
-from system_under_test.kraft.controller import partition_requests
-from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Session, Sessions
+from system_under_test.kraft.controller import brokers, partition_requests
+from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_rules import AlterPartition
 from system_under_test.kraft.controller.refused import Refused
@@ -53,7 +53,7 @@ MADE = (
 class OfBrokers:
     """A log whose batches are committed one after the other, and whose only server holds what a test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_vote: tuple[str, ...] = ()) -> None:
         self.broken: list[str] = []
         self.met: list[tuple[str, int | None]] = []
         self.left_cleanly: set[tuple[int, int]] = set()
@@ -61,6 +61,7 @@ class OfBrokers:
             lambda rule, server, what: self.broken.append(rule),
             lambda moment, broker: self.met.append((moment, broker)),
             lambda broker, epoch: (broker, epoch) in self.left_cleanly,
+            may_vote,
         )
         self.end = 0
 
@@ -331,6 +332,73 @@ def test_the_same_storm_of_brokers_is_played_the_same_way() -> None:
 def test_a_planted_bug_of_the_controller_breaks_its_rule(bug: str, rule: str) -> None:
     found = (play(scenario).found for scenario in of_brokers(12, bug, 60.0))
     assert next(each[0].rule for each in found if each) == rule
+
+
+def test_a_leader_that_learns_late_of_a_registration_does_not_let_the_broker_join() -> None:
+    """After the storm a broker is fenced and comes back, while the disk of one that leads partitions is slow."""
+    scenario = Scenario(2, "node", brokers="apart", observers=3, seconds=2.0)
+    assert play(scenario).found == []
+    found = play(replace(scenario, bug="stale-epoch-joins-isr")).found
+    assert {broken.rule for broken in found} == {"a request ahead of its metadata"}
+
+
+@pytest.mark.parametrize("bug", ["", "leaving-broker-leads"])
+def test_no_broker_that_leaves_comes_to_lead_while_all_leave(bug: str) -> None:
+    topics = tuple(StormCard("topics", "leader", 0.1, how="create", size=size) for size in (3, 4, 9, 14))
+    stops = tuple(StormCard("stop", f"broker:{number}", 2.0 + number / 100, 0.5) for number in range(3))
+    cards = (*topics, *stops)
+    played = play(Scenario(2, "node", brokers="apart", observers=3, seconds=5.0, cards=cards, bug=bug))
+    assert played.moments["leaving"] == 3
+    assert [broken.rule for broken in played.found][:1] == (["leader is not alive"] if bug else [])
+
+
+@pytest.mark.parametrize("mistake", ["", "refused", "new epoch"])
+def test_a_broker_whose_registration_was_not_answered_registers_again(
+    mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in KAFKA-16952: the retry may not be refused for the time of a session, and keeps the epoch."""
+    whole, first_s = brokers.register, dict[UUID, float]()
+    repeated = 0
+
+    def register(
+        image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float
+    ) -> list[Record]:
+        nonlocal repeated
+        known = image.brokers.get(request.broker)
+        again = known is not None and known.incarnation_id == request.incarnation
+        repeated += again
+        if again and mistake == "refused" and now_s < first_s[request.incarnation] + 3:
+            raise Refused(ErrorCode.duplicate_broker_registration, "")
+        first_s.setdefault(request.incarnation, now_s)
+        records = whole(image, sessions, request, next_offset, now_s)
+        if again and mistake == "new epoch" and isinstance(records[0], RegisterBrokerRecord):
+            records[0] = replace(records[0], broker_epoch=next_offset)
+        return records
+
+    monkeypatch.setattr(brokers, "register", register)
+    kill = StormCard("kill", "broker:0", 1.0, 4.5)
+    cut = StormCard("cut", "it", 2.0, 2.3, moment="registered", how="in")
+    played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=10.0, cards=(kill, cut)))
+    broken = {
+        "refused": "a broker is refused because of itself",
+        "new epoch": "broker epoch is not that of its registration",
+    }
+    assert repeated
+    assert [each.rule for each in played.found][:1] == ([broken[mistake]] if mistake else [])
+
+
+def test_a_refusal_that_a_controller_may_have_given_before_it_knew_breaks_nothing() -> None:
+    log, said = OfBrokers(("n1", "n2")), f"refused 500 {REGISTERED.incarnation_id.hex}"
+    log.commit(REGISTERED)
+    log.watch.applied(Log("n1"), log.end, None, 1.0)
+    log.watch.reported(SERVER, said, 5.0)
+    assert log.broken == [], "n2 may lead and not know"
+    log.watch.applied(Log("n2"), log.end, None, 6.0)
+    for known, now_s in ((said, 6.4), (f"refused 500 {UUID(int=9).hex}", 8.0), ("registered -1 0", 8.0)):
+        log.watch.reported(SERVER, known, now_s)
+    assert log.broken == []
+    log.watch.reported(SERVER, said, 6.7)
+    assert log.broken == ["a broker is refused because of itself"]
 
 
 def test_a_core_has_no_brokers() -> None:

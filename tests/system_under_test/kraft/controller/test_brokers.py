@@ -53,6 +53,17 @@ def test_a_second_incarnation_waits_for_the_end_of_the_session() -> None:
     assert 1 not in controller.leaders()
 
 
+def test_a_request_that_was_repeated_and_comes_late_leaves_the_session() -> None:
+    """The answer to the first one was lost, the second one was answered, and the broker serves."""
+    controller = Controller().with_topic()
+    epoch = controller.image.brokers[1].broker_epoch
+    assert controller.register(1, incarnation=1) == epoch
+    known = controller.image.brokers[1]
+    assert (known.broker_epoch, known.fenced) == (epoch, False)
+    controller.now_s += SESSION_TIMEOUT_S
+    assert 1 in controller.sessions.stale(controller.image, controller.now_s), "it would never be fenced"
+
+
 def test_one_that_was_unregistered_comes_back_without_what_it_may_have_lost() -> None:
     """No registration shows any more which incarnation left cleanly, so its replicas count as incomplete (KIP-966)."""
     controller = Controller().with_topic(min_insync=3)
