@@ -43,7 +43,7 @@ from harness.campaign.swarm.watch_voters import VoterSets
 from harness.campaign.swarm.watched import Watched
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
-from simulation.network import Impairment, Link, SimulatedNetwork
+from simulation.network import LOST_AGAIN_S_MAX, Impairment, Link, SimulatedNetwork
 
 SET_UP_S = 30.0
 STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
@@ -498,6 +498,9 @@ class StormWorld:
         self._impairments[self._numbers] = links
         self._apply_impairments()
         self._later(card.for_s, self._release, self._numbers)
+        # What was lost just before the release arrives when it was repeated often enough.
+        slowest_s = max((how.delay_s + how.jitter_s for how in links.values()), default=0.0) + 2 * LOST_AGAIN_S_MAX
+        self._acts_until_s = max(self._acts_until_s, self.loop.time() + card.for_s + slowest_s)
         return bool(links)
 
     # Processes
