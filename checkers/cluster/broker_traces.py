@@ -27,6 +27,8 @@ EVENTS = {
     "sessions": SESSIONS,
     "broker": BROKER,
 }
+_OF_REGISTRATIONS = ("registered", "refused")
+"""The first words of reports that say nothing of heartbeats."""
 _COLUMNS = ("epoch", "offset", "time_ns", "incarnation", "role", "detail")
 
 
@@ -61,6 +63,28 @@ class Heard:
     from_ns: int
     to_ns: int
     within_ns: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a broker: its incarnation has `broker_epoch`.  previous_epoch: of the incarnation before, as the
+    file said that it leaves when it leaves; -1 without such a file.  seq: of the row that says so."""
+
+    broker_epoch: int
+    previous_epoch: int
+    incarnation: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRegistration:
+    """At `at_ns` a broker heard that its request of `sent_ns`, or a little before, is refused because of another
+    incarnation."""
+
+    incarnation: str
+    sent_ns: int
+    at_ns: int
     seq: int
 
 
@@ -104,6 +128,7 @@ class NodeTrace:
     def heard(self) -> Iterator[Heard]:
         """Each stretch of time in which the broker was heard, as far as later rows prove it."""
         reports = np.flatnonzero((self.event == BROKER) | (self.event == START)).tolist()
+        reports = [report for report in reports if self._word(report) not in _OF_REGISTRATIONS]
         for place, report in enumerate(reports):
             word, _, value = (self.detail.get(report) or "").partition(" ")
             if self.event[report] != BROKER or word != "heard":
@@ -112,6 +137,25 @@ class NodeTrace:
             following = reports[place + 1] if place + 1 < len(reports) else len(self.event)
             to_ns = self._proven_until(report, following, within_ns)
             yield Heard(int(self.offset[report]), int(self.time_ns[report]), to_ns, within_ns, int(self.seq[report]))
+
+    def registrations(self) -> Iterator[Registered]:
+        for report, previous, incarnation in self._of_registrations("registered"):
+            yield Registered(int(self.offset[report]), previous, incarnation, int(self.seq[report]))
+
+    def refusals(self) -> Iterator[RefusedRegistration]:
+        for report, ago_ms, incarnation in self._of_registrations("refused"):
+            at_ns = int(self.time_ns[report])
+            yield RefusedRegistration(incarnation, at_ns - ago_ms * 1_000_000, at_ns, int(self.seq[report]))
+
+    def _of_registrations(self, word: str) -> Iterator[tuple[int, int, str]]:
+        """(row, number, incarnation) of each report of this kind."""
+        for report in np.flatnonzero(self.event == BROKER).tolist():
+            if self._word(report) == word:
+                _, number, incarnation = (self.detail[report] or "").split(" ")
+                yield report, int(number), incarnation
+
+    def _word(self, report: int) -> str:
+        return (self.detail.get(report) or "").partition(" ")[0]
 
     def _proven_until(self, report: int, following: int, within_ns: int) -> int:
         """following: the next row about the broker, or of the next start, or behind the last row."""
@@ -126,7 +170,7 @@ class NodeTrace:
 
     def brokers(self) -> set[int]:
         """The epochs that this node's broker had."""
-        return set(self.offset[self.event == BROKER].tolist())
+        return set(self.offset[(self.event == BROKER) & (self.offset >= 0)].tolist())
 
     def offices(self) -> Iterator[Office]:
         ends = np.flatnonzero((self.event == ROLE) | (self.event == START))

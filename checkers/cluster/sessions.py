@@ -1,7 +1,7 @@
 """Whether controllers fence brokers that are silent, keep those that they hear of, and believe no broker too early.
 
 Records of the metadata log say what a controller decided.  Traces say when, and what a broker knew or had answered.
-Servers of one machine share one monotonic clock, so these times can be compared.  Four rules, each with its evidence:
+Servers of one machine share one monotonic clock, so these times can be compared.  Six rules, each with its evidence:
 
     fenced although heard    A record fences a broker.  By the broker's own trace, a controller had answered a heartbeat
                              that was sent less than a session before the record was appended, and the broker was not
@@ -12,6 +12,7 @@ Servers of one machine share one monotonic clock, so these times can be compared
     unfenced too early       A record unfences a broker whose trace shows no mark beyond its own registration by then.
     joins too early          An in-sync set grows although its leader's trace shows no mark beyond the last change of
                              the partition, or beyond the registration of the broker that joins.
+    eligible, refused        See `registrations.py`.
 
 A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came before, so
 evidence against it is judged at a time that favours the controller.  Only committed records are judged: those of one
@@ -44,6 +45,7 @@ from checkers.base.run_evidence import (
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.cluster.broker_traces import BROKER, AppendTimes, CommittedRecord, NodeTrace
+from checkers.cluster.registrations import CameBack, Registrations, refused_themselves
 from checkers.cluster.replay import NO_LEADER
 from checkers.record.held_windows import cut_links, silent_processes
 
@@ -51,6 +53,8 @@ FENCED_THOUGH_HEARD = "broker is fenced although it was heard"
 NEVER_FENCED = "silent broker is never fenced"
 UNFENCED_EARLY = "broker is unfenced before it knew its registration"
 JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
+STAYS_ELIGIBLE = "broker came back uncleanly and stays an eligible leader"
+REFUSED_ITSELF = "broker is refused because of itself"
 
 SLACK_S = 1.5
 """How much longer than a session a broker must be silent: heartbeats that were on their way, and a loop that lags."""
@@ -98,7 +102,10 @@ class _Judge:
         epoch_of: dict[int, int] = {}  # broker -> its epoch
         isr: dict[str, tuple[int, int, frozenset[int]]] = {}  # partition -> (last change, leader, in sync)
         changes: dict[int, list[CommittedRecord]] = {}  # broker -> records about it
+        registrations = Registrations(self._traces)
         for record in records:
+            if (stays := registrations.record(record)) is not None:
+                self._stays_eligible(record, stays)
             if record.kind in ("register broker", "unregister broker") or record.fences or record.unfences:
                 changes.setdefault(record.broker, []).append(record)
             if record.kind == "register broker":
@@ -109,8 +116,32 @@ class _Judge:
                 self._look_at_unfence(record)
             elif record.kind in ("partition", "change partition"):
                 self._look_at_partition(record, isr, epoch_of)
+        self.counts["unclean registrations"] = registrations.came_back
         for silence in self._silences:
             self._look_at_silence(silence, changes)
+        self.counts["refusals"] = sum(1 for trace in self._traces.values() for _ in trace.refusals())
+        for record, trace, refusal in refused_themselves(records, self._traces, self._appended):
+            self._broken(
+                REFUSED_ITSELF,
+                record,
+                f"Broker {record.broker} is registered at offset {record.offset}, and every controller knew that when "
+                f"the same incarnation asked once more. It was refused because of another incarnation.",
+                [trace_row(trace.path, refusal.seq)],
+                "an incarnation that is registered may register again, and keeps its epoch (KAFKA-16952)",
+            )
+
+    def _stays_eligible(self, record: CommittedRecord, found: CameBack) -> None:
+        former = found.answer.previous_epoch
+        showed = "no epoch" if former < 0 else f"epoch {former}, which was not the last one,"
+        self._broken(
+            STAYS_ELIGIBLE,
+            record,
+            f"Broker {record.broker} showed {showed} of its former incarnation when it registered at offset "
+            f"{found.record.offset}, so it may have lost data. It is unfenced at offset {record.offset}, and still an "
+            f"eligible leader of {', '.join(found.partitions)}.",
+            [trace_row(found.trace.path, found.answer.seq)],
+            "a broker that did not leave in order is no eligible leader when it comes back (KIP-966)",
+        )
 
     def _look_at_fence(self, record: CommittedRecord) -> None:
         appended = self._appended.of(record)
@@ -305,7 +336,8 @@ def _combine(run: StoredRun, findings: Sequence[SessionsFinding]) -> Verdict:
     counts: Counter[str] = Counter()
     for each in findings:
         counts.update(each.counts)
-    looked_at = {name: counts[name] for name in ("fences", "silences", "unfences", "joins", "violations")}
+    judged = ("fences", "silences", "unfences", "joins", "unclean registrations", "refusals", "violations")
+    looked_at = {name: counts[name] for name in judged}
     if not counts["violations"]:
         del looked_at["violations"]
     if not any(looked_at.values()):

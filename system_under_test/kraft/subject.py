@@ -228,6 +228,12 @@ _BROKER_BUGS = (
         ("new incarnation is not fenced",),
         shown_by=("kill", "power"),
     ),
+    _bug(
+        of_controller.ELR_KEEPS_UNCLEAN,
+        "broker-sessions",
+        ("broker came back uncleanly and stays an eligible leader",),
+        shown_by=("kill", "power"),
+    ),
     # two brokers must shut down at the same time
     _simulated_bug(of_controller.LEAVING_BROKER_LEADS, "partition-chain", ("leader is not alive",), shown_by=("stop",)),
     # no workload deletes topics

@@ -83,6 +83,14 @@ _STATES = {
         "A leader adds a broker to an in-sync set by what it knows of the partition and of that broker. This leader "
         "did not know the last change or the registration yet, so an old request was taken."
     ),
+    "broker came back uncleanly and stays an eligible leader": (
+        "A broker that did not leave in order may have lost data, so its registration ends that it is an eligible "
+        "leader. This one stayed one until it served again, so it could lead without acknowledged data."
+    ),
+    "broker is refused because of itself": (
+        "A broker that got no answer asks to be registered once more. This one was refused because another incarnation "
+        "was registered, though that was its own one, so it came up late or never."
+    ),
     "leader is dropped and was never fenced": (
         "A leader leaves the in-sync set of its partition only if it is fenced, leaves, or loses its replica. This one "
         "was dropped while it was alive."

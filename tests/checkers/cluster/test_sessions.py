@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from toy_quorum import Evidence, Quorum
 
 from checkers.base.checker import Budget
@@ -46,7 +47,8 @@ class Story:
         """n1 appends a record.  followers: who fetches it and learns that it is committed, by default all."""
         offset = len(self.quorum.nodes["n1"].log)
         if kind == "register broker":
-            fields = {"incarnation": "a", "epoch": offset, "rack": None, "fenced": True, "leaving": False}
+            plain = {"incarnation": "a", "epoch": offset, "rack": None, "fenced": True, "leaving": False}
+            fields = plain | fields
         row = {"offset": offset, "batch_offset": offset, "epoch": 1, "kind": kind, "about": about}
         self.records.append(row | {"node": "n1", "fields": json.dumps(fields)})
         self.quorum.write(followers=followers)
@@ -202,6 +204,76 @@ def test_a_leader_adds_to_its_in_sync_set_only_what_it_knows(tmp_path: Path) -> 
         story.wait(1)
         verdict = story.judged(tmp_path / str(knows))
         assert kinds(verdict) == ([] if knows else [rules.JOINED_EARLY]) and verdict.looked_at["joins"] == 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "alarms"),
+    [
+        (-1, True),  # it left no file, so it did not leave in order
+        ("an older epoch", True),
+        ("the last epoch", False),
+        (None, False),  # nobody says how it came back
+    ],
+)
+def test_a_broker_that_came_back_uncleanly_is_no_eligible_leader(
+    shown: int | str | None, alarms: bool, tmp_path: Path
+) -> None:
+    for taken_out in (False, True):
+        story = Story()
+        former = story.serves(3)
+        story.record("partition", PARTITION, replicas=[2, 3], isr=[2], removing=[], adding=[], leader=2)
+        story.record("change broker", "broker 3", epoch=former, fenced=1)
+        story.record("change partition", PARTITION, isr=[2], elr=[3])
+        epoch = story.record("register broker", "broker 3", incarnation="b")
+        if taken_out:
+            story.record("change partition", PARTITION, elr=None)
+        if shown is not None:
+            previous = {"the last epoch": former, "an older epoch": former - 1}.get(str(shown), shown)
+            story.say("n3", "broker", offset=epoch, detail=f"registered {previous} b")
+        story.say("n3", "broker", offset=epoch, detail="unheard -1")
+        story.record("change broker", "broker 3", epoch=epoch, fenced=-1)
+        story.wait(1)
+        verdict = story.judged(tmp_path / str(taken_out))
+        assert kinds(verdict) == ([rules.STAYS_ELIGIBLE] if alarms and not taken_out else [])
+        assert verdict.looked_at["unclean registrations"] == alarms
+
+
+def test_only_the_incarnation_that_reported_is_judged_by_its_report(tmp_path: Path) -> None:
+    """A record of another one lies at the same offset, as in a log whose tail was cut off."""
+    story = Story()
+    former = story.serves(3)
+    story.record("partition", PARTITION, replicas=[2, 3], isr=[2], removing=[], adding=[], leader=2, elr=[3])
+    epoch = story.record("register broker", "broker 3", incarnation="b")
+    story.say("n3", "broker", offset=epoch, detail="registered -1 c")
+    story.record("change broker", "broker 3", epoch=epoch, fenced=-1)
+    story.wait(1)
+    assert former < epoch and kinds(story.judged(tmp_path)) == []
+
+
+@pytest.mark.parametrize("known", ["all know", "one controller may not know", "another one replaced it", "no answer"])
+def test_a_registered_incarnation_that_asks_again_is_not_refused_because_of_itself(known: str, tmp_path: Path) -> None:
+    story = Story()
+    story.quorum.elect("n2")
+    story.quorum.replicate()
+    story.say("n2", "sessions", offset=1, detail=str(SESSION_S * 1000))
+    story.quorum.elect("n1")
+    story.quorum.replicate()
+    story.record("register broker", "broker 3", {"n3"} if known == "one controller may not know" else None)
+    if known == "another one replaced it":
+        story.record("register broker", "broker 3", incarnation="b")
+    if known != "one controller may not know":
+        story.wait(1)
+    else:
+        story.quorum.pass_time(SECOND)
+    if known != "no answer":
+        story.say("n3", "broker", offset=-1, detail="refused 100 a")
+    story.say("n3", "broker", offset=-1, detail="unheard -1")
+    story.wait(1)
+    for row in story.records:
+        row["epoch"] = story.quorum.nodes["n1"].epoch
+    verdict = story.judged(tmp_path)
+    assert kinds(verdict) == ([rules.REFUSED_ITSELF] if known == "all know" else [])
+    assert verdict.looked_at["refusals"] == (known != "no answer")
 
 
 def test_without_one_clock_or_reports_of_brokers_it_does_not_apply(tmp_path: Path) -> None:
