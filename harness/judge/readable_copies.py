@@ -20,9 +20,15 @@ from checkers.record.reading import COPIES_INDEX, RunRecord
 from checkers.sealing.manifest import broken_files
 from system_under_test.subject import Collected, ProcessState
 
+_COPIES_MAX = 1 << 15
+"""Copies are numbered from 0, and tables hold their numbers in 16 bits."""
+
 
 def copies_of(run_folder: Path) -> list[Collected]:
     """The copies a run took, as its index lists them; none if it took none.  Raises BrokenFile."""
+    index = RunRecord(run_folder).copies
+    if wrong := [row.copy for row in index if not 0 <= row.copy < _COPIES_MAX]:
+        raise BrokenFile(f"{COPIES_INDEX}: {wrong[0]} is no number of a copy")
     return [
         Collected(
             copy=row.copy,
@@ -33,7 +39,7 @@ def copies_of(run_folder: Path) -> list[Collected]:
             trace_size_bytes=row.trace_size_bytes,
             taken_ns=row.taken_ns,
         )
-        for row in RunRecord(run_folder).copies
+        for row in index
     ]
 
 

@@ -35,6 +35,8 @@ from system_under_test.subject import Collected, StartedOn
 
 LOG_FOLDER = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
+_NUMBERS = 1 << 31
+"""Epochs and ids of nodes are numbers of 32 bits with a sign."""
 ROW_GROUP = 1 << 17
 """Rows per row group, and every copy begins a new one: the same offsets lie in the same group of every log."""
 
@@ -234,6 +236,8 @@ def read_quorum_state(path: Path) -> RecordedState:
         epoch, voted, leader = (int(state[name]) for name in ("leaderEpoch", "votedId", "leaderId"))
     except (ValueError, KeyError, TypeError) as problem:
         raise UnreadableFile(f"{path.name}: not a quorum-state file ({problem!r})") from problem
+    if wrong := [number for number in (epoch, voted, leader) if not -_NUMBERS <= number < _NUMBERS]:
+        raise UnreadableFile(f"{path.name}: {wrong[0]} is beyond 32 bits")
     return RecordedState(epoch, f"n{voted}" if voted >= 0 else None, max(leader, -1))
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
+from checkers.record.files import BrokenFile
 from checkers.record.reading import COPIES_INDEX, FAULTS
 from checkers.run_quality.cross_checks.copies_taken import differences
-from harness.judge.readable_copies import tabulate
+from harness.judge.readable_copies import copies_of, tabulate
 from system_under_test.subject import Collected
 
 TAKEN = [(0, "before heal 1", "n1"), (0, "before heal 1", "n2"), (1, "final", "n1"), (1, "final", "n2")]
@@ -61,3 +63,11 @@ def test_an_empty_copy_is_missing_unless_a_fault_had_damaged_the_disk(tmp_path: 
     assert missing(run_with_a_wiped_disk(tmp_path / "wiped", wiped=True)) == []
     (words,) = missing(run_with_a_wiped_disk(tmp_path / "lost", wiped=False))
     assert words == "copy 1 of n2 is missing: there is nothing in nodes/n2/copies/1"
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 15, 10**12])
+def test_a_number_that_no_copy_has_is_refused(number: int, tmp_path: Path) -> None:
+    row = {"copy": number, "when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
+    (tmp_path / COPIES_INDEX).write_text(json.dumps([row]))
+    with pytest.raises(BrokenFile, match=f"{number} is no number of a copy"):
+        copies_of(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import struct
 from pathlib import Path
 from random import Random
@@ -297,6 +298,14 @@ def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None
     assert files.read_quorum_state(path) == files.RecordedState(-1, None)
     path.write_bytes(encode_quorum_state(QuorumState(4, leader, voted), "cluster", [1, 2, 3]))
     assert files.read_quorum_state(path) == files.RecordedState(4, name, leader or -1)
+
+
+@pytest.mark.parametrize("field", ["leaderEpoch", "leaderId", "votedId"])
+def test_a_quorum_state_with_a_number_beyond_32_bits_cannot_be_read(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "quorum-state"
+    path.write_text(json.dumps({"leaderEpoch": 1, "leaderId": 1, "votedId": 1, field: 1 << 31}))
+    with pytest.raises(files.UnreadableFile, match="beyond 32 bits"):
+        files.read_quorum_state(path)
 
 
 OWN = {
