@@ -26,7 +26,7 @@ _TYPES = {
 
 
 class WrongQuery(ValueError):
-    """A statement that Spark refuses.  The message is Spark's own reason, in one line."""
+    """A statement that Spark refuses, or that does not only read.  The message is the reason, in one line."""
 
 
 def columns_of(table: str) -> str:
@@ -59,7 +59,26 @@ def ask(lake: Lake, statement: str, spark: SparkJudge) -> tuple[Sequence[str], l
                     if old in rows.columns:
                         rows = rows.withColumn(name, coalesce(name, old)).drop(old)
                 rows.createOrReplaceTempView(table)
+            _demand_reading(session, statement)
             answer = session.sql(statement)
             return answer.columns, [row.asDict(recursive=True) for row in answer.collect()]
         except PySparkException as problem:
             raise WrongQuery(" ".join(str(problem).split(";")[0].split())[:300]) from None
+
+
+_COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
+_READS = ("Describe", "Explain", "Show")
+_WRITES = ("Insert", "SaveIntoDataSource")
+
+
+def _demand_reading(session: Any, statement: str) -> None:
+    """Raises WrongQuery where the statement would write files, or change what the session knows or is set to."""
+    command = session._jvm.java.lang.Class.forName(_COMMAND)
+    plans = [session._jsparkSession.sessionState().sqlParser().parsePlan(statement)]
+    while plans:
+        plan = plans.pop()
+        name = plan.getClass().getSimpleName()
+        if name.startswith(_WRITES) or (command.isInstance(plan) and not name.startswith(_READS)):
+            raise WrongQuery(f"a question of the lake reads, as SELECT … does, and this statement does not ({name})")
+        children = plan.children()
+        plans += [children.apply(number) for number in range(children.size())]

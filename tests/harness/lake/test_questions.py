@@ -122,6 +122,27 @@ def test_a_statement_of_ones_own_is_answered_and_a_wrong_one_refused(lake: Lake,
         ask(lake, "SELECT nope FROM runs", spark)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE runs",
+        "SET spark.sql.shuffle.partitions = 1",
+        "CREATE TABLE mine AS SELECT * FROM runs",
+        "INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT * FROM runs",
+        "WITH some AS (SELECT * FROM runs) INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT * FROM some",
+        "FROM runs INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT *",
+    ],
+)
+def test_a_statement_that_does_more_than_read_is_refused(
+    lake: Lake, spark: SparkJudge, tmp_path: Path, statement: str
+) -> None:
+    folder = tmp_path / "written"
+    with pytest.raises(WrongQuery, match="reads, as SELECT"):
+        ask(lake, statement.format(folder=folder), spark)
+    assert not folder.exists()
+    assert len(ask(lake, "SHOW COLUMNS IN runs", spark)[1]) > 1
+
+
 def test_a_column_that_an_older_lake_lacks_is_null(lake: Lake, spark: SparkJudge, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
