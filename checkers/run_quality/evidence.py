@@ -42,7 +42,13 @@ from checkers.run_quality.cross_checks import (
     traces_at_copies,
 )
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
-from checkers.run_quality.cross_checks.fault_rows import differences, not_played, orders_differ, times_differ
+from checkers.run_quality.cross_checks.fault_rows import (
+    differences,
+    measured_backwards,
+    not_played,
+    orders_differ,
+    times_differ,
+)
 from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
 from checkers.run_quality.cross_checks.trace_times import times_fall
 from checkers.sealing.codes import dictionary_codes
@@ -274,7 +280,7 @@ def _faults(run: StoredRun, kept: Ledger) -> list[str]:
     clauses = differences(run.faults, kept.rows) or times_differ(run.faults, kept.rows)
     header, ended_early = run.record.header, run.outcome.stopped is not None or run.outcome.interrupted
     cards = None if header is None or ended_early else header.schedule
-    return clauses + not_played(cards or (), run.faults)
+    return clauses + measured_backwards(run.faults) + not_played(cards or (), run.faults)
 
 
 def _silences(run: StoredRun, kept: Ledger) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from checkers.base import ledger
@@ -23,6 +24,9 @@ from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, FaultRecord, Proof
 
 Row = Mapping[str, Any]
+
+_ROUNDED_S = 0.01
+"""A card that waited has times that were rounded to a millisecond."""
 
 
 def differences(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[str]:
@@ -73,7 +77,7 @@ def orders_differ(records: Sequence[FaultRecord], rows: Iterable[Row]) -> list[s
 
 def not_played(cards: Iterable[Card], records: Iterable[FaultRecord]) -> list[str]:
     """One sentence for each card of test.json of which faults.json says nothing, not even that it was skipped, or of
-    which it holds another card of this number.  Times are not compared: a card may be played later than it was dealt.
+    which it holds another card of this number.  A card may be played later than it was dealt, but not for another time.
     """
     played = {record.card.number: record.card for record in records}
     clauses = []
@@ -83,7 +87,24 @@ def not_played(cards: Iterable[Card], records: Iterable[FaultRecord]) -> list[st
             clauses.append(f"{dealt}, and faults.json has no record of it")
         elif replace(played[card.number], at_s=card.at_s, heal_s=card.heal_s) != card:
             clauses.append(f"{dealt}, and faults.json holds another card of this number")
+        elif abs(_length_s(played[card.number]) - _length_s(card)) > _ROUNDED_S:
+            clauses.append(f"{dealt}, and faults.json holds it for another length of time")
     return clauses
+
+
+def measured_backwards(records: Iterable[FaultRecord]) -> list[str]:
+    """One sentence for each fault whose measurements end before they begin, or do not follow one another."""
+    clauses = []
+    for record in records:
+        spans = [(measurement.from_ns, measurement.to_ns) for measurement in record.measurements]
+        in_order = all(a <= c and b <= d for (a, b), (c, d) in pairwise(spans))
+        if not in_order or any(from_ns > to_ns for from_ns, to_ns in spans):
+            clauses.append(f"the measurements of fault {record.card.number} in faults.json are not in order of time")
+    return clauses
+
+
+def _length_s(card: Card) -> float:
+    return card.heal_s - card.at_s
 
 
 class _TimesOfRows:
