@@ -17,7 +17,8 @@ from typing import Any
 
 import click
 
-from harness.campaign.swarm.scenario import LAYERS, Layer, draw
+from harness.campaign.swarm.scenario import LAYERS, Layer
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.controller.decisions import BUGS as BUGS_OF_CONTROLLER
 from system_under_test.kraft.node.config import BUGS

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from harness.campaign.swarm.scenario import AIMED, FAULTS, MOMENTS, Scenario, card_of
+from harness.campaign.swarm.scenario import FAULTS, MOMENTS, Scenario
+from harness.campaign.swarm.storm_of_seed import AIMED, card_of
 from system_under_test.kraft.raft.states import LEGAL
 
 PHASES = ("no leader", "new leader", "steady")

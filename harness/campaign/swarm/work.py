@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.campaign.swarm.coverage import aimed, aims_of
-from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, draw
+from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario
 from harness.campaign.swarm.seed_row import FAILED, TOO_LONG, row_of, unplayed_row
+from harness.campaign.swarm.storm_of_seed import draw
 
 WALL_S_A_SEED = 600
 

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from harness.campaign.swarm.durable_log import DurableLog
-from harness.campaign.swarm.scenario import Scenario, StormCard, draw, rolls_while_slow
+from harness.campaign.swarm.scenario import Scenario, StormCard
+from harness.campaign.swarm.storm_of_seed import draw, rolls_while_slow
 from harness.campaign.swarm.world import play
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, Log, open_log

@@ -28,11 +28,9 @@ from harness.campaign.swarm.scenario import (
     Layer,
     Scenario,
     StormCard,
-    draw,
     load,
-    lost_again,
-    lost_while_slow,
 )
+from harness.campaign.swarm.storm_of_seed import draw, lost_again, lost_while_slow
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.log import Log

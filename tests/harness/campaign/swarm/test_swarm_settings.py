@@ -10,7 +10,7 @@ import pytest
 
 from checkers.base.history import Type
 from harness.campaign.swarm import settings
-from harness.campaign.swarm.scenario import SETTINGS, Scenario, StormCard, draw
+from harness.campaign.swarm.scenario import SETTINGS, Scenario, StormCard
 from harness.campaign.swarm.settings import (
     NUMBERS,
     Setting,
@@ -19,6 +19,7 @@ from harness.campaign.swarm.settings import (
     hidden_changes,
     setting_write,
 )
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.controller.image import REMOVERS, TABLES, Image, RecordTable
 from system_under_test.kraft.records.metadata import (

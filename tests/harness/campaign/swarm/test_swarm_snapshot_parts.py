@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.campaign.swarm.scenario import Scenario, StormCard, draw
+from harness.campaign.swarm.scenario import Scenario, StormCard
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.snapshots import PART, Snapshots

@@ -15,8 +15,8 @@ from harness.campaign.swarm.scenario import (
     Layer,
     Scenario,
     StormCard,
-    draw,
 )
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.raft import core, election, leadership
 from system_under_test.kraft.raft.messages import BeginQuorumEpochRequest, EpochResponse, RaftRequest

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, StormCard, draw
+from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, StormCard
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch import Watch, WatchedRow
 from harness.campaign.swarm.watch_voters import VoterSets, key_of
 from harness.campaign.swarm.world import play
