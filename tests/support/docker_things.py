@@ -58,7 +58,8 @@ def _run_beside(run_id: str, node: str, rights: Sequence[str], order: str) -> No
 
 def processes_of(run_id: str) -> list[str]:
     """Processes of this machine whose command line names the run (reapers, clean-up)."""
-    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    everything = ["ps", "-ww", "-eo", "pid,args"]  # without -ww lines are cut off where COLUMNS says so
+    listing = subprocess.run(everything, capture_output=True, text=True, check=True).stdout
     return [line for line in listing.splitlines() if run_id in line and "pytest" not in line]
 
 

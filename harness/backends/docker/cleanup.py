@@ -118,13 +118,15 @@ def _delete_table(client: Any, table: Table, run_id: str) -> str:
     images = client.api.images(filters={"label": f"{IMAGE_LABEL}=node"})
     if not images:
         return ""
+    cleaner = f"{run_id}-cleaner"
+    remove_run(client, cleaner)  # of an attempt that an engine broke off
     plan = containers.ContainerPlan(
-        name=f"krucible-{run_id}-cleaner",
+        name=f"krucible-{cleaner}",
         hostname="",
         image=images[0]["Id"],
         network="host",
         address="",
-        labels=labels(f"{run_id}-cleaner", current_owner()),
+        labels=labels(cleaner, current_owner()),
         capabilities=("NET_ADMIN",),
         with_volume=False,
         command=("nft", without(table)),
@@ -133,7 +135,7 @@ def _delete_table(client: Any, table: Table, run_id: str) -> str:
     client.api.start(container)
     with _refusal(404):  # it ended, and the engine removed it, before this request
         client.api.wait(container, timeout=20)
-    return remove_run(client, f"{run_id}-cleaner")
+    return remove_run(client, cleaner)
 
 
 def reap(run_id: str, family: str, table: str) -> Callable[[], int]:

@@ -142,6 +142,16 @@ def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str
             cleanup.delete_table(connect(), ("bridge", f"krucible_{run_id.replace('-', '_')}"), run_id)
 
 
+def test_rules_are_deleted_although_an_attempt_before_was_broken_off(image: str) -> None:
+    run_id = f"again-{os.getpid()}-{time.monotonic_ns() % 10**9}"
+    table, cleaner = f"krucible_{run_id.replace('-', '_')}", f"{run_id}-cleaner"
+    named = ["--name", f"krucible-{cleaner}", "--label", f"krucible.run={cleaner}"]
+    subprocess.run(["docker", "create", *named, image, "true"], check=True, capture_output=True, timeout=1000)
+    subprocess.run(["nft", f"table bridge {table} {{ }}"], check=True, capture_output=True, timeout=1000)
+    assert cleanup.delete_table(connect(), ("bridge", table), run_id) == ""
+    assert left_of(run_id) == []
+
+
 def _leave_behind(image: str, run_id: str, owner: str) -> None:
     labels = ["--label", f"krucible.run={run_id}", "--label", f"krucible.owner={owner}"]
     helper = ["docker", "run", "--rm", "--network", "host", "--cap-add", "NET_ADMIN", image]

@@ -102,5 +102,5 @@ def test_a_watched_command_ends_with_all_it_started_when_ordered_to_stop() -> No
     threading.Timer(0.3, stop.set).start()
     with pytest.raises(Interrupted):
         run_watched(["sh", "-c", "sleep 997.531 & sleep 997.531"], stop)
-    listing = ["ps", "-eo", "args"]  # what was killed ends a moment later
+    listing = ["ps", "-ww", "-eo", "args"]  # what was killed ends a moment later
     seconds_until(lambda: "sleep 997.531" not in subprocess.check_output(listing, text=True))
