@@ -6,7 +6,7 @@
     refused    An incarnation is registered, and each controller of the run knew that before it was asked once more.
                So it may not be refused because of another incarnation (KAFKA-16952).
 
-Only what a broker reported is judged.  Without the row, or without the record before, nothing is said.
+Only what a broker reported is judged.  Where its row or the record of its former registration is missing, nothing is.
 """
 
 from __future__ import annotations

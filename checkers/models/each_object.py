@@ -122,8 +122,8 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
 
 
 def _what_was_excused(looked_at: Mapping[str, int | float | str]) -> dict[str, str]:
-    """{"decided": a sentence} of valid queues that may have lost values, so that nobody takes this for more than it is;
-    {} elsewhere."""
+    """{"decided": a sentence} for a valid queue that may have lost values: it says how many no answer shows.  {} for
+    all others."""
     if not (excused := looked_at.get(EXCUSED, 0)):
         return {}
     words = f"values that had to come out and that no answer shows: {excused}"

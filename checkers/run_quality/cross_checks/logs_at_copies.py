@@ -144,8 +144,9 @@ def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:
 
 
 def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
-    """The log end that a disk certainly had after the first `place` rows, whatever was on its way; 0: nothing is
-    certain.  dead: the process was."""
+    """The least log end that a disk can have had after the first `place` rows; 0 where nothing is certain.
+
+    dead: the process had ended before the copy."""
     due = int(rows.flushed[place - 1])
     later = np.flatnonzero(np.isin(rows.event[place:], (APPEND, TRUNCATE, START)))
     if len(later):

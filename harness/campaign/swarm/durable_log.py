@@ -1,4 +1,4 @@
-"""Where the log on a simulated disk ends, by what a power loss certainly leaves; whatever its server says of it."""
+"""Where the log on a simulated disk ends if power is lost now: by its fsynced bytes, not by what its server reports."""
 
 from __future__ import annotations
 

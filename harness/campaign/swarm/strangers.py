@@ -2,7 +2,7 @@
 
 another cluster   a server of it asks with its own cluster id, and otherwise as a voter of this one would: for a
                   vote in the next epoch, to be followed or succeeded as a leader, or for entries and snapshots.  It
-                  is told that this is another cluster, and nothing else
+                  may get one answer alone: that this is another cluster
 false leader      a program says, by this cluster's id, that a voter leads the present epoch or a later one.  It may
                   be asked; it is not followed unless it has won that election (`watch`)
 """

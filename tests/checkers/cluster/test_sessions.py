@@ -212,7 +212,7 @@ def test_a_leader_adds_to_its_in_sync_set_only_what_it_knows(tmp_path: Path) -> 
         (-1, True),  # it left no file, so it did not leave in order
         ("an older epoch", True),
         ("the last epoch", False),
-        (None, False),  # nobody says how it came back
+        (None, False),  # no row says how it came back
     ],
 )
 def test_a_broker_that_came_back_uncleanly_is_no_eligible_leader(

@@ -73,7 +73,7 @@ CASES: dict[str, tuple[list[Event], int, set[str]]] = {
         {"G0-process"},
     ),
     "an append that stands in a list twice": (at_once("ax1", "ax2", "rx121"), NONE, {"duplicate-elements"}),
-    "an element that nobody appended": (at_once("ax1", "rx19"), NONE, {"unwritten-read"}),
+    "an element that no transaction appended": (at_once("ax1", "rx19"), NONE, {"unwritten-read"}),
 }
 
 
