@@ -97,13 +97,17 @@ def load_subject(name: str) -> Subject:
     Raises WrongSpec for an unknown name, and for a file that is no system.
     """
     if name in SUBJECTS:
-        return load(SUBJECTS[name])()  # type: ignore[no-any-return]
+        from system_under_test.own.subject import SystemSubject
+        from system_under_test.system import System
+
+        kind = load(SUBJECTS[name])
+        return SystemSubject.bundled(kind) if issubclass(kind, System) else kind()
     from system_under_test.own.read_own_system import NoSystem, find
-    from system_under_test.own.subject import OwnSubject
+    from system_under_test.own.subject import SystemSubject
 
     try:
         if (found := find(name)) is not None:
-            return OwnSubject(*found)
+            return SystemSubject.read(*found)
     except NoSystem as problem:
         raise WrongSpec(str(problem)) from problem
     raise WrongSpec(unknown_name("subject", name, SUBJECTS))
@@ -197,6 +201,14 @@ def refuse_workload(spec: Spec, subject: Subject) -> None:
     if why := _why_not(kind, subject):
         runs = ", ".join(offered_workloads(subject)) or "none"
         raise WrongSpec(f"subject {subject.name} cannot run workload {spec.workload!r}: {why}; it runs: {runs}")
+    from system_under_test.own.mistakes import wrong_signature
+    from system_under_test.own.subject import SystemSubject
+
+    if not isinstance(subject, SystemSubject) or subject.client is None:
+        return
+    for function in kind.functions.values():
+        if wrong := wrong_signature(subject.client, function, kind.own_functions):
+            raise WrongSpec(f"{subject.main.name} {wrong}")
 
 
 def offered_workloads(subject: Subject) -> tuple[str, ...]:
@@ -217,13 +229,13 @@ def _why_not(kind: type[Workload], subject: Subject) -> str:
 
 def own_workloads(subject: Subject) -> dict[str, type[Workload]]:
     """The workloads that stand in the file of a system of the user's own.  Raises WrongSpec."""
-    from system_under_test.own.subject import OwnSubject
+    from system_under_test.own.subject import SystemSubject
     from workloads.read_own_workload import NoWorkload, workloads_in
 
-    if not isinstance(subject, OwnSubject):
+    if not isinstance(subject, SystemSubject) or not subject.files:
         return {}
     try:
-        return workloads_in(subject.module, subject.main.parent, subject.main.name)
+        return workloads_in(subject.module, subject.main.name)
     except NoWorkload as problem:
         raise WrongSpec(str(problem)) from problem
 

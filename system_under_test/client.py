@@ -1,10 +1,19 @@
 """The seam between a workload and a system: a request, its outcome, and the client that turns one into the other.
 
-Clients run on client nodes, hosted by the agent there, so this file needs nothing but the standard library.
+A system has one of two kinds of client.  A `Client` has one method per function, blocking or async, with any library,
+and runs in a process of its own.  A `ProcessClient` is asyncio alone and runs in the agent of its client node.
 
 The one rule that a client must never break: `FAIL` means *it certainly did not happen*.  The request was refused
 before sending, or refused by an answer that proves it was never queued.  Or it was a cas whose answer was a mismatch,
 or a read without an answer (it changed nothing).  Everything else without an answer is `INFO`.
+
+What an exception of a `Client` proves:
+
+* raised by `leader` or `open`: nothing was sent, so the operation certainly did not happen;
+* one of `refused`, raised by a method: the answer proves that nothing happened;
+* anything else: unknown, or, where the function only observes or `harmless` is set, that nothing was changed.
+
+Runs on client nodes; needs only the standard library.
 """
 
 from __future__ import annotations
@@ -89,3 +98,81 @@ class ClientFactory(Protocol):
     def __call__(
         self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
     ) -> ProcessClient: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server as a client sees it.  port: the `port` of its system."""
+
+    node: str
+    host: str
+    port: int
+
+
+class Client:
+    """A client of a system: one method per function that it serves.
+
+    The name of a method says which function it serves (`system_under_test/functions.py` lists them all): a client with
+    `read` and `write` runs the workload `register`, one with `add` and `members` runs `set`.  The arguments and the
+    answer are those of the function.
+
+    Switch the retries of your library off: an operation is one attempt.  After any exception the client is closed and
+    connects anew, so that a late answer can never answer the next operation.
+
+    who: the process that this client belongs to.  servers: node name -> its address, in the order of the nodes.
+    bug, settings: those of the system in this run (`System.bugs`, `System.parameters`).
+    """
+
+    refused: tuple[type[BaseException], ...] = ()
+    """Exceptions that prove that nothing happened."""
+
+    routes_by_itself: bool = False
+    """The library finds the server for each request, so nobody can state which one answers, and no checker asks.
+
+    `answered` states it afterwards where it is known."""
+
+    connection: Any = None
+    """What `open` returned."""
+
+    answered: str = ""
+    """A method may set it to the name of the server that answered.  By default it is the one that `open` was given."""
+
+    harmless: bool = False
+    """A method sets it to True while nothing that it has sent can change anything, and to False before the first
+    request that can.  A failure until then proves that nothing happened."""
+
+    bug: str | None = None
+    settings: Mapping[str, str | float] = {}
+
+    def __init__(self, who: Placement, servers: Mapping[str, Address]) -> None:
+        self.who = who
+        self.servers = servers
+
+    def leader(self) -> Any:
+        """Return the name of the node that leads now, or None where it is not known.
+
+        Without this method, each client keeps to one server.  With it, half of the clients follow the leader and half
+        stay with the leader they know until it refuses them: some requests must reach a deposed leader.
+
+        Where each key has a leader of its own, define `leader(self, key)`.
+        """
+        raise NotImplementedError
+
+    def deposed(self) -> Any:
+        """Return True if the server that this client stays with reports that another one leads.
+
+        Only a system whose servers forward requests needs it: there no server refuses.  Called like `leader`."""
+        return False
+
+    def open(self, server: Address) -> Any:
+        """Connect to this server, and return the connection.  Called before the first operation, after any exception
+        and after a change of leader."""
+        return None
+
+    def close(self) -> Any:
+        """Drop the connection at once.  By default its own `close` is called, blocking or async."""
+        return self.connection.close() if hasattr(self.connection, "close") else None
+
+    def create(self, key: str | None = None) -> Any:
+        """Make what the key stands for (a table, a queue).  Called before the test, until it succeeds."""
+        return None

@@ -180,10 +180,25 @@ def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_
     return found
 
 
+class WrongAnswer(ValueError):
+    """A method returned what its function cannot answer.
+
+    mistake: the type is wrong, so the method is, whatever the system answered.  A system may lose what it holds, or
+    hold too large a number: None in the place of a value, or more than 64 bits, is no mistake of the method."""
+
+    def __init__(self, words: str, *, mistake: bool) -> None:
+        super().__init__(words)
+        self.mistake = mistake
+
+
+class _LostByTheSystem(TypeError):
+    """An answer of the right form that lacks a value, or holds one that no history can."""
+
+
 def outcome(
     function: str, request: Request, answer: Any, node: str, own: Mapping[str, Function] = NO_OTHERS
 ) -> Outcome:
-    """The outcome of a method that returned.  Raises ValueError for an answer that the function cannot have."""
+    """Return the outcome of a method that returned.  Raises WrongAnswer for an answer that its function cannot have."""
     known = own.get(function) or FUNCTIONS[function]
     given = Outcome(Type.OK, request.value, request.value2, request.payload, node=node)
     try:
@@ -215,8 +230,9 @@ def outcome(
                 found = _steps(json.loads(request.payload or "[]"), answer, _READ[known.answer])
     except TypeError as problem:
         words = f": {problem}" if str(problem) else ""
-        raise ValueError(
-            f"{function} returned {_shown(answer)}, where {_EXPECTED[known.answer]} is expected{words}"
+        raise WrongAnswer(
+            f"{function} returned {_shown(answer)}, where {_EXPECTED[known.answer]} is expected{words}",
+            mistake=not isinstance(problem, _LostByTheSystem) and answer is not None,
         ) from problem
     return Outcome(Type.OK, payload=json.dumps(found), node=node)
 
@@ -230,7 +246,7 @@ def _whole(answer: object) -> int:
     except TypeError:
         raise TypeError from None
     if not -_LARGEST <= number <= _LARGEST:
-        raise TypeError("it has more than 64 bits")
+        raise _LostByTheSystem("it has more than 64 bits")
     return number
 
 
@@ -251,8 +267,9 @@ def _numbers(answer: object) -> list[int]:
 def _element(each: object) -> int:
     try:
         return _whole(each)
-    except TypeError:
-        raise TypeError(f"{_shown(each)} is in it") from None
+    except TypeError as problem:
+        lost = each is None or isinstance(problem, _LostByTheSystem)
+        raise (_LostByTheSystem if lost else TypeError)(f"{_shown(each)} is in it") from None
 
 
 def _text(answer: object) -> str:

@@ -208,7 +208,7 @@ FAILOVER_S_MAX = 400.0
 
 @dataclass(frozen=True, slots=True)
 class Declares:
-    """What a subject has, so that only that is demanded of a run."""
+    """What a system has, so that only that is demanded of a run; `System` explains the fields of the same names."""
 
     nodes: bool = True
     logs: bool = False
@@ -216,27 +216,23 @@ class Declares:
     elections: bool = True
     faults: bool = True
     leaders: bool = True
-    """It says who leads, so that a fault may name the leader."""
+    """It reports who leads, so that a fault may name the leader."""
     each_server_serves: bool = False
     """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
     failover_s: float = FAILOVER_S
-    """Within so long another server answers after a leader is lost.  A slower system gets longer faults."""
     unavailable_s: float = 0.0
-    """For at most so long no operation succeeds while a majority lives and can talk; 0: nothing is promised."""
     kraft_steps: bool = False
     """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
     copied_every_s: float = 0.0
-    """A node cuts its log so early that copies show all entries together only if one is taken within so long.  0: the
-    copies before heals and at the end are enough."""
     registers_brokers: bool = False
     """Its metadata log holds records of brokers and of partitions that no client asked for."""
     nodes_min: int = 1
-    """With fewer servers a run is refused before it begins."""
     voters_max: int = 0
-    """Only the first so many servers vote, and a majority is one of these; 0: all do."""
+    forwards: bool = False
+    fsyncs: bool = True
 
     def voters(self, servers: Sequence[T]) -> Sequence[T]:
-        """Those of the servers that vote."""
+        """Return those of the servers that vote."""
         return servers[: self.voters_max or len(servers)]
 
 
@@ -257,7 +253,8 @@ class Needs:
     """What a subject needs on its nodes besides a plain Debian with Python.
 
     debian: packages of Debian bookworm.  wheels: requirements that pip understands, for the nodes' own Python.
-    files: path on the node -> path here; relative paths lie in the data directory, and beside the subject's file.
+    files: path on the node -> file or folder here; relative paths lie in the data directory, and beside the system's
+    file.
     crates: path on the node -> a program in Rust; relative paths lie in the data directory.
     user: who runs everything on a node; "" for root without capabilities.
     shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
@@ -383,11 +380,6 @@ class Subject(Protocol):
 
     Only a program that is asyncio in Python, and gets its disk and its clocks handed in, can be simulated."""
 
-    @property
-    def doubts(self) -> Sequence[str]:
-        """Why a violation may be a mistake of the client, which is not the harness' own; a sentence each."""
-        return ()
-
     def keep(self, run_folder: Path) -> None:
         """Keep with the run what it needs to be judged, or run, again.  Called once, before any node is made."""
 
@@ -411,6 +403,10 @@ class Subject(Protocol):
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         """None once every live node has all that was committed when this was called; else why not, in words."""
         ...
+
+    async def leader_of(self, key: str) -> str | None:
+        """Return the node that leads this key, None if it is not known.  No checker judges it: faults aim by it."""
+        return None
 
     def looked_at(self, live: Collection[str]) -> Mapping[str, LookedAt]:
         """What the last `caught_up` looked at of these servers, which are not dead."""

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.registry import WORKLOADS, load, load_subject, offered_workloads
-from system_under_test.client import Placement
+from system_under_test.client import Client, Placement
 from system_under_test.functions import FUNCTIONS
-from system_under_test.own.client import Client
 
 ROOT = Path(__file__).parents[1]
 SYSTEM_PAGE = (ROOT / "docs" / "your-own-system.md").read_text()

@@ -6,18 +6,18 @@ The file is run: it is code, not data.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TypeGuard
 
+from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS, wrong_function
-from system_under_test.own import source_only
-from system_under_test.own.client import Client
+from system_under_test.own.read_own_system import NoSystem, read_files
 from workloads.workload import Workload
 
+MODULE = "krucible_own_workload"
 _STATED = ("name", "summary", "checkers", "functions", "reads", "writes", "real_test")
 
 
@@ -30,27 +30,24 @@ def read_workload(path: Path) -> type[Workload]:
     """The one workload that a file defines.  Raises NoWorkload."""
     if not path.is_file():
         raise NoWorkload(f"there is no file {path}")
-    module = source_only.module_of("krucible_own_workload", path)
     try:
-        source_only.run(module)
-    except SyntaxError as problem:
-        raise NoWorkload(f"{path} line {problem.lineno}: {problem.msg}") from problem
-    except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code
-        raise NoWorkload(f"{path} cannot be run: {type(problem).__name__}: {problem}") from problem
-    kinds = [kind for kind in vars(module).values() if _is_workload(kind) and kind.__module__ == module.__name__]
+        module = read_files(path, name=MODULE)
+    except NoSystem as problem:
+        raise NoWorkload(str(problem)) from problem
+    kinds = [kind for kind in vars(module).values() if _is_workload(kind) and kind.__module__ == MODULE]
     if len(kinds) != 1:
         raise NoWorkload(f"{path} must define one class that derives from Workload, and it defines {len(kinds)}")
     _check(kinds[0], str(path))
     return kinds[0]
 
 
-def workloads_in(module: ModuleType, folder: Path, file: str) -> dict[str, type[Workload]]:
+def workloads_in(module: ModuleType, file: str) -> dict[str, type[Workload]]:
     """Name -> each workload that the file of a system defines, or takes from a file beside it.  Raises NoWorkload.
 
-    folder: where the files of the system lie.  file: its name, for messages."""
+    file: its name, for messages."""
     found: dict[str, type[Workload]] = {}
     for kind in vars(module).values():
-        if not _is_workload(kind) or not _lies_in(folder, module, kind):
+        if not _is_workload(kind) or kind.__module__.partition(".")[0] == Workload.__module__.partition(".")[0]:
             continue
         _check(kind, file)
         if found.setdefault(kind.name, kind) is not kind:
@@ -60,13 +57,6 @@ def workloads_in(module: ModuleType, folder: Path, file: str) -> dict[str, type[
 
 def _is_workload(kind: object) -> TypeGuard[type[Workload]]:
     return isinstance(kind, type) and issubclass(kind, Workload) and kind is not Workload
-
-
-def _lies_in(folder: Path, module: ModuleType, kind: type) -> bool:
-    if kind.__module__ == module.__name__:
-        return True
-    source = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return source is not None and Path(source).resolve().is_relative_to(folder.resolve())
 
 
 def _check(kind: type[Workload], file: str) -> None:

@@ -198,7 +198,6 @@ class Results:
     summary: one sentence or two for people.  reason: why the verdict is another one than the checkers give, "" if not.
     judged_by: "in process", or Spark and its master.  judging_s: how long that took.
     lost_elements: who had acknowledged what was lost, and during which faults.
-    doubts: why a violation may be a mistake of the client; a sentence each.
     contradiction: what online checks found and the sealed run does not confirm.
     failure: why there was no test, or no judging came to its end.  report_failure: why there is no page.
     not_tested: no test took place, through no fault of the harness.
@@ -214,7 +213,6 @@ class Results:
     judged_by: str = ""
     judging_s: float | None = None
     lost_elements: str = ""
-    doubts: tuple[str, ...] = ()
     contradiction: str = ""
     failure: str = ""
     report_failure: str = ""

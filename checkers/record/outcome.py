@@ -175,7 +175,6 @@ class RunOutcome:
     reports: each change of what a node reported of itself, a bounded number of them.  None: none was kept.
     set_up_failure: why the subject never became ready, "" if it did.  interrupted: the user ended the run.
     online: None if there were no online checks.
-    doubts: why a violation may be a mistake of the client; a sentence each.
     """
 
     declares: Mapping[str, bool | float] = field(default_factory=dict)
@@ -198,7 +197,6 @@ class RunOutcome:
     stopped: Stopped | None = None
     online: OnlineChecks | None = None
     coverage: Coverage | None = None
-    doubts: tuple[str, ...] = ()
 
     @property
     def known_deaths(self) -> tuple[Death, ...]:

@@ -72,9 +72,7 @@ def _invalid(results: Results) -> str:
         return "Invalid, but no checker kept its evidence."
     first = _lost(found[0], results.checkers[found[0].checker]) or sentence(found[0].summary)
     first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
-    words = " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, in_all(results)]))
-    doubts = results.doubts
-    return f"{words} The client may be wrong instead: {sentence(doubts[0])}" if doubts else words
+    return " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, in_all(results)]))
 
 
 def _lost(first: ReportedViolation, checker: CheckerResult) -> str:

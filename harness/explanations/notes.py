@@ -17,7 +17,6 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
     out = []
     if outcome.set_up_failure:
         out.append(f"Set-up failed: {sentence(shorten(outcome.set_up_failure))}")
-    out += [f"The client may be wrong: {sentence(words)}" for words in outcome.doubts]
     if outcome.interrupted:
         out.append("The run was interrupted: it is judged as far as it went.")
     if stopped := outcome.stopped:

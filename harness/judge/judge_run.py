@@ -226,7 +226,7 @@ def _signer(root: Path) -> SignerWords:
 def _corrected(results: Results, outcome: RunOutcome, bug: Bug | None) -> Results:
     """Hold the verdict of the checkers against the end of the run, the planted bug and the online checks."""
     results = demand(bug, doubt_a_stop(results, outcome))
-    results = _note_set_up_failure(replace(results, doubts=outcome.doubts), outcome.set_up_failure)
+    results = _note_set_up_failure(results, outcome.set_up_failure)
     found = outcome.online.findings if outcome.online is not None else ()
     return _shout(results, contradictions(found, results))
 

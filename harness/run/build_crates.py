@@ -7,14 +7,13 @@ import threading
 
 from harness.backends.crates import build_all
 from harness.run.context import RunContext
-from system_under_test.own.linked_files import sha256_of
-from system_under_test.own.subject import OwnSubject
+from system_under_test.own.subject import SystemSubject, sha256_of
 
 
 async def build_programs(run: RunContext) -> None:
     """Note their hashes in test.json.  Raises BackendUnavailable.  Cancelled: the compiler is stopped first."""
     subject = run.subject
-    if not isinstance(subject, OwnSubject) or not subject.needs.crates:
+    if not isinstance(subject, SystemSubject) or not subject.needs.crates:
         return
     stop = threading.Event()
     crates, beside = subject.needs.crates, subject.main.parent

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from harness.run.watching.checks_while_running import Online
 from harness.run.watching.leaders_and_stalls import RunWatch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
+from system_under_test.own.read_own_system import files_of
 from system_under_test.subject import Node, Subject
 from workloads.workload import Workload
 
@@ -91,7 +92,10 @@ def prepare(
     subject.keep(folder.root)
     if spec.workload.endswith(".py"):
         (folder.root / "workload").mkdir()
-        shutil.copy(spec.workload, folder.root / "workload")
+        for name, text in files_of(Path(spec.workload)).items():
+            kept = folder.root / "workload" / name
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_text(text, encoding="utf-8")
     handed: list[Online] = []
 
     def hand_over(batch: pa.RecordBatch) -> None:

@@ -31,7 +31,6 @@ def write_outcome(run: RunContext) -> None:
         leaders=tuple(watch.leaders),
         reports=tuple(watch.reports),
         online=run.online.record if run.online is not None else None,
-        doubts=tuple(subject.doubts),
     )
     run.folder.write_json(OUTCOME, as_json(run.outcome))
 

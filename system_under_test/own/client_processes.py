@@ -69,7 +69,7 @@ class OwnClient:
             unknown = sent and not observes(self._functions.get(request.f, request.f), self._own)
             words = "timeout" if isinstance(problem, TimeoutError) else f"the client's process died: {problem}"
             return Outcome(
-                Type.INFO if unknown else Type.FAIL, error=words if sent else f"not sent: {words}", node=sent
+                Type.INFO if unknown else Type.FAIL, error=words if sent else f"not sent: {words}", node=sent.strip("?")
             )
 
     async def close(self) -> None:

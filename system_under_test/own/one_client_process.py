@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib
 import inspect
 import json
 import os
 import signal
 import sys
-import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -30,17 +29,17 @@ from types import ModuleType
 from typing import Any
 
 from checkers.base.history import Type
-from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
-from system_under_test.functions import NO_OTHERS, Function, arguments, observes, outcome
-from system_under_test.own.check_own_system import check_refused
-from system_under_test.own.client import Address, Client
-from system_under_test.own.mistakes_in_code import mistake_in
+from system_under_test.client import MISTAKE_IN_CODE, Address, Client, Outcome, Placement, Request
+from system_under_test.functions import NO_OTHERS, Function, WrongAnswer, arguments, observes, outcome
+from system_under_test.own.mistakes import check_refused, code_of, line_of, mistake_in
 from system_under_test.own.read_own_system import NoSystem, read_files
 
 FOLLOW_EVERY_S = 0.5
 """How often a client that follows the leader looks who leads."""
 CLOSE_S = 0.3
 _PR_SET_PDEATHSIG = 1
+_NOWHERE = Path("/krucible-own")
+"""The folder of the author's files as their tracebacks name it.  They are never written to a disk of this node."""
 
 
 class CallTimedOut(TimeoutError):
@@ -69,10 +68,13 @@ class Runner:
         self._tell_sent = tell_sent
         self._loop = asyncio.new_event_loop()
         self._client = make()
-        self._leads = type(self._client).leader is not Client.leader and not keeps_to_one
+        kind = type(self._client)
+        self._leads = kind.leader is not Client.leader and not keeps_to_one
+        self._by_key = self._leads and len(inspect.signature(kind.leader).parameters) > 1
+        self._known: dict[str | None, tuple[str, float]] = {}
+        """Key -> who leads it as far as is known, and when that was looked at; None for all keys."""
         self._node = ""
         self._open = False
-        self._looked_s = 0.0
         self._late = False
         self._unawaited: list[str] = []
         signal.signal(signal.SIGALRM, self._out_of_time)
@@ -86,33 +88,35 @@ class Runner:
         until, sent = time.monotonic() + timeout_s, False
         try:
             given = arguments(function, request, self._own)
-            self._connect(until)
+            key = request.key if self._by_key else None
+            self._connect(key, until)
+            self._client.answered, self._client.harmless = "", False
+            self._tell_sent(self._stated())
             sent = True
-            self._tell_sent(self._node)
             answer = self._call(getattr(self._client, function), until, *given)
         except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or end its process
+            changed = sent and not self._client.harmless and not observes(function, self._own)
+            type_ = Type.INFO if changed else Type.FAIL
             if not self._late and (mistake := mistake_in(self._folder, problem, self._called)):
-                type_ = Type.INFO if sent and not observes(function, self._own) else Type.FAIL
                 return self._failed(type_, MISTAKE_IN_CODE + mistake)
+            words = ("" if sent else "not sent: ") + _words(problem, self._folder)
             if isinstance(problem, self._client.refused) and not self._late:
-                return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
-            type_ = Type.INFO if sent and not observes(function, self._own) else Type.FAIL
-            return self._failed(type_, ("" if sent else "not sent: ") + _words(problem), move=not sent)
+                return self._failed(Type.FAIL, f"refused: {words}" if sent else words, move=True)
+            return self._failed(type_, words, move=not sent)
         try:
-            return outcome(function, request, answer, self._node, self._own)
-        except ValueError as problem:  # the method answered what no such function answers
-            return self._failed(Type.FAIL if observes(function, self._own) else Type.INFO, str(problem))
+            return outcome(function, request, answer, self._stated(), self._own)
+        except WrongAnswer as problem:  # the method answered what no such function answers
+            type_ = Type.FAIL if observes(function, self._own) else Type.INFO
+            where = MISTAKE_IN_CODE + code_of(self._folder, self._called) if problem.mistake else ""
+            return self._failed(type_, f"{where}{problem}")
 
-    def _connect(self, until: float) -> None:
+    def _stated(self) -> str:
+        """The server that answers, as far as the client can state it."""
+        return self._client.answered or ("" if self._client.routes_by_itself else self._node)
+
+    def _connect(self, key: str | None, until: float) -> None:
         """Connect to the node that gets the next request."""
-        wanted = self._node if self._open else self._choose(until)
-        if (
-            self._open
-            and self._leads
-            and self._client.who.follows
-            and time.monotonic() - self._looked_s > FOLLOW_EVERY_S
-        ):
-            wanted = self._choose(until)
+        wanted = self._wanted(key, until)
         if self._open and wanted == self._node:
             return
         self._leave()
@@ -122,27 +126,31 @@ class Runner:
             self._client.connection = connection
         self._open = True
 
-    def _choose(self, until: float) -> str:
+    def _wanted(self, key: str | None, until: float) -> str:
         names = list(self._client.servers)
         if not self._leads:
             return names[self._client.who.thread % len(names)]
-        if self._node and not self._client.who.follows:
-            return self._node
-        leader = self._call(self._client.leader, until)
-        self._looked_s = time.monotonic()
-        if isinstance(leader, str) and leader in self._client.servers:
-            return leader
-        if leader is not None:
+        known, looked_s = self._known.get(key, ("", 0.0))
+        if known and time.monotonic() - looked_s <= FOLLOW_EVERY_S and (self._open or not self._client.who.follows):
+            return known
+        if known and not self._client.who.follows:
+            self._known[key] = known, time.monotonic()
+            if not (self._open and known == self._node and self._call(self._client.deposed, until)):
+                return known
+        leader = self._call(self._client.leader, until, *([key] if self._by_key else []))
+        if leader is not None and not (isinstance(leader, str) and leader in self._client.servers):
             raise ValueError(f"leader returned {leader!r:.60}, which is no server's name: one of {', '.join(names)}")
-        if self._node and self._open:
-            return self._node
-        raise ConnectionError("no leader is known")
+        if leader is None and not (known and self._open):
+            raise ConnectionError("no leader is known")
+        self._known[key] = leader or known, time.monotonic()
+        return leader or known
 
     def _failed(self, type_: Type, error: str, *, move: bool = False) -> Outcome:
         """move: this node refused, so a client that stays looks for the leader anew."""
+        outcome = Outcome(type_, error=error, node=self._stated())
         self._leave()
-        outcome = Outcome(type_, error=error, node=self._node)
         if move:
+            self._known = {key: seen for key, seen in self._known.items() if seen[0] != self._node}
             self._node = ""
         return outcome
 
@@ -154,7 +162,7 @@ class Runner:
         try:
             self._call(self._client.close, time.monotonic() + CLOSE_S)
         except BaseException as problem:  # noqa: BLE001 - it is gone either way
-            print(f"closing a client: {_words(problem)}", file=sys.stderr, flush=True)
+            print(f"closing a client: {_words(problem, self._folder)}", file=sys.stderr, flush=True)
         self._client = self._make()
 
     def _call(self, method: Callable[..., Any], until: float, *given: Any) -> Any:
@@ -221,16 +229,19 @@ def main() -> None:
     try:
         given = json.loads(requests.readline())
         module = _module(given["config"])
-        check_refused(getattr(module, given["config"]["client"]), given["config"]["main"])
+        kind = _class_at(given["config"]["client"])
+        check_refused(kind, given["config"]["main"])
     except NoSystem as problem:
         tell({"failed": str(problem), "for_good": True})
         return
     folder = Path(str(module.__file__)).parent
     try:
-        runner = _runner(given, module, lambda node: tell({"sent": node}), folder)
+        runner = _runner(given, kind, lambda node: tell({"sent": node}), folder)
     except BaseException as problem:  # noqa: BLE001 - the author's code; the harness quotes it
         mistake = mistake_in(folder, problem)
-        tell({"failed": MISTAKE_IN_CODE + mistake, "for_good": True} if mistake else {"failed": _words(problem)})
+        tell(
+            {"failed": MISTAKE_IN_CODE + mistake, "for_good": True} if mistake else {"failed": _words(problem, folder)}
+        )
         return
     tell({"ready": True})
     for line in requests:
@@ -240,44 +251,43 @@ def main() -> None:
 
 def _module(config: Mapping[str, Any]) -> ModuleType:
     """The author's file with its classes.  Raises NoSystem; the message names the file as its author does."""
-    with tempfile.TemporaryDirectory(prefix="krucible-own-") as folder:
-        for name, text in config["files"].items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        try:
-            return read_files(Path(folder) / config["main"], on_client=True)
-        except NoSystem as problem:
-            raise NoSystem(str(problem).replace(f"{folder}/", "")) from problem
+    if not config["files"]:
+        return importlib.import_module(config["main"])
+    try:
+        return read_files(_NOWHERE / config["main"], files=config["files"])
+    except NoSystem as problem:
+        raise NoSystem(str(problem).replace(f"{_NOWHERE}/", "")) from problem
 
 
-def _runner(given: Mapping[str, Any], module: ModuleType, tell_sent: Callable[[str], None], folder: Path) -> Runner:
+def _class_at(place: str) -> type[Client]:
+    """The class that `import_path_of` names."""
+    module, _, name = place.partition(":")
+    kind: type[Client] = getattr(importlib.import_module(module), name)
+    return kind
+
+
+def _runner(given: Mapping[str, Any], kind: type[Client], tell_sent: Callable[[str], None], folder: Path) -> Runner:
     config, who = given["config"], Placement(**given["placement"])
+    kind.bug, kind.settings = config.get("bug"), config.get("settings") or {}
     servers = {}
     for node, address in given["peers"].items():
         host, _, port = address.rpartition(":")
         servers[node] = Address(node, host, int(port))
-    kind = getattr(module, config["client"])
     own = {name: Function(**stated) for name, stated in config.get("own_functions", {}).items()}
     keeps_to_one = bool(config.get("each_server"))
     return Runner(lambda: kind(who, servers), config["functions"], tell_sent, folder, own, keeps_to_one)
 
 
-def _words(problem: BaseException) -> str:
+def _words(problem: BaseException, folder: Path) -> str:
+    """Class and text of an exception, and the line of the author's files that let it through."""
     if isinstance(problem, CallTimedOut):
         return "timeout"
     try:
         words = str(problem)
     except Exception as worse:  # noqa: BLE001 - an exception of a library may be broken itself
         words = f"it cannot be printed ({type(worse).__name__})"
-    return f"{type(problem).__name__}: {words or _where(problem)}".replace("\n", " ")[:200]
-
-
-def _where(problem: BaseException) -> str:
-    """Where an exception without words was raised, such as that of an `assert`; "" if Python does not know it."""
-    for frame in traceback.extract_tb(problem.__traceback__)[-1:]:
-        return f"raised at {Path(frame.filename).name} line {frame.lineno}: {frame.line}"
-    return ""
+    said = f"{type(problem).__name__}: {words}" if words else type(problem).__name__
+    return said.replace("\n", " ")[:200] + line_of(folder, problem)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,32 @@
-"""A system of one's own as a subject: the defaults, and the seam between what its author wrote and the harness."""
+"""A `System` as a subject: the defaults, and the seam between what its author wrote and the harness.
+
+The files of a system are kept with its runs.  Runs that hold the same large file share it, by hard links to one file in
+the cache.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import json
 import logging
+import mmap
 import os
 import re
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
+from checkers.base.cache_folder import cache_folder
 from checkers.record.files import regular
+from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS
-from system_under_test.own.check_own_system import check_declared, check_defined_once
-from system_under_test.own.client import Client
-from system_under_test.own.linked_files import link_or_copy
 from system_under_test.own.lives_in_logs import (
     ANNOUNCED,
     ENDED,
@@ -27,7 +36,7 @@ from system_under_test.own.lives_in_logs import (
     last_lines,
     last_words,
 )
-from system_under_test.own.mistakes_in_code import mistake_in
+from system_under_test.own.mistakes import check_declared, check_defined_once, mistake_in
 from system_under_test.own.processes_as_one_server import CONTROL
 from system_under_test.own.read_own_system import (
     BrokenSystem,
@@ -35,24 +44,16 @@ from system_under_test.own.read_own_system import (
     blamed,
     client_in,
     files_of,
+    import_path_of,
     in_words,
     raised_in,
     read_files,
     system_in,
 )
-from system_under_test.own.swallowed_exceptions import swallowed
-from system_under_test.own.system import Command, OwnNode, System, named_processes, wrong_commands
-from system_under_test.subject import (
-    Complaint,
-    Declares,
-    LookedAt,
-    Needs,
-    Node,
-    NodeStatus,
-    NotKnown,
-    Subject,
-)
+from system_under_test.subject import Bug, Complaint, Declares, LookedAt, Needs, Node, NodeStatus, NotKnown, Subject
+from system_under_test.system import Command, OwnNode, System, named_processes, wrong_commands
 
+T = TypeVar("T")
 _LOG = logging.getLogger("krucible")
 FOLDER = "subject"
 """Of a run folder: where the files of the system are kept."""
@@ -61,80 +62,122 @@ _COMMAND_S = 10.0
 _LAST_CHARACTERS = 300
 NO_LEADER = "status: epoch, no leader"
 """What recovery may have looked at.  A server that is out of its cluster can say this much, so it proves nothing."""
+_GO = b"\xff Go buildinf:"
+"""Go's linker writes it near the beginning of the data of each program."""
+_GO_CLOCK = "it is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
+LINKED_FROM_BYTES = 1 << 20
+"""A smaller file is copied: somebody may want to edit the copy of a run."""
 
 
-class OwnSubject(Subject):
-    """main: the file that defines the System.  which: the name of its class, "" for the first.  Raises NoSystem."""
+class SystemSubject(Subject):
+    """A `System` as the harness sees it: defaults, and exceptions of the author's methods as sentences.
 
-    client_module = "system_under_test.own.client_processes"
-    keeps_to_one_server = True
+    main: the file that defines it.  files: its Python files, which clients and runs need; {} for a bundled system.
+    which: the name of its class as the user gave it, "" for the first of the file.
+    """
 
-    def __init__(self, main: Path, which: str = "") -> None:
-        module = read_files(main)
-        self.main = main
-        self.module = module
-        self.system: System = system_in(module, main.name, which)
-        self.which = which
-        self.name = main.stem if main.name != "system.py" else main.resolve().parent.name
-        self.summary = inspect.cleandoc(type(self.system).__doc__ or module.__doc__ or self.name).splitlines()[0]
-        self.files = files_of(main)
-        check_defined_once(main, self.files[main.name])
-        self.port = self.system.port
-        self.needs: Needs = self.system.needs
-        self.notices_damage: Mapping[str, str] = self.system.notices_damage
-        self._client = client_in(module, main.name, self.system)
-        check_declared(self.system, self._client, main, kept=_is_kept(main))
-        self.processes: Mapping[str, str] = named_processes(self.system.processes)
-        self.functions = _functions(self._client)
-        leads = type(self.system).status is not System.status
-        elections = self.system.elections
-        self.declares = Declares(
-            elections=leads if elections is None else elections,
-            leaders=leads,
-            failover_s=float(self.system.failover_s),
-            unavailable_s=float(self.system.unavailable_s),
-            each_server_serves=self._client.leader is Client.leader,
-        )
+    def __init__(
+        self, system: System, main: Path, module: ModuleType, files: Mapping[str, str], which: str = ""
+    ) -> None:
+        self.system, self.main, self.module, self.files, self.which = system, main, module, files, which
+        self.name = system.name or (main.stem if main.name != "system.py" else main.resolve().parent.name)
+        words = system.summary or type(system).__doc__ or module.__doc__ or self.name
+        self.summary = inspect.cleandoc(words).splitlines()[0]
+        self._client = None if system.client_module else client_in(module, main.name, system)
+        check_declared(system, self._client, main, kept=_is_kept(main))
+        self.client_module = system.client_module or "system_under_test.own.client_processes"
+        self.functions = system.functions or (_functions(self._client) if self._client else frozenset())
+        self.keeps_to_one_server = self._client is not None or system.in_process
+        self.port = system.port
+        self._note_needs(system.needs)
+        self.notices_damage: Mapping[str, str] = system.notices_damage
+        self.processes: Mapping[str, str] = named_processes(system.processes)
+        self.bugs: Mapping[str, Bug] = system.bugs
+        self.simulated = system.simulated
+        self.members = system.members
+        self.declares = _declared(system, self._client)
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
-        self._doubts: list[str] = []
         self.programs: Mapping[str, Path] = {}
         """Path on the node -> program, of each crate that the system needs; the harness builds them."""
         self._looked_at: dict[str, list[str]] = {}
         """Node -> what the last `caught_up` looked at besides the state of the process."""
 
+    @classmethod
+    def read(cls, main: Path, which: str = "") -> SystemSubject:
+        """Read a system of the user's own.  which: the name of its class, "" for the first.  Raises NoSystem."""
+        module = read_files(main)
+        files = files_of(main)
+        check_defined_once(main, files[main.name])
+        return cls(system_in(module, main.name, which), main, module, files, which)
+
+    @classmethod
+    def bundled(cls, kind: type[System]) -> SystemSubject:
+        return cls(kind(), Path(inspect.getfile(kind)), sys.modules[kind.__module__], {})
+
     @property
-    def doubts(self) -> Sequence[str]:
-        return self._doubts
+    def parameters(self) -> Mapping[str, str | float]:
+        return self.system.parameters
+
+    @property
+    def client(self) -> type[Client] | None:
+        """The class of its clients; None where a module of its own makes them."""
+        return self._client
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Give the system these values of its parameters.  Raises ValueError, in one sentence, for a wrong one."""
+        given: dict[str, str | float] = {}
+        for name, text in settings.items():
+            usual = self.parameters[name]
+            try:
+                given[name] = text if isinstance(usual, str) else type(usual)(float(text))
+            except ValueError:
+                words = f"--set {name} of {self.name} takes a number such as {usual}, not {text!r:.60}"
+                raise ValueError(words) from None
+        self.system.settings = {**self.parameters, **given}
+        self._note_needs(self.system.needs)
+
+    def _note_needs(self, needs: Needs) -> None:
+        """Note what its nodes need.  A program in Go among the files is recognized: no clock of it can be shifted."""
+        self.needs = needs
+        here = next((name for name in needs.files.values() if _is_go(self.main.parent / name)), None)
+        of_files = {} if here is None else {"clock": f"{here}: {_GO_CLOCK}"}
+        self.unreachable_by: Mapping[str, str] = {**of_files, **self.system.unreachable_by}
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
+        """Raises ValueError for an unknown bug, OSError, and BrokenSystem."""
+        if bug is not None and bug not in self.bugs:
+            raise ValueError(f"subject {self.name} has no planted bug {bug!r}; it has {', '.join(self.bugs) or 'none'}")
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
-        self._doubts = list(swallowed(self.files, self._client.__name__))
-        for words in self._doubts:
-            self._warn_once(words)
+        self.system.seed, self.system.bug, self.system.nodes = seed, bug, list(self._nodes.values())
         await asyncio.gather(*map(self._install, self._nodes.values()))
 
     async def start(self, node: Node) -> None:
         own = self._nodes[node.name]
-        try:
-            commands = await self.system.start(own, list(self._nodes.values()))
-        except Exception as problem:
-            own_files = [self.main.parent / name for name in self.files]
-            if isinstance(problem, OSError) and not raised_in(own_files, problem):
-                raise  # the node refused: a fault may be the reason
-            raise BrokenSystem(blamed(self.main, "start", problem)) from problem
+        commands = await self._called("start", self.system.start(own, list(self._nodes.values())))
         if wrong := wrong_commands(commands) or self._unnamed(commands):
             raise BrokenSystem(f"{self.main.name}: start returned {wrong}")
         own.starts += 1
-        if isinstance(commands, Mapping):
+        output = f"{node.log_dir}/server.log"
+        if self.simulated:  # a program on virtual time gets its own words, and no shell
+            await node.start(list(commands), output=output)
+        elif isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
             together = [*node.python, "-m", "system_under_test.own.processes_as_one_server", named, node.log_dir]
-            await node.start(
-                together, env={CONTROL: f"{node.trace_dir}/processes"}, output=f"{node.log_dir}/server.log"
-            )
+            await node.start(together, env={CONTROL: f"{node.trace_dir}/processes"}, output=output)
         else:
-            words = [*ANNOUNCED, *self._as_user(own.words(commands))]
-            await node.start(words, output=f"{node.log_dir}/server.log")
+            await node.start([*ANNOUNCED, *self._as_user(own.words(commands))], output=output)
+
+    async def _called(self, method: str, called: Awaitable[Any]) -> Any:
+        """Return what a method of the author returns.  Raises OSError where a node refused: a fault may be the reason.
+        Raises BrokenSystem for all else."""
+        try:
+            return await called
+        except Exception as problem:
+            own_files = [self.main.parent / name for name in self.files or (self.main.name,)]
+            if isinstance(problem, OSError) and not raised_in(own_files, problem):
+                raise
+            raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
     def _unnamed(self, commands: Command | Mapping[str, Command]) -> str:
         """Why these commands lack a process that the system names; "" if they lack none."""
@@ -269,23 +312,56 @@ class OwnSubject(Subject):
             self._looked_at[own.name].append(words)
 
     async def _answer(self, method: str, called: Awaitable[Any]) -> Any:
-        """What a method of the author returns.  Raises BrokenSystem for what it raises."""
+        """Return what a method of the author returns.  Raises BrokenSystem for what it raises."""
         try:
             return await called
+        except NotKnown:
+            raise
         except Exception as problem:
             self._end_of_mistake(method, problem)
             raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
+    def _caught(self, method: str, call: Callable[[], T]) -> T:
+        """The same, of a method that is not async."""
+        try:
+            return call()
+        except Exception as problem:
+            raise BrokenSystem(blamed(self.main, method, problem)) from problem
+
+    async def leader_of(self, key: str) -> str | None:
+        """Raises OSError, BrokenSystem and CodeMistake."""
+        leader: str | None = await self._answer("leader_of", self.system.leader_of(key))
+        if leader is not None and leader not in self._nodes:
+            raise BrokenSystem(f"{self.main.name}: leader_of returned {leader!r:.60}, which is no node's name")
+        return leader
+
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
-        return {"files": self.files, "main": self.main.name, "client": self._client.__name__}
+        config = {"seed": seed, "bug": bug, "settings": dict(self.system.settings or self.parameters)}
+        if self._client is None:
+            return config
+        main = self.main.name if self.files else self.module.__name__
+        return {**config, "files": self.files, "main": main, "client": import_path_of(self._client)}
 
     async def collect(self, node: Node, folder: Path) -> None:
+        """The node's log folder into `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
         await node.copy_out(node.log_dir, folder)
+        if not self.declares.traces:
+            return
+        trace = folder.parents[1] / "trace" / f"{node.name}.jsonl"
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        if self.system.traces:
+            have = trace.stat().st_size if trace.exists() else 0
+            new = await node.read(f"{node.trace_dir}/{self.system.traces}", have)
+            with trace.open("ab") as file:
+                file.write(new[: new.rfind(b"\n") + 1])  # whole rows only: a torn one is removed at the next start
+        else:
+            rows = self._caught("trace_of", lambda: list(self.system.trace_of(node.name, folder)))
+            trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def complaints(self, run_folder: Path) -> Sequence[Complaint]:
         """The complaints of each life of a server, as `complaints_of` gives them."""
         unplaced = {"pid": NO_LIFE, "lines_before_end": 0}
-        own = self.system.complaints_in(run_folder / "nodes")
+        own = self._caught("complaints_in", lambda: self.system.complaints_in(run_folder / "nodes"))
         found = [replace(complaint, facts={**unplaced, **complaint.facts}) for complaint in own]
         if self.system.complaints:
             pattern = re.compile(self.system.complaints, re.MULTILINE)
@@ -305,6 +381,8 @@ class OwnSubject(Subject):
 
         A file that nodes need from outside its folder is not kept.
         """
+        if not self.files:
+            return
         for name, text in self.files.items():
             path = run_folder / FOLDER / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -317,9 +395,20 @@ class OwnSubject(Subject):
 
     def _beside(self) -> list[str]:
         """The files for nodes that stand in the folder of the main file and are not its own Python files, in order."""
-        names = {os.path.normpath(here) for here in (*self.needs.files.values(), *self._sources())}
+        names = {os.path.normpath(here) for here in (*self._files_for_nodes().values(), *self._sources())}
         within = {name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts}
         return sorted(within - {*self.files})
+
+    def _files_for_nodes(self) -> dict[str, str]:
+        """Path on the node -> file here, with the files of the folders that the system needs."""
+        found: dict[str, str] = {}
+        for there, here in self.needs.files.items():
+            folder = self.main.parent / here
+            inside = [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
+            found |= {f"{there}/{path.relative_to(folder)}": f"{here}/{path.relative_to(folder)}" for path in inside}
+            if not folder.is_dir():
+                found[there] = here
+        return found
 
     def _sources(self) -> list[str]:
         """The files of the crates, of which cargo makes their programs again."""
@@ -335,14 +424,16 @@ class OwnSubject(Subject):
             script += ' && { [ "$(id -u)" != 0 ] || chown -R "$3" "$1" "$2"; }'
         done = await node.run(["sh", "-c", script, "sh", node.data_dir, node.log_dir, user], timeout_s=_COMMAND_S)
         done.succeeded(f"{node.name}: its data directory cannot be made")
-        wanted: dict[str, str | Path] = {**self.needs.files, **self.programs}
+        wanted: dict[str, str | Path] = {**self._files_for_nodes(), **self.programs}
         for there, here in wanted.items():
             try:
                 data = (self.main.parent / here).read_bytes()
             except OSError as problem:  # it was there when the system was read, or this is the copy of a run
                 raise BrokenSystem(f"{self.main.name}: needs: {here} cannot be read: {in_words(problem)}") from problem
             await node.write(own.path(there), data)
-            await own.run(["chmod", "755", own.path(there)])
+        if wanted:
+            await own.run(["chmod", "755", *map(own.path, wanted)])
+        await self._called("install", self.system.install(own, list(self._nodes.values())))
 
     def _as_user(self, argv: list[str]) -> list[str]:
         """The command as the user that the system needs; a node that runs as that user already changes nothing."""
@@ -409,7 +500,73 @@ def _check_one_leader(statuses: Mapping[str, NodeStatus]) -> None:
             raise NotKnown(f"{name} takes {leader} for the leader, and {leader} does not report that it leads")
 
 
+def _declared(system: System, client: type[Client] | None) -> Declares:
+    leads = type(system).status is not System.status
+    return Declares(
+        nodes=not system.in_process,
+        logs=bool(system.logs),
+        traces=bool(system.traces) or type(system).trace_of is not System.trace_of,
+        elections=leads if system.elections is None else system.elections,
+        faults=not system.in_process,
+        leaders=leads,
+        each_server_serves=client is not None and client.leader is Client.leader and not client.routes_by_itself,
+        failover_s=float(system.failover_s),
+        unavailable_s=float(system.unavailable_s),
+        copied_every_s=float(system.logs_copied_every_s),
+        nodes_min=system.nodes_min,
+        voters_max=system.voters_max,
+        forwards=system.forwards,
+        fsyncs=not system.never_fsyncs,
+    )
+
+
+def _is_go(program: Path) -> bool:
+    """Whether a file is a program that Go's linker has written."""
+    if not program.is_file():
+        return False
+    with program.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return False
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole:
+            return whole.find(_GO) >= 0
+
+
 def _functions(kind: type[Client]) -> frozenset[str]:
     """The functions that a client has: those of the table, and its other methods, which an own workload may name."""
     own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     return frozenset(name for name in FUNCTIONS if hasattr(kind, name)) | (own - set(dir(Client)))
+
+
+def sha256_of(path: Path) -> str:
+    """In hexadecimal digits.  Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give `target` the content of `source`.  Raises OSError.
+
+    The file in the cache is read-only, and it is made again where its content is no longer that of its name.  Where
+    the cache lies on another file system, the target is a copy.
+    """
+    if source.stat().st_size < LINKED_FROM_BYTES:
+        shutil.copy(source, target)
+        return
+    folder = cache_folder() / "files"
+    folder.mkdir(exist_ok=True)
+    shared = folder / sha256_of(source)
+    if not shared.is_file() or sha256_of(shared) != shared.name:
+        _put(source, shared)
+    try:
+        os.link(shared, target)
+    except OSError:
+        shutil.copy(source, target)
+
+
+def _put(source: Path, shared: Path) -> None:
+    """In one step, because another run may place the same file."""
+    with tempfile.NamedTemporaryFile(dir=shared.parent, delete=False) as unfinished:
+        with source.open("rb") as file:
+            shutil.copyfileobj(file, unfinished)
+        os.fchmod(unfinished.fileno(), 0o555 if os.access(source, os.X_OK) else 0o444)
+    Path(unfinished.name).replace(shared)

@@ -50,7 +50,6 @@ WHOLE = Results(
     "Invalid: n1 answered 1.",
     judged_by="in process",
     judging_s=0.0,
-    doubts=("mine.py line 6",),
     planted=PlantedBugResult("stale-read", True, "found"),
     signer=SignerWords("nobody", words="unsigned"),
     finding=FindingStory("redis", False, True, "Redis", "without fsync", "writes were lost"),

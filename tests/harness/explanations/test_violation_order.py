@@ -60,13 +60,6 @@ def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage(
     assert kinds(registers=early, elections=same) == ["two leaders in one epoch", "stale read"]
 
 
-def test_a_doubt_about_the_client_stands_behind_the_violation() -> None:
-    results = {"verdict": "invalid", "checkers": {"registers": invalid(witness("stale read", 4.0))}}
-    doubted = headline(results_in(results | {"doubts": ["mine.py line 6: It.read catches every exception"]}), {})
-    doubt = "The client may be wrong instead: mine.py line 6: It.read catches every exception."
-    assert doubted == f"{headline(results_in(results), {})} {doubt}"
-
-
 def test_a_log_without_a_time_stands_before_the_first_effect_it_can_have() -> None:
     logs = invalid(witness("logs differ below an equal epoch", table="log"))
     votes, answers = invalid(witness("two leaders in one epoch", 3.0)), invalid(witness("stale read", 7.0))

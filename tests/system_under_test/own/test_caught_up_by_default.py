@@ -13,7 +13,7 @@ from harness.registry import load_subject
 from harness.run.clock import MACHINE
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import SystemRecovery
-from system_under_test.own.subject import OwnSubject
+from system_under_test.own.subject import SystemSubject
 from system_under_test.subject import Completed, NotKnown
 
 SYSTEM = """
@@ -43,14 +43,16 @@ def node(name: str, state: str = "running") -> Any:
         return Completed(0, b"", b"")
 
     verbs = {"state": state_of, "run": ran, "write": ran, "start": ran}
-    return SimpleNamespace(name=name, address="", data_dir="/d", log_dir="/l", python=["python3"], **verbs)
+    return SimpleNamespace(
+        name=name, address="", data_dir="/d", log_dir="/l", trace_dir="/t", python=["python3"], **verbs
+    )
 
 
-async def made(tmp_path: Path, methods: str, nodes: list[Any]) -> OwnSubject:
+async def made(tmp_path: Path, methods: str, nodes: list[Any]) -> SystemSubject:
     path = tmp_path / "mine.py"
     path.write_text(SYSTEM.format(methods=methods))
     subject = load_subject(str(path))
-    assert isinstance(subject, OwnSubject)
+    assert isinstance(subject, SystemSubject)
     await subject.install(nodes, seed=1, bug=None)
     return subject
 

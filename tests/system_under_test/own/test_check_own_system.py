@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.registry import load_subject, load_workload
+from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
+from system_under_test.own.subject import SystemSubject
 
 ROOT = Path(__file__).parents[3]
 TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
@@ -31,7 +33,7 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("needs = {'debian': []}", "mine.py: Registers.needs must be Needs(debian=[…], wheels=[…], …)"),
         ("needs = Needs(debian='redis')", "mine.py: Registers.needs: debian must be a list of names such as"),
         ("needs = Needs(wheels='redis')", "mine.py: Registers.needs: wheels must be a list of names such as"),
-        ("needs = Needs(files={'a.jar': 'none.jar'})", "files names none.jar, and there is no such file"),
+        ("needs = Needs(files={'a.jar': 'none.jar'})", "files names none.jar, and there is no such file or folder"),
         ("needs = Needs(crates={'server': 'folder'})", "Registers.needs: crates must be a dictionary such as"),
         ("needs = Needs(crates={'server': Crate('none')})", "the crate none lacks Cargo.toml"),
         ("needs = Needs(user=['me'])", "mine.py: Registers.needs: user must be the name of a user"),
@@ -99,10 +101,54 @@ def test_a_wrong_workload_is_refused(tmp_path: Path, text: str, words: str) -> N
         load_workload(Spec(workload=str(path)))
 
 
-@pytest.mark.parametrize("sibling", ["helper.py", "helper/__init__.py"])
-def test_a_single_file_that_imports_one_beside_it_is_refused_with_the_way_out(tmp_path: Path, sibling: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (START, "    async def start(self, node):\n", "takes (self, node), and is called with self and 2 arguments"),
+        (OPEN, "    def open(self):\n", "RegisterClient.open takes (self), and is called with self and 1 argument"),
+        (OPEN, f"    def create(self): ...\n\n{OPEN}", "RegisterClient.create takes (self), and is called with"),
+    ],
+)
+def test_a_method_that_does_not_take_what_it_is_given_is_refused(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    assert words in refusal_of(tmp_path / "mine.py", old, new)
+
+
+def test_a_function_that_does_not_take_its_arguments_is_refused_before_any_node_starts(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TCP_REGISTER.read_text().replace("def write(self, key, value)", "def write(self, value)"))
+    with pytest.raises(WrongSpec, match=r"mine.py line \d+: RegisterClient.write takes \(self, value\), and is called"):
+        check_spec(Spec(subject=str(path), nemesis="none", nodes=3))
+
+
+def test_a_client_inside_of_its_system_is_refused(tmp_path: Path) -> None:
+    inner = f"{PORT}    class client(Client):\n        def read(self, key): ...\n\n"
+    assert "the client Registers.client stands inside of another class" in refusal_of(tmp_path / "mine.py", PORT, inner)
+
+
+@pytest.mark.parametrize("sibling", ["helper.py", "helper/__init__.py", "helper/deep.py"])
+@pytest.mark.parametrize("main", ["mine.py", "system.py"])
+def test_what_a_file_imports_from_beside_it_belongs_to_it(tmp_path: Path, main: str, sibling: str) -> None:
+    (tmp_path / "unrelated.py").write_text("raise OSError")
     (tmp_path / sibling).parent.mkdir(exist_ok=True)
-    (tmp_path / sibling).write_text("PORT = 7000\n")
-    words = refusal_of(tmp_path / "mine.py", "import json\n", "import json\nfrom helper import PORT\n")
-    assert f"mine.py imports {sibling}, which stands beside it" in words
-    assert "Rename mine.py to system.py, and name its folder" in words
+    (tmp_path / sibling).write_text("from ports import PORT\n")
+    (tmp_path / "ports.py").write_text("PORT = 7001\n")
+    module = "helper.deep" if "deep" in sibling else "helper"
+    text = TCP_REGISTER.read_text().replace("import json\n", f"import json\nfrom {module} import PORT\n")
+    inside = f"    def late(self):\n        from {module} import PORT\n        return PORT\n"
+    (tmp_path / main).write_text(text.replace(PORT, f"    port = PORT\n{inside}"))
+    subject = load_subject(str(tmp_path / main))
+    assert isinstance(subject, SystemSubject) and subject.port == 7001
+    assert subject.system.late() == 7001, "also what a method imports"  # type: ignore[attr-defined]
+    assert {main, sibling, "ports.py"} <= subject.files.keys()
+    assert ("unrelated.py" in subject.files) == (main == "system.py")
+
+
+def test_another_folder_has_files_of_its_own(tmp_path: Path) -> None:
+    for number, name in enumerate(("one", "two")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helper.py").write_text(f"PORT = {7000 + number}\n")
+        text = TCP_REGISTER.read_text().replace("import json\n", "import json\nfrom helper import PORT\n")
+        (tmp_path / name / "mine.py").write_text(text.replace(PORT, "    port = PORT\n"))
+    assert [load_subject(str(tmp_path / name / "mine.py")).port for name in ("one", "two", "one")] == [7000, 7001, 7000]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from system_under_test.own.linked_files import LINKED_FROM_BYTES, link_or_copy
+from system_under_test.own.subject import LINKED_FROM_BYTES, link_or_copy
 
 
 @pytest.fixture

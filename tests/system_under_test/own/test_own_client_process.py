@@ -45,7 +45,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
 
     def one(body: str, *, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None) -> OwnClient:
         files = {"mine.py": SYSTEM + "\nclass It(Client):\n" + textwrap.indent(textwrap.dedent(body), "    ")}
-        config: dict[str, object] = {"files": files, "main": "mine.py", "client": "It"}
+        config: dict[str, object] = {"files": files, "main": "mine.py", "client": "krucible_own_system:It"}
         config["functions"] = functions or {"read": "read", "write": "write"}
         peers = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
         made.append(connect(Placement(thread, "c1", follows=follows, reads_only=False), peers, config, {}))
@@ -93,16 +93,16 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
             raise Refused("not leader") if value == 1 else OSError("torn")
     """)
     read, refused, unknown = [await ask(client, r) for r in (READ, Request("write", "k", 1), Request("write", "k", 2))]
-    assert (read.type, read.error) == (Type.FAIL, "OSError: torn")
-    assert (refused.type, refused.error) == (Type.FAIL, "refused: Refused: not leader")
-    assert (unknown.type, unknown.error, unknown.node) == (Type.INFO, "OSError: torn", "n1")
+    assert (read.type, read.error) == (Type.FAIL, "OSError: torn (mine.py line 13)")
+    assert (refused.type, refused.error) == (Type.FAIL, "refused: Refused: not leader (mine.py line 15)")
+    assert (unknown.type, unknown.error, unknown.node) == (Type.INFO, "OSError: torn (mine.py line 15)", "n1")
     never = make("""
         def open(self, server): raise OSError("no route")
         def read(self, key): ...
         def write(self, key, value): ...
     """)
     outcome = await ask(never, WRITE)
-    assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: OSError: no route")
+    assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: OSError: no route (mine.py line 12)")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_a_refusal_after_the_time_limit_proves_nothing(
     """)
     assert (await ask(client, READ)).type is Type.OK, "it is there"
     outcome = await ask(client, WRITE, BRIEF_S)
-    assert (outcome.type, outcome.error) == (Type.INFO, "Refused: busy")
+    assert (outcome.type, outcome.error) == (Type.INFO, "Refused: busy (mine.py line 18)")
 
 
 @pytest.mark.parametrize("word", ["", "async "])
@@ -139,7 +139,7 @@ async def test_what_open_returns_is_the_connection_and_is_closed(make: Make, wor
         {word}def write(self, key, value): raise OSError("torn")
     """)
     assert (await ask(client, READ)).value == 7
-    assert (await ask(client, WRITE)).error == "OSError: torn"
+    assert (await ask(client, WRITE)).error == "OSError: torn (mine.py line 19)"
     assert (await ask(client, READ)).value == 8, "after an exception it is closed, and another one opened"
 
 
@@ -260,7 +260,7 @@ async def test_an_answer_that_no_such_function_gives_is_no_success(make: Make) -
     outcome = await ask(client, READ)
     assert (outcome.type, outcome.error) == (
         Type.FAIL,
-        "read returned 'seven' (str), where a whole number or None is expected",
+        f"{MISTAKE_IN_CODE}mine.py line 12: read returned 'seven' (str), where a whole number or None is expected",
     )
     assert (await ask(client, WRITE)).type is Type.OK
 
@@ -270,7 +270,7 @@ async def test_an_answer_that_no_such_function_gives_is_no_success(make: Make) -
     [
         ("def write(self, key, value): raise SystemExit('no licence')", "SystemExit: no licence"),
         ("def write(self, key, value): raise BaseException('odd')", "BaseException: odd"),
-        ("def write(self, key, value): assert key is None", "AssertionError: raised at mine.py line"),
+        ("def write(self, key, value): assert key is None", "AssertionError (mine.py line 14)"),
         ("def write(self, key, value): return False", "write returned False (bool), where None is expected"),
         ("def write(self, key, value): return OSError('torn')", "write returned OSError('torn') (OSError)"),
         ("def write(self, key, value): asyncio.sleep(0)", "coroutine 'sleep' was never awaited: write `await`"),
@@ -352,9 +352,12 @@ async def test_an_exception_that_cannot_be_printed_ends_no_client(make: Make) ->
         def read(self, key): raise self.Strange()
         def write(self, key, value): raise self.Strange()
     """)
-    for request, type_ in ((READ, Type.FAIL), (WRITE, Type.INFO)):
+    for request, type_, line in ((READ, Type.FAIL, 14), (WRITE, Type.INFO, 15)):
         outcome = await ask(client, request)
-        assert (outcome.type, outcome.error) == (type_, "Strange: it cannot be printed (RuntimeError)")
+        assert (outcome.type, outcome.error) == (
+            type_,
+            f"Strange: it cannot be printed (RuntimeError) (mine.py line {line})",
+        )
 
 
 @pytest.mark.parametrize("answers", [False, True])
@@ -425,3 +428,64 @@ async def test_what_may_depend_on_an_answer_is_no_mistake(make: Make, body: str)
     outcome = await ask(make(body), READ)
     assert outcome.type is Type.FAIL
     assert MISTAKE_IN_CODE not in str(outcome.error)
+
+
+async def test_a_client_may_state_afterwards_who_answered_or_that_it_routes_by_itself(make: Make) -> None:
+    client = make("""
+        routes_by_itself = True
+        def read(self, key):
+            self.answered = "n2"
+            return 1
+        def write(self, key, value): ...
+    """)
+    assert [(await ask(client, request)).node for request in (READ, WRITE)] == ["n2", ""]
+
+
+async def test_what_was_harmless_so_far_has_changed_nothing(make: Make) -> None:
+    client = make("""
+        def read(self, key): ...
+        def write(self, key, value):
+            self.harmless = True
+            if value == 1: raise OSError("torn")
+            self.harmless = False
+            raise OSError("torn")
+    """)
+    types = [(await ask(client, Request("write", "k", value))).type for value in (1, 2, 1)]
+    assert types == [Type.FAIL, Type.INFO, Type.FAIL]
+
+
+async def test_each_key_may_have_a_leader_of_its_own(make: Make) -> None:
+    client = make("""
+        def leader(self, key): return {"a": "n1", "b": "n2"}[key]
+        def read(self, key): return 1
+    """)
+    assert [(await ask(client, Request("read", key))).node for key in "abba"] == ["n1", "n2", "n2", "n1"]
+
+
+async def test_a_client_that_stays_leaves_a_server_that_was_deposed(make: Make, tmp_path: Path) -> None:
+    client = make(
+        f"""
+        def leader(self): return "n2" if os.path.exists({str(tmp_path / "moved")!r}) else "n1"
+        def deposed(self): return self.leader() == "n2"
+        def read(self, key): return 1
+    """,
+        follows=False,
+    )
+    assert (await ask(client, READ)).node == "n1"
+    (tmp_path / "moved").touch()
+    async with asyncio.timeout(PATIENCE_S):
+        while (await ask(client, READ)).node != "n2":  # noqa: ASYNC110 - it looks twice a second
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("answer", "mistake"),
+    [("b'7'", True), ("'7'", True), ("[7]", True), ("2**64", False), ("json.loads('null')", False)],
+)
+async def test_only_an_answer_of_the_wrong_type_is_a_mistake_of_its_method(
+    make: Make, answer: str, mistake: bool
+) -> None:
+    client = make(f"def total(self, key): import json; return {answer}", functions={"read": "total"})
+    outcome = await ask(client, READ)
+    assert outcome.type is Type.FAIL and "where a whole number is expected" in (outcome.error or "")
+    assert (outcome.error or "").startswith(f"{MISTAKE_IN_CODE}mine.py line 11: total returned") == mistake

@@ -54,7 +54,7 @@ def test_only_what_the_files_import_themselves_is_replaced(tmp_path: Path) -> No
 
 def test_a_client_node_must_have_every_library(tmp_path: Path) -> None:
     with pytest.raises(NoSystem, match="No module named 'no_such_library'"):
-        read_files(written(tmp_path, IMPORTS), on_client=True)
+        read_files(tmp_path / "mine.py", files={"mine.py": IMPORTS})
 
 
 def test_a_file_may_have_the_name_of_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

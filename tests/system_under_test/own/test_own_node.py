@@ -30,7 +30,7 @@ async def write_here(path: str, content: bytes) -> None:
 
 def node_here(data_dir: str = "/", python: tuple[str, ...] = ()) -> OwnNode:
     verbs = SimpleNamespace(run=run_here, write=write_here, python=python)
-    verbs.name, verbs.address, verbs.data_dir, verbs.log_dir = "n1", "127.0.0.1", data_dir, "/"
+    verbs.name, verbs.address, verbs.data_dir, verbs.log_dir, verbs.trace_dir = "n1", "127.0.0.1", data_dir, "/", "/"
     return OwnNode(verbs, 0)  # type: ignore[arg-type]
 
 

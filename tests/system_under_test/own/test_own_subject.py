@@ -110,7 +110,7 @@ def test_a_file_may_hold_several_systems_and_a_name_behind_a_colon_says_which(tm
     first, second = load_subject(str(path)), load_subject(f"{path}:Two")
     assert (first.port, first.summary, first.functions) == (1, "The first.", {"create", "read", "write"})
     assert (second.port, second.summary, second.functions) == (2, "The second.", {"create", "read"})
-    assert second.client_config(seed=1, bug=None)["client"] == "Reads"
+    assert second.client_config(seed=1, bug=None)["client"] == "krucible_own_system:Reads"
     second.keep(tmp_path / "run")  # type: ignore[attr-defined]
     again = load_subject(str(kept(tmp_path / "run")))
     assert again.summary == "The second."
@@ -167,7 +167,7 @@ async def test_the_copy_of_a_run_holds_what_its_nodes_need_from_its_folder(tmp_p
         await again.install([running_node()], seed=1, bug=None)
     for file in (jar, data):
         file.unlink()
-        with pytest.raises(WrongSpec, match="there is no such file beside the system"):
+        with pytest.raises(WrongSpec, match="there is no such file or folder beside the system"):
             load_subject(str(path))
         file.write_text("again")
 
@@ -253,6 +253,7 @@ def running_node() -> Any:
         address="",
         data_dir="/d",
         log_dir="/l",
+        trace_dir="/t",
         python=["python3"],
         state=of_the_node,
         run=ran,

@@ -1,17 +1,37 @@
-"""What a system of your own derives from.  Only `start` must be given; everything else has a default.
+"""The one interface of a system under test: `System`, and `OwnNode`, by which it reaches a node.
 
-Without `status` no leader is known: no fault that names the leader is dealt, and nothing waits for an election.
+The bundled systems and those of a user's own are written against it.  Only `start` must be given.  Everything else is
+an optional part, and a run demands only what a system states:
+
+    status                     who leads: faults can name the leader, and a run waits for elections
+    leader_of                  who leads one stream, queue or partition: only for aiming faults
+    ready, caught_up           when clients may come, and when the system has recovered
+    logs, traces, trace_of     what it keeps and what it did: the checkers of logs and traces judge them
+    members                    how members change while it runs
+    bugs, parameters           switches and settings that `--bug` and `--set` choose
+    processes, notices_damage  more faults that can be injected
+    unreachable_by, never_fsyncs, forwards, routes_by_itself (of its client)   what must not be asked of it
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from system_under_test.own.client import Client
-from system_under_test.subject import FAILOVER_S, Complaint, Completed, Needs, Node, NodeStatus, ProcessState
+from system_under_test.client import Client
+from system_under_test.subject import (
+    FAILOVER_S,
+    Bug,
+    Complaint,
+    Completed,
+    Members,
+    Needs,
+    Node,
+    NodeStatus,
+    ProcessState,
+)
 
 Command = str | Sequence[str]
 """A line for the shell, or the words of a command.  It runs in the node's data directory."""
@@ -25,6 +45,7 @@ print(next(path for path in (os.path.join(folder, sys.argv[1]) for folder in sys
 class OwnNode:
     """One node as the author of a system sees it.  All paths are relative to `data_dir`, the disk under test.
 
+    log_dir, trace_dir: outside of that disk; they survive every fault.
     index: 0 for the first node.  starts: how often its server was started before, 0 at the first start.
     python: the words that start the Python which has the wheels of `needs`.
     """
@@ -35,6 +56,7 @@ class OwnNode:
         self.address = node.address
         self.data_dir = node.data_dir
         self.log_dir = node.log_dir
+        self.trace_dir = node.trace_dir
         self.index = index
         self.python = node.python
         self.starts = 0
@@ -102,19 +124,31 @@ class OwnNode:
         return (await self.run(f"exec 3<> /dev/tcp/{self.address}/{port}")).status == 0
 
     async def ask(self, port: int, line: str, *, timeout_s: float = 5.0) -> str:
-        """Send one line to a port of the node; what it answers until it closes the connection.
+        """Send one line to a port of the node, in one write; return what it answers until it closes the connection.
 
         "" if it does not answer; then `problem` says why, and so do the words of a node without a status."""
-        sent = f"printf '%s\\n' {shlex.quote(line)} >&3"
+        sent = f"env printf '%s\\n' {shlex.quote(line)} >&3"  # the printf of bash writes each line on its own
         command = f"exec 3<> /dev/tcp/{self.address}/{port} && {sent} && cat <&3"
         return await self._printed(command, f"port {port}", timeout_s)
 
-    def reports(self, epoch: int, leader: str | None) -> NodeStatus:
-        """A `status`: the node is in this epoch, and `leader` is the name of the node it takes for the leader.
+    def reports(
+        self,
+        epoch: int,
+        leader: str | None,
+        *,
+        role: str = "",
+        high_watermark: int | None = None,
+        log_end: int | None = None,
+    ) -> NodeStatus:
+        """Return a `status`: the node is in this epoch, and `leader` is the name of the node it takes for the leader.
 
+        epoch: must be that in which this very leader was elected.  Two nodes that report to lead one epoch violate
+            `leadership`, so an epoch and a leader that were read at different times must not be combined.
         leader: None where the node does not know it; then it is a follower itself.
+        role: by default "leader" or "follower".  high_watermark, log_end: offsets, None where it has no such thing.
         """
-        return NodeStatus(self.name, epoch, "leader" if leader == self.name else "follower", leader)
+        role = role or ("leader" if leader == self.name else "follower")
+        return NodeStatus(self.name, epoch, role, leader, high_watermark, log_end)
 
     def path(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.data_dir}/{path}"
@@ -152,42 +186,111 @@ class System:
     """The docstring of your class, or else of its file, is the summary that a run shows.
 
     port: what clients connect to.  needs: packages, wheels, files and the user of a node.
+    client: the class of its clients; None where the file defines only one.
+    client_module: instead of `client`, a module whose `connect` is a `ClientFactory`.  Its clients are asyncio alone
+        and live in the agent; `functions` names what they have.
+    in_process: it has no nodes and lives, with its clients, in the harness' own process.
+    simulated: `module:name` of its program on virtual time (`subject.SimulatedProgram`), "" if it only runs for real.
+
+    Promises:
+    failover_s: seconds until another server answers after a leader is lost.  Faults of a system that needs longer than
+        a few seconds hold longer, with the pauses between them, the run and the limit of recovery.
+    unavailable_s: maximum number of seconds without a successful operation while a majority of the servers lives and
+        can talk.  More is a violation.  0: nothing is promised, and more than usual makes a run unknown.
+    elections: whether another leader must appear where one is cut off; None: if there is a `status`.
+    complaints: a regular expression; a line of a server's output that it matches is a violation.
+    nodes_min: least number of servers.  voters_max: number of servers, from the first on, that vote; 0: all.
+
+    Faults:
     notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them.
     processes: the processes of a node that faults can hit by name, such as `kill:agent`: names that `start` returns.
         A mapping may also give a name to what such a process starts itself: {"agent": "", "postgres": r"bin/postgres"},
         where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.
-    failover_s: within so many seconds another server answers after a leader is lost.  Faults of a system that needs
-        longer than a few seconds hold longer, with the pauses between them, the run and the limit of recovery.
-    unavailable_s: for at most so many seconds no operation succeeds while a majority of the servers lives and can talk.
-        More is a violation.  0: nothing is promised, and more than usual makes a run unknown.
-    elections: whether another leader must appear where one is cut off; None: if there is a `status`.
-    complaints: a regular expression; a line of a server's output that it matches is a violation.
-    client: the class of its clients; None where the file defines only one.
+    unreachable_by: capability that faults need -> why such faults have no effect here: {"clock": "it is written in Go,
+        which reads the clock without the C library"}.  A run with them is refused.
+    never_fsyncs: no fault waits for an fsync of a server.
+    members: how its members change while it runs; None: they do not.
+
+    Evidence:
+    forwards: a server passes requests on to the leader, so its answer may be the leader's mistake.
+    logs: name -> a folder of the data directory, or a pattern of folders: {"metadata": "kafka/__cluster_metadata-0",
+        "topics": "kafka/*-*"}.  They are copied before each heal and at the end.  The checkers of logs judge
+        "metadata", which must have Kafka's format.
+    logs_copied_every_s: a server cuts its logs so early that copies show all entries only if one is taken this
+        often, in seconds.  0: the copies before heals and at the end are enough.
+    traces: a file, such as "trace.jsonl", that a server appends rows to, in `trace_dir` (docs/traces.md).
+
+    Switches:
+    bugs: planted bugs, which `--bug NAME` switches on.
+    parameters: name -> usual value of what `--set NAME=VALUE` sets.
+
+    A run fills in, before `start` is called for the first time:
+    bug: name of the planted bug, None for none.  seed: of the run.  settings: `parameters` with the values of the run.
+    nodes: all of its nodes.
     """
 
-    port: ClassVar[int] = 0
-    needs: ClassVar[Needs] = Needs()
-    notices_damage: ClassVar[Mapping[str, str]] = {}
-    processes: ClassVar[Mapping[str, str] | Sequence[str]] = ()
-    failover_s: ClassVar[float] = FAILOVER_S
-    unavailable_s: ClassVar[float] = 0.0
-    elections: ClassVar[bool | None] = None
-    complaints: ClassVar[str] = ""
+    name: str = ""
+    summary: str = ""
+    port: int = 0
+    needs: Needs = Needs()
     client: ClassVar[type[Client] | None] = None
+    client_module: str = ""
+    functions: frozenset[str] = frozenset()
+    in_process: bool = False
+    simulated: str = ""
+
+    failover_s: float = FAILOVER_S
+    unavailable_s: float = 0.0
+    elections: bool | None = None
+    complaints: str = ""
+    nodes_min: int = 1
+    voters_max: int = 0
+
+    notices_damage: Mapping[str, str] = {}
+    processes: Mapping[str, str] | Sequence[str] = ()
+    unreachable_by: Mapping[str, str] = {}
+    never_fsyncs: bool = False
+    members: Members | None = None
+
+    forwards: bool = False
+    logs: Mapping[str, str] = {}
+    logs_copied_every_s: float = 0.0
+    traces: str = ""
+
+    bugs: Mapping[str, Bug] = {}
+    parameters: Mapping[str, str | float] = {}
+
+    bug: str | None = None
+    seed: int = 0
+    settings: Mapping[str, str | float] = {}
+    nodes: Sequence[OwnNode] = ()
+
+    async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
+        """Prepare the fresh data directory of a node, in which `needs.files` lie.  Called once, before any `start`."""
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
-        """The command of the node's server, or name -> command of several; first starts and restarts alike.
+        """Return the command of the node's server, or name -> command of several; first starts and restarts alike.
 
         Write configuration files here.  If any of several processes ends, the others are killed: the server is dead.
         """
         raise NotImplementedError
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
-        """What the node says of itself now; None if it says nothing.  Called a few times a second."""
+        """Return what the node reports of itself now, by `node.reports`; None if it reports nothing.
+
+        Called a few times a second.
+        """
+        return None
+
+    async def leader_of(self, key: str) -> str | None:
+        """Return the name of the node that leads this key (a stream, a queue, a partition), None if it is not known.
+
+        It needs no epoch, and no checker judges it: faults aim by it (`--aim KEY`).
+        """
         return None
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
-        """None once clients may come; else what is missing, in words.
+        """Return None once clients may come; else what is missing, in words.
 
         By default every node must accept connections to `port`, and give a `status` where the system has one.
         """
@@ -197,14 +300,21 @@ class System:
         return await self._without_status(nodes)
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """None once every live node has all that was committed when this was called; else why not, in words.
+        """Return None once every live node has all that was committed when this was called; else why not, in words.
 
         By default every live node must give a `status` where the system has one.
         """
         return await self._without_status(nodes)
 
     def complaints_in(self, folder: Path) -> Sequence[Complaint]:
-        """More of what the nodes' own logs say went wrong; `folder` has one folder per node."""
+        """Return more of what the nodes' own logs say went wrong; `folder` has one folder per node."""
+        return ()
+
+    def trace_of(self, node: str, logs: Path) -> Iterable[Mapping[str, Any]]:
+        """Return rows of a trace that can be read from a node's own logs after the fact (docs/traces.md).
+
+        logs: folder of the node's collected logs.  Rules about time do not judge such rows.
+        """
         return ()
 
     async def _without_status(self, nodes: Sequence[OwnNode]) -> str | None:
