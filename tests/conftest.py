@@ -28,6 +28,17 @@ def pytest_report_header() -> str:
     return f"night seed: {NIGHT_SEED} (the same cases again: NIGHT_SEED={NIGHT_SEED})"
 
 
+LIVE_LIMIT_S = 420
+"""Seconds that a test of an engine or of namespaces may take, with its fixtures: a hang costs one test, and names it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        live = any(item.get_closest_marker(name) for name in ("docker", "namespaces"))
+        if live and not item.get_closest_marker("timeout") and not item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.timeout(LIVE_LIMIT_S))
+
+
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     if item.get_closest_marker("virtual_time") is not None:
         return {"virtual": VirtualLoop}

@@ -28,7 +28,7 @@ def clock_library() -> bytes:
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # the nodes of a run compile it at the same time
         fresh = Path(folder) / kept.name
         words = [compiler, *_FLAGS, "-x", "c", "-", "-o", str(fresh)]
-        done = subprocess.run(words, input=source, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, input=source, capture_output=True, text=True, check=False, timeout=60.0)
         if done.returncode != 0:
             raise OSError(f"the library that shifts clocks cannot be compiled: {done.stderr.strip().splitlines()[0]}")
         fresh.replace(kept)

@@ -25,6 +25,8 @@ from harness.backends.node_code import digest
 from harness.backends.watched_commands import run_watched
 from system_under_test.subject import Crate
 
+_FETCH_S = 900.0
+"""Seconds in which cargo must fetch the sources of a program's dependencies."""
 _PROGRESS = ("CARGO_TERM_PROGRESS_WHEN=always", "CARGO_TERM_PROGRESS_WIDTH=100", "CARGO_TERM_COLOR=never")
 
 
@@ -86,7 +88,7 @@ def _name_of(folder: Path) -> str:
 
 def _version_of(crate: Crate, folder: Path) -> str:
     """A hash of all that decides what the program is."""
-    compiler = subprocess.run(["cargo", "--version", "--verbose"], capture_output=True, check=False).stdout
+    compiler = subprocess.run(["cargo", "--version", "--verbose"], capture_output=True, check=False, timeout=60).stdout
     parts = [compiler]
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
@@ -101,7 +103,7 @@ def _patch(dependency: str, patch: Path, unfinished: Path, stop: threading.Event
     """Patch a copy of a dependency's source; the configuration that makes cargo take it.  Raises BackendUnavailable."""
     manifest = str(unfinished / "source" / "Cargo.toml")
     argv = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", manifest]
-    done = subprocess.run(argv, capture_output=True, check=False)
+    done = subprocess.run(argv, capture_output=True, check=False, timeout=_FETCH_S)
     if done.returncode != 0:
         words = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
         raise BackendUnavailable(f"cargo could not fetch the sources of {unfinished.name} ({words}).")

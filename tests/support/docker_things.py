@@ -11,6 +11,9 @@ from waiting import PATIENCE_S
 
 from harness.backends.docker.engine import why_unavailable
 
+ENGINE_S = 120
+"""Seconds that one command of the engine's client may take."""
+
 needs_docker = [
     pytest.mark.docker,
     pytest.mark.skipif(why_unavailable() is not None, reason=f"no Docker here: {why_unavailable()}"),
@@ -25,11 +28,13 @@ def left_of(run_id: str) -> list[str]:
         "network": ["docker", "network", "ls", "--format", "{{.Name}}"],
         "rules": ["nft", "list", "tables"],
     }.items():
-        lines = subprocess.run(listing, capture_output=True, text=True, check=False, timeout=1000).stdout.splitlines()
+        lines = subprocess.run(
+            listing, capture_output=True, text=True, check=False, timeout=ENGINE_S
+        ).stdout.splitlines()
         found += [f"{kind} {line}" for line in lines if run_id in line or run_id.replace("-", "_") in line]
     for kind, every in (("container", ["-a"]), ("volume", []), ("network", [])):
         ours = ["docker", kind, "ls", "-q", *every, "--filter", f"label=krucible.run={run_id}"]
-        lines = subprocess.run(ours, capture_output=True, text=True, check=False, timeout=1000).stdout.splitlines()
+        lines = subprocess.run(ours, capture_output=True, text=True, check=False, timeout=ENGINE_S).stdout.splitlines()
         found += [f"labelled {kind} {line}" for line in lines]
     return found
 
@@ -50,16 +55,16 @@ def _run_beside(run_id: str, node: str, rights: Sequence[str], order: str) -> No
     """A node has no rights to change its network.  So a second container does it in its namespace."""
     container = f"krucible-{run_id}-{node}"
     inspect = ["docker", "inspect", "--format", "{{.Image}}", container]
-    image = subprocess.run(inspect, check=True, capture_output=True, text=True, timeout=1000).stdout.strip()
+    image = subprocess.run(inspect, check=True, capture_output=True, text=True, timeout=ENGINE_S).stdout.strip()
     beside = ["docker", "run", "--rm", "--network", f"container:{container}", "--cap-drop", "ALL", *rights]
     words = [*beside, "--entrypoint", "sh", image, "-c", order]
-    subprocess.run(words, check=True, capture_output=True, timeout=1000)
+    subprocess.run(words, check=True, capture_output=True, timeout=ENGINE_S)
 
 
 def processes_of(run_id: str) -> list[str]:
     """Processes of this machine whose command line names the run (reapers, clean-up)."""
     everything = ["ps", "-ww", "-eo", "pid,args"]  # without -ww lines are cut off where COLUMNS says so
-    listing = subprocess.run(everything, capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(everything, capture_output=True, text=True, check=True, timeout=ENGINE_S).stdout
     return [line for line in listing.splitlines() if run_id in line and "pytest" not in line]
 
 

@@ -45,7 +45,7 @@ class HeldCluster:
             os.killpg(self.process.pid, signal.SIGKILL)
         else:
             self.process.kill()
-        self.process.wait()
+        self.process.wait(60)
 
     def kill_if_alive(self) -> None:
         if self.process.poll() is None:

@@ -153,7 +153,7 @@ class Mounted:
             daemon.wait(timeout=_ANSWER_S)
         except subprocess.TimeoutExpired:
             daemon.kill()
-            daemon.wait()
+            daemon.wait(timeout=_ANSWER_S)
         unmount(self.path)
         assert daemon.stdout is not None and daemon.stderr is not None
         words = daemon.stderr.read().decode(errors="replace").strip().splitlines()

@@ -36,6 +36,8 @@ from system_under_test.subject import NodeGone
 
 HELPER = "helper"
 _HELLO_S = 60.0
+_ENGINE_S = 2.0 * engine.REQUEST_TIMEOUT_S
+"""Seconds that the end of a run waits for what the engine is still making."""
 _LINGER_S = 5.0
 """How long the agents of a killed harness stay, so that the reaper removes them one after another (see `cleanup`)."""
 _LINGER_APART_S = 0.5
@@ -120,7 +122,7 @@ class DockerBackend(AgentCluster):
     async def destroy(self) -> None:
         self._stop.set()
         if self._under_way:  # what the engine is still making must not appear after the last look
-            await asyncio.wait(self._under_way)
+            await asyncio.wait(self._under_way, timeout=_ENGINE_S)
         table_deleted = await self._delete_table()
         left = ""
         if self._client is not None:

@@ -133,7 +133,7 @@ def _independent(program: bytes, loader: str) -> bytes:
         file = Path(folder) / "program"
         file.write_bytes(program)
         argv = [patchelf, "--set-interpreter", f"{native}/{loader}", "--force-rpath", "--set-rpath", native, str(file)]
-        done = subprocess.run(argv, capture_output=True, check=False)
+        done = subprocess.run(argv, capture_output=True, check=False, timeout=60.0)
         if done.returncode != 0:
             raise BackendUnavailable(f"patchelf failed: {done.stderr.decode(errors='replace').strip()}")
         return file.read_bytes()

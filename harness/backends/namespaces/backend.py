@@ -157,7 +157,10 @@ class NamespacesBackend(AgentCluster):
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):
                     self._process.kill()  # takes the warden along, and with it the whole pid namespace
-                await self._process.wait()
+                try:
+                    await asyncio.wait_for(self._process.wait(), _END_S)
+                except TimeoutError:
+                    self.leftovers.append(f"the process {self._process.pid} of the nodes does not end after SIGKILL")
             self._process = None
         for pipe in self._pipes:
             pipe.close()

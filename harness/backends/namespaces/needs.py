@@ -45,7 +45,7 @@ def _installed(package: str) -> bool:
     argv = ["dpkg-query", "--show", "--showformat=${Status}", package]
     if shutil.which(argv[0]) is None:
         return False
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60.0)
     return done.stdout.endswith(" installed")
 
 

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,12 @@ class SshConnection:
             if transport is None:
                 raise paramiko.SSHException("the connection is closed")
             channel = transport.open_session(timeout=CONNECT_S)
-            channel.exec_command(command)
+            late = threading.Timer(CONNECT_S, channel.close)  # exec_command itself waits for ever
+            late.start()
+            try:
+                channel.exec_command(command)
+            finally:
+                late.cancel()
         except (paramiko.SSHException, EOFError) as problem:
             raise OSError(errno.ECONNRESET, f"{self.host}: {problem or 'the connection ended'}") from problem
         return channel

@@ -287,7 +287,7 @@ async def test_two_runs_at_once_do_not_touch_each_other(cluster: DockerBackend) 
 async def test_a_node_whose_container_died_is_gone_and_its_links_are_left_out(cluster: DockerBackend) -> None:
     """Last, because the container does not come back."""
     name = f"krucible-{cluster.spec.run_id}-c2"
-    await asyncio.to_thread(subprocess.run, ["docker", "kill", name], check=True, capture_output=True)
+    await asyncio.to_thread(subprocess.run, ["docker", "kill", name], check=True, capture_output=True, timeout=120)
     with pytest.raises(NodeGone, match="c2: its agent is gone"):
         async with asyncio.timeout(PATIENCE_S):
             while True:

@@ -79,14 +79,16 @@ def test_killed_with_a_node_paused(harness: Harness) -> None:
     """A frozen container cannot be killed, and does not see that its stdin ended."""
     harness.wait_for("up")
     pause = ["docker", "pause", f"krucible-{harness.run_id}-n2"]  # refused while the node waits for its FUSE disk
-    seconds_until(lambda: subprocess.run(pause, check=False, capture_output=True).returncode == 0)
+    seconds_until(lambda: subprocess.run(pause, check=False, capture_output=True, timeout=120).returncode == 0)
     harness.kill_and_count()
 
 
 def test_killed_with_its_helper_dead_already(harness: Harness) -> None:
     """Only the reaper can then delete the table."""
     harness.wait_for("up")
-    subprocess.run(["docker", "kill", f"krucible-{harness.run_id}-helper"], check=True, capture_output=True)
+    subprocess.run(
+        ["docker", "kill", f"krucible-{harness.run_id}-helper"], check=True, capture_output=True, timeout=120
+    )
     assert any(thing.startswith("rules") for thing in left_of(harness.run_id))
     harness.kill_and_count()
 
@@ -128,7 +130,9 @@ def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str
     number = f"{os.getpid()}-{time.monotonic_ns() % 10**9}"
     dead, living = f"dead-{number}", f"living-{number}"
     words = "from harness.backends.remains.owner import current_owner; print(current_owner())"
-    gone = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
+    gone = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, timeout=120, text=True, check=True
+    ).stdout.strip()
     try:
         for run_id, owner in ((dead, gone), (living, current_owner())):
             _leave_behind(image, run_id, owner)
@@ -146,8 +150,8 @@ def test_rules_are_deleted_although_an_attempt_before_was_broken_off(image: str)
     run_id = f"again-{os.getpid()}-{time.monotonic_ns() % 10**9}"
     table, cleaner = f"krucible_{run_id.replace('-', '_')}", f"{run_id}-cleaner"
     named = ["--name", f"krucible-{cleaner}", "--label", f"krucible.run={cleaner}"]
-    subprocess.run(["docker", "create", *named, image, "true"], check=True, capture_output=True, timeout=1000)
-    subprocess.run(["nft", f"table bridge {table} {{ }}"], check=True, capture_output=True, timeout=1000)
+    subprocess.run(["docker", "create", *named, image, "true"], check=True, capture_output=True, timeout=120)
+    subprocess.run(["nft", f"table bridge {table} {{ }}"], check=True, capture_output=True, timeout=120)
     assert cleanup.delete_table(connect(), ("bridge", table), run_id) == ""
     assert left_of(run_id) == []
 
@@ -162,7 +166,7 @@ def _leave_behind(image: str, run_id: str, owner: str) -> None:
         ["docker", "create", "--name", f"krucible-{run_id}-n1", *labels, image, "true"],
         [*helper, "nft", f'table bridge {table} {{ comment "{owner}"; }}'],
     ):
-        subprocess.run(command, check=True, capture_output=True, timeout=1000)
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
 async def _create_and_destroy(run_id: str) -> None:

@@ -152,5 +152,5 @@ async def test_a_dead_helper_leaves_everything_cut() -> None:
     """The switch ends with it, and fails closed."""
     async with a_cluster(f"closed-{os.getpid()}", PACKETS) as cluster:
         kill = ["docker", "kill", f"krucible-{cluster.spec.run_id}-helper"]
-        await asyncio.to_thread(subprocess.run, kill, check=True, capture_output=True)
+        await asyncio.to_thread(subprocess.run, kill, check=True, capture_output=True, timeout=120)
         assert await silent_links(cluster) == set(directed_links([*SERVERS, *CLIENTS]))

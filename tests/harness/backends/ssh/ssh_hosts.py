@@ -28,6 +28,8 @@ from system_under_test.subject import Needs
 PACKAGES = ("openssh-server", "sudo")
 FOLDER = "/srv/runs"
 """On a file system in memory: that of a container may take seconds to remove a thousand files."""
+COMMAND_S = 60.0
+"""Seconds that one command on a host may take."""
 _START = """
 rm -rf /opt/krucible /etc/ssh/ssh_host_*
 mkdir -p /run/sshd
@@ -66,9 +68,14 @@ class SshHosts:
     address_of: dict[str, str] = field(default_factory=dict)
 
     def run(self, host: str, *words: str) -> str:
-        """What a command prints on a host; its status does not matter."""
-        ran = self._container(host).exec_run(list(words))
-        return bytes(ran.output).decode(errors="replace")
+        """Return what a command prints on a host, whatever its status.
+
+        The host kills it after COMMAND_S: a look into a mount whose daemon hangs never ends by itself.  Raises
+        TimeoutExpired, which names the host and the command, where the engine does not answer either.
+        """
+        argv = ["docker", "exec", self._name(host), "timeout", "--signal=KILL", f"{COMMAND_S:g}", *words]
+        ran = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2 * COMMAND_S, check=False)
+        return ran.stdout.decode(errors="replace")
 
     def put(self, host: str, path: str, content: bytes) -> None:
         packed = io.BytesIO()
@@ -76,11 +83,11 @@ class SshHosts:
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.size, entry.mode = len(content), 0o755
             tar.addfile(entry, io.BytesIO(content))
-        self._container(host).put_archive("/", packed.getvalue())
+        self.client.api.put_archive(self._name(host), "/", packed.getvalue())
 
     def begin(self, host: str, *words: str) -> None:
         """Start a command on a host that goes on by itself."""
-        self._container(host).exec_run(list(words), detach=True)
+        subprocess.run(["docker", "exec", "--detach", self._name(host), *words], timeout=COMMAND_S, check=True)
 
     def inventory(self, servers: Sequence[str], clients: Sequence[str], **changed: str) -> str:
         """The path of an inventory.  changed: fields of [defaults]."""
@@ -111,8 +118,8 @@ class SshHosts:
     def seconds_until_clean(self, limit_s: float = 120.0) -> float:
         return seconds_until(lambda: not any(self.left_on(host) for host in self.address_of), limit_s)
 
-    def _container(self, host: str) -> Any:
-        return self.client.containers.get(f"krucible-{self.run_id}-{host}")
+    def _name(self, host: str) -> str:
+        return f"krucible-{self.run_id}-{host}"
 
 
 @contextmanager
@@ -127,7 +134,7 @@ def ssh_hosts(
     disk: they have /dev/fuse and may mount."""
     client, run_id = connect(), f"hosts-{os.getpid()}-{time.monotonic_ns() % 10**9}"
     key, known = folder / "key", folder / "known_hosts"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=COMMAND_S)
     hosts = SshHosts(client, run_id, folder, key, known)
     try:
         image = ensure_image(print, client=client, needs=Needs(debian=PACKAGES))
