@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness.agent.disk.mount import Mounted
+from harness.agent.disk.verbs import Mounted
 
 _LOOP_BYTES = 1 << 20
 

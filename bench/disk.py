@@ -22,7 +22,7 @@ from harness.backends.backend import Backend, ClusterSpec
 from harness.registry import load_backend, load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.cluster import DISK
-from nemesis.leader import leader_now
+from nemesis.coverage import leader_now
 from system_under_test.client import Placement, Request
 from system_under_test.subject import Node, Subject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nemesis.kind import Kind
-from nemesis.kinds import clock, damage, disk, kill, membership, packets, partition, pause, power, stop
+from nemesis.kinds import clock, damage, disk, kill, membership, packets, partition, power, processes, stop
 from nemesis.named_processes import KINDS_OF_PROCESSES, kind_on_process
 
 KINDS: dict[str, Kind] = {
@@ -13,7 +13,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         partition.KIND,
         packets.KIND,
-        pause.KIND,
+        processes.KIND,
         kill.KIND,
         stop.KIND,
         power.KIND,

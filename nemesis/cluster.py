@@ -5,6 +5,8 @@ travels outside the data network.  No fault ever cuts the connection that must h
 
 A *capability* is something that not every backend can do.  A kind of fault names the capabilities it needs, and
 `Cluster.lacks` answers in words why one is missing and how to grant it.
+
+How often beacons are sent: the datagrams on every directed link that show whether it is cut or open.
 """
 
 from __future__ import annotations
@@ -224,3 +226,10 @@ class Cluster(Protocol):
         """ahead_s: by how much the clock is ahead.  age_s: since its last order.  heeded: whether every process of the
         running server reads it.  unheeded: why not, as what follows "the server"; "" if they do or none runs."""
         ...
+
+
+DENSE_INTERVAL_MS = 2.0
+"""Around inject and heal: 150 beacons a link, three times what is needed, for a sender that is starved of CPU."""
+CALM_INTERVAL_MS = 15.0
+"""At all other times.  A cut needs 50 silent beacons for each proof, and a proof in every three seconds of a hold: a
+sender that gets half of its CPU still gives that."""

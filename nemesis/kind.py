@@ -6,6 +6,8 @@ knows a kind by name.
 
 Scene      what a card is resolved from: who is there, who leads, who is already hit
 Field      what is in force on the cluster; it carries out orders of several faults at once
+
+Which nodes a card must leave alone while another fault is in force.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from checkers.record.faults import Fault, Ordered
-from nemesis.cluster import Cluster
+from checkers.record.faults import MAY_DIE, Fault, Ordered
+from nemesis.cluster import PROCESSES, Cluster
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 Range = tuple[float, float]
 
@@ -73,7 +75,7 @@ class Target:
 class FigureStep:
     """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit.
 
-    moment: wait for this moment (`nemesis.cards.moments`) of what the first step has set off; "" = do not wait.  The
+    moment: wait for this moment (`nemesis.coverage`) of what the first step has set off; "" = do not wait.  The
     card is healed when it would be without the wait."""
 
     target: str
@@ -140,3 +142,22 @@ class Kind:
         """Raise ValueError in one sentence unless the kind has this target."""
         if target not in self.targets:
             raise ValueError(f"there is no {self.name} {target!r}; there are {', '.join(self.targets)}")
+
+
+def out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
+    """The nodes of a fault in force that a card of `kind` must not hit, or the one would undo or hide the other.
+
+    Links can be cut around a server whose clock is wrong, but not around one that is down: it leads no server."""
+    if PROCESSES in kind.needs:
+        return frozenset(fault.nodes if PROCESSES in other.needs else ())
+    return frozenset(fault.nodes if fault.settings.get(MAY_DIE) else other.orders(fault).held.states)
+
+
+def isolated(fault: Fault) -> frozenset[str]:
+    """The nodes that lose the most links to a fault that cuts links and names no node."""
+    lost: dict[str, int] = {}
+    for link in fault.cut:
+        for end in link:
+            lost[end] = lost.get(end, 0) + 1
+    most = max(lost.values(), default=0)
+    return frozenset(node for node, count in lost.items() if count == most and count > 1)

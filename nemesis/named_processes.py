@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Literal
 from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import PROCESSES, Cluster, named_process
 from nemesis.kind import Deck, Kind, Scene
-from nemesis.process_faults import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    LEADER_HOLD_S,
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 _TRUE, _FALSE = (1.0, 1.0), (0.0, 0.0)
 

@@ -29,7 +29,7 @@ def pytest_report_header() -> str:
 
 
 LIVE_LIMIT_S = 420
-"""Seconds that a test of an engine or of namespaces may take, with its fixtures: a hang costs one test, and names it."""
+"""Seconds that a live test may take, with its fixtures: a hang costs one test, and names it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -106,7 +106,7 @@ def test_find_knows_its_examples_and_commands_that_need_no_makefile(krucible: Kr
 
 def test_the_image_of_docker_nodes_is_made_of_the_installed_code(krucible: Krucible) -> None:
     code = (
-        "from harness.backends.node_code import node_code, wheel_requirements; code = node_code(); "
+        "from harness.backends.builds import node_code, wheel_requirements; code = node_code(); "
         "print('krucible/__init__.py' in code, 'harness/agent/process.py' in code, *wheel_requirements())"
     )
     ended = krucible("-c", code)

@@ -47,7 +47,7 @@ class Card:
 
     number: unique within the schedule.  kind: a name of `nemesis.catalog.KINDS`.  name: one of that kind's targets.
     like: number of an earlier card whose resolved fault is repeated; 0 = resolve anew.
-    after, moment: at `at_s` it begins to wait for this moment (`nemesis.cards.moments`) of what the earlier card
+    after, moment: at `at_s` it begins to wait for this moment (`nemesis.coverage`) of what the earlier card
     `after` has set off; 0 and "" = it does not wait.
     """
 

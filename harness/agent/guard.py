@@ -31,10 +31,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.agent.disk.mount import mounts_below, unmount
-from harness.agent.links.rules import Table, without
+from harness.agent.children import adopt_orphans
+from harness.agent.disk.verbs import mounts_below, unmount
+from harness.agent.network import Table, without
 from harness.agent.process import SILENCE
-from harness.agent.programs.children import adopt_orphans
 
 MARK = "KRUCIBLE_NODE"
 """Environment variable of every process of a run: the run's folder."""

@@ -8,7 +8,7 @@ A connection over a network can die without an end of file.  So where `SILENCE` 
 promises to send something more often than that, and a longer silence is the end as well.
 
 Where `LINGER` is set, the agent exits so many seconds after it has killed its server: containers that leave a network
-at the same moment can block Docker's engine (`harness.backends.docker.cleanup`).
+at the same moment can block Docker's engine (`harness.backends.docker.engine`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.agent.children import Children, adopt_orphans
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
-from harness.agent.programs.children import Children, adopt_orphans
 from harness.agent.verbs import AgentRequest, Verbs, quiet_collector
 
 SILENCE = "KRUCIBLE_SILENCE_S"

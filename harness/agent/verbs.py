@@ -14,20 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.agent import files
-from harness.agent.clients.clients_apart import ClientsApart
-from harness.agent.clients.clients_under_watch import HostedClients
-from harness.agent.clock.verbs import ClockVerbs
+from harness.agent import children, files
+from harness.agent.children import Children
 from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.frames import PIECE_BYTES
-from harness.agent.links.beacons import BeaconSender
-from harness.agent.links.rules import FirewallTables
-from harness.agent.links.trials import Trials
-from harness.agent.programs import commands, processor
-from harness.agent.programs.children import Children
-from harness.agent.programs.named_processes import ProcessNames
-from harness.agent.programs.server import ServerProcess
-from harness.agent.switch.verbs import SwitchVerbs
+from harness.agent.hosted_clients import ClientsApart, HostedClients
+from harness.agent.network import BeaconSender, FirewallTables, SwitchVerbs, Trials
+from harness.agent.server import ProcessNames, ServerProcess
+from harness.agent.wall_clock import ClockVerbs
 
 Answer = tuple[dict[str, Any], bytes]
 Verb = Callable[["AgentRequest"], Awaitable[Answer]]
@@ -145,7 +139,7 @@ class Verbs:
         return {"state": self._server.state()}, b""
 
     async def _run(self, request: AgentRequest) -> Answer:
-        status, out, err = await commands.run(
+        status, out, err = await children.run(
             self._children, request.args["argv"], request.args["timeout_s"], request.body
         )
         return {"status": status, "stdout_bytes": len(out)}, out + err
@@ -304,8 +298,8 @@ class Verbs:
         asyncio.run_coroutine_threadsafe(kill(), self.loop).result()
 
     async def _processor(self, request: AgentRequest) -> Answer:
-        waited_s, ran_s = processor.of_processes(self._server.processes())
-        sums = {"steal_s": processor.steal_s(), "pressure_s": processor.pressure_s()}
+        waited_s, ran_s = children.of_processes(self._server.processes())
+        sums = {"steal_s": children.steal_s(), "pressure_s": children.pressure_s()}
         return {**sums, "waited_s": waited_s, "ran_s": ran_s}, b""
 
     def _beating(self) -> BeaconSender:

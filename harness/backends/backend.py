@@ -2,6 +2,8 @@
 
 A backend implements `nemesis.cluster.Cluster` (what faults act on) and gives `system_under_test.subject.Node`s (what
 subjects act on); this Protocol adds what only the harness itself needs.
+
+How a user enters a node whose cluster was left up: the command, and what lies where.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from typing import Any, Protocol
 
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
-from harness.backends.entrance import Entrance
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Members, Needs, Node
@@ -134,3 +135,18 @@ class Backend(Cluster, Protocol):
 
         It adds what it cannot remove to `leftovers`, and does not raise."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """command: opens a shell on the node, in words for a POSIX shell.  address: of the node, among the nodes.
+
+    data, logs: the folders of its data and of its logs, as that shell sees them.  client: of a client node, the command
+    that speaks to the servers as clients do."""
+
+    node: str
+    command: str
+    address: str
+    data: str
+    logs: str
+    client: str = ""

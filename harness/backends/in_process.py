@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
-from harness.backends.backend import ClusterSpec, Exit, HostHealth
-from harness.backends.entrance import Entrance
+from harness.backends.backend import ClusterSpec, Entrance, Exit, HostHealth
 from nemesis.cluster import Beacons, CannotInject, Link, Marks
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 from system_under_test.subject import Node

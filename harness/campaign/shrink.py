@@ -38,8 +38,8 @@ from checkers.record.reading import RunRecord
 from harness.campaign.child_run import run_child
 from harness.campaign.loop import violations_in
 from harness.spec import Spec
-from nemesis.cards.deck import TAIL_S
-from nemesis.cards.schedule_files import Schedule, schedule_json
+from nemesis.deck import TAIL_S
+from nemesis.schedule_files import Schedule, schedule_json
 
 SERVERS_MIN = 3
 HOLD_S_MIN = 0.5

@@ -80,7 +80,7 @@ def runs(
     **wanted: Any,
 ) -> None:
     """List the runs of the lake, the newest first: when, verdict, what was run, symptom, folder."""
-    from harness.backends.remains.kept import kept_clusters
+    from harness.backends.leftovers import kept_clusters
     from harness.lake import listing
 
     lake = lake_at(folder, results, store)

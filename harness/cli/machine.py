@@ -47,7 +47,7 @@ def clean_up(inventory: str | None) -> None:
     """
     from dataclasses import asdict
 
-    from harness.backends.remains.kept import forget, kept_clusters
+    from harness.backends.leftovers import forget, kept_clusters
     from harness.terminal.kept import line_of
 
     if inventory is not None:
@@ -65,8 +65,7 @@ def clean_up(inventory: str | None) -> None:
 
 def _swept() -> list[str]:
     """Remove what dead runs left on this machine: one line for each thing that was removed, or could not be."""
-    from harness.backends.docker.cleanup import sweep_dead
-    from harness.backends.docker.engine import connect, why_unavailable
+    from harness.backends.docker.engine import connect, sweep_dead, why_unavailable
     from harness.backends.namespaces.backend import sweep_folders
 
     swept = [sweep_folders()] + ([sweep_dead(connect(), 30.0)] if why_unavailable() is None else [])
@@ -85,8 +84,8 @@ def release(run_folder: str | None, everything: bool) -> None:
     """
     from dataclasses import asdict
 
-    from harness.backends.remains.kept import kept_clusters
-    from harness.backends.remains.kept import release as let_go
+    from harness.backends.leftovers import kept_clusters
+    from harness.backends.leftovers import release as let_go
     from harness.terminal.kept import line_of
 
     kept = kept_clusters()

@@ -211,7 +211,7 @@ def titled_by_schedule(spec: Spec) -> Spec:
 
     A file that cannot be used is refused with its reason later on."""
     from harness.run.schedule_to_play import read_schedule
-    from nemesis.cards.schedule_files import BadSchedule
+    from nemesis.schedule_files import BadSchedule
 
     if spec.schedule is None:
         return spec

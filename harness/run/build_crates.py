@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from harness.backends.crates import build_all
+from harness.backends.builds import build_all
 from harness.run.context import RunContext
 from system_under_test.own.subject import SystemSubject, sha256_of
 

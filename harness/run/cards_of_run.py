@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from checkers.record.faults import Card, FaultRecord
 from harness.run.schedule_to_play import dealer_of, schedule_of
 from harness.spec import CLIENT_NODES, Spec
-from nemesis.cards.coverage import FaultCoverage, Look
-from nemesis.cards.schedule_files import Schedule
+from nemesis.coverage import FaultCoverage, Look
+from nemesis.schedule_files import Schedule
 from system_under_test.subject import Declares, NodeStatus
 
 

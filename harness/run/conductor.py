@@ -23,7 +23,7 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.record.outcome import Phase, Stopped
 from checkers.sealing.manifest import write_manifest
 from checkers.warm_up import load_online_kernels
-from harness.backends.entrance import Entrance
+from harness.backends.backend import Entrance
 from harness.live import RunStatus, Watcher
 from harness.run.background_duties import beside
 from harness.run.build_crates import build_programs

@@ -13,7 +13,7 @@ _SENTENCES = (
     ("checkers.base.history", "MalformedHistory"),
     ("checkers.record.files", "BrokenFile"),
     ("harness.backends.backend", "BackendUnavailable"),
-    ("nemesis.cards.schedule_files", "BadSchedule"),
+    ("nemesis.schedule_files", "BadSchedule"),
     ("system_under_test.own.read_own_system", "BrokenSystem"),
 )
 

@@ -29,8 +29,12 @@ from typing import Any, Literal
 
 from checkers.base.results import Results, RunVerdict
 from checkers.base.verdict import HARNESS_FAILED
-from harness.backends.remains.kept import KeptCluster, forget, note
-from harness.backends.remains.owner import current_owner
+from harness.backends.leftovers import (
+    KeptCluster,
+    current_owner,
+    forget,
+    note,
+)
 from harness.run.conductor import Conductor
 
 Policy = Literal["never", "on-violation", "always"]

@@ -13,11 +13,15 @@ from pathlib import Path
 from checkers.record.faults import Card
 from checkers.record.files import BrokenFile, regular
 from harness.spec import CLIENT_NODES, Spec
-from nemesis.cards.deck import Dealer
-from nemesis.cards.schedule_files import BadSchedule, Schedule, parse_schedule
 from nemesis.catalog import NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
+from nemesis.deck import Dealer
 from nemesis.kind import Kind
+from nemesis.schedule_files import (
+    BadSchedule,
+    Schedule,
+    parse_schedule,
+)
 from system_under_test.subject import Declares
 
 

@@ -23,7 +23,7 @@ from checkers.base.results import Results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
-from harness.backends.remains.kept import KeptCluster
+from harness.backends.leftovers import KeptCluster
 from harness.judge import results_before
 from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of

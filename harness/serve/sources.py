@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.record.reading import TEST
-from harness.backends.remains.kept import KeptCluster, kept_clusters
+from harness.backends.leftovers import KeptCluster, kept_clusters
 from harness.lake.compare import Rows, find
 from harness.lake.lake import Lake
 from harness.lake.listing import Filter, runs

@@ -20,10 +20,14 @@ from typing import TYPE_CHECKING, Any
 from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import CLOCK, PROCESSES, CannotReach, Cluster
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "clock"
 

@@ -18,10 +18,14 @@ from checkers.record.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Conditi
 from nemesis.cluster import DAMAGES, DISK, PROCESSES, CannotInject, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
-from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "damage"
 

@@ -18,10 +18,14 @@ from checkers.record.faults import MAY_DIE, Condition, Fault, Ordered
 from nemesis.cluster import DISK, PROCESSES, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
-from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "disk"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from checkers.record.faults import Fault
 from nemesis.cluster import PROCESSES, CannotInject
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.process_faults import (
+from nemesis.kinds.processes import (
     NEXT_LEADER_SERVERS_MIN,
     SERVER_TARGETS,
     next_leader_too,
@@ -25,7 +25,7 @@ from nemesis.process_faults import (
 )
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "kill"
 

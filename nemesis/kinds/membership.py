@@ -21,10 +21,14 @@ from typing import TYPE_CHECKING
 from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, WIPES_DISKS, Condition, Fault, Ordered
 from nemesis.cluster import MEMBERS, PROCESSES, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
-from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "membership"
 

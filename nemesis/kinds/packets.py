@@ -19,10 +19,16 @@ from typing import TYPE_CHECKING, Any
 from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import LINKS, PACKETS, Cluster, Link
 from nemesis.kind import Deck, Kind, Scene, Target
-from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    LEADER_HOLD_S,
+    NEXT_LEADER_SERVERS_MIN,
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "packets"
 
@@ -33,7 +39,7 @@ QUEUED_DATAGRAMS, QUEUED_INTERVAL_S = 60, 0.0
 """For a limited rate: sent at once, so that a queue forms however slow the sender is."""
 _WAIT_S = 0.6
 QUEUED_WAIT_S = 1.2
-"""Longer than the switch holds a frame back (`harness.agent.switch.impairment.QUEUE_S_MAX`): where others' frames fill
+"""Longer than the switch holds a frame back (`harness.agent.frame_switch.QUEUE_S_MAX`): where others' frames fill
 the queue, the few datagrams that get in leave it last."""
 
 BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {

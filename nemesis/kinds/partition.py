@@ -11,14 +11,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from checkers.record.faults import Fault
-from nemesis.cards.moments import NEW_LEADER
 from nemesis.cluster import LINKS, REJECT
+from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
 from nemesis.grudges import GRUDGES, GrudgeEntry, make_grudge
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, while_electing
+from nemesis.kinds.processes import (
+    LEADER_HOLD_S,
+    NEXT_LEADER_SERVERS_MIN,
+    while_electing,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "partition"
 

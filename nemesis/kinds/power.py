@@ -19,10 +19,16 @@ from nemesis.cluster import DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.kinds.disk import USES_DISK
 from nemesis.kinds.kill import restart_the_dead
-from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kinds.processes import (
+    LEADER_HOLD_S,
+    NEXT_LEADER_SERVERS_MIN,
+    SERVER_TARGETS,
+    process_fault,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "power"
 

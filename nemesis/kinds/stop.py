@@ -14,10 +14,16 @@ from checkers.record.faults import Fault
 from nemesis.cluster import PROCESSES
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
-from nemesis.process_faults import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
+from nemesis.kinds.processes import (
+    LEADER_HOLD_S,
+    SERVER_TARGETS,
+    process_fault,
+    processes_in,
+    servers_hit,
+)
 
 if TYPE_CHECKING:
-    from nemesis.overlapping_faults import Field
+    from nemesis.field import Field
 
 NAME = "stop"
 

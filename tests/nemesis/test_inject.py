@@ -13,10 +13,10 @@ from virtual_time import run as in_no_time
 from checkers.base.history import Type
 from checkers.record.faults import Achieved
 from checkers.record.writing import as_json
-from nemesis.cards.deck import deal
-from nemesis.inject import play
-from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import MainPhase
+from nemesis.deck import deal
+from nemesis.measure import Hooks
+from nemesis.play import play
+from nemesis.resolve import MainPhase
 from system_under_test.subject import NodeStatus
 
 LEADER_LINKS = {link for s in ("n2", "n3", "n4", "n5") for link in (("n1", s), (s, "n1"))}

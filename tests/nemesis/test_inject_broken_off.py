@@ -9,8 +9,8 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from nemesis.heal import heal_all
-from nemesis.playing.records import Hooks
+from nemesis.measure import Hooks
+from nemesis.play import heal_all
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 
 from checkers.record.faults import Achieved
-from nemesis.cards.deck import deal
 from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import ProcessNow, named_process
+from nemesis.deck import deal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nemesis.coverage import leader_now
 from nemesis.kind import LeaderNow
-from nemesis.leader import leader_now
 from system_under_test.subject import NodeStatus
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

@@ -19,10 +19,10 @@ from harness.cli.names import known_names
 from harness.registry import check_names
 from harness.run.schedule_to_play import capabilities_of
 from harness.spec import Spec
-from nemesis.cards.deck import deal
-from nemesis.cards.schedule_files import as_executed, parse_schedule
 from nemesis.catalog import KINDS
-from nemesis.playing.resolve import PlayOptions
+from nemesis.deck import deal
+from nemesis.resolve import PlayOptions
+from nemesis.schedule_files import as_executed, parse_schedule
 
 FILE = '''
 """Heat: a server gets so hot that its fan is heard.  It loses what it had fsynced."""

@@ -13,9 +13,9 @@ from typing import Any, cast
 from checkers.base.history import Type
 from checkers.record.faults import Card, FaultRecord
 from nemesis.cluster import Beacons, CannotInject, Cluster, Link
-from nemesis.inject import play
-from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import MainPhase
+from nemesis.measure import Hooks
+from nemesis.play import play
+from nemesis.resolve import MainPhase
 from system_under_test.subject import NodeGone, NodeStatus
 
 

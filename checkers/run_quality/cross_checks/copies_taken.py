@@ -4,7 +4,7 @@ The harness copies all data directories before each heal and at the end.  The hi
 copies.json has an entry for each copy and server, which names a folder.  A trace only grows, so no later copy may find
 it shorter.
 
-The harness takes no copy if the hold of a fault is too short (`nemesis/inject.py`).  So this check demands a copy only
+The harness takes no copy if the hold of a fault is too short (`nemesis/play.py`).  So this check demands a copy only
 of a fault that was certainly held for long enough.  A disk that a fault had wiped leaves nothing to copy.
 """
 
@@ -22,7 +22,7 @@ from checkers.record.reading import COPIES_INDEX
 
 HELD_S_MIN = 3.5
 """A fault that was held for so long must have a copy.  This is one second more than the harness needs
-(`nemesis.inject.COPY_HOLD_S_MIN`), because a slow machine may be late by a second."""
+(`nemesis.play.COPY_HOLD_S_MIN`), because a slow machine may be late by a second."""
 
 Row = Mapping[str, Any]
 

@@ -1,6 +1,6 @@
 """Compares the faults of faults.json with the rows in which the history recorded them.
 
-`nemesis/inject.py` records each fault in both places, at the same moments:
+`nemesis/play.py` records each fault in both places, at the same moments:
 
     carried out    inject INVOKE (words), the order, inject OK or INFO; heal INVOKE (words), the heal, heal OK or INFO
     refused        inject INVOKE (words), then FAIL or INFO; no heal

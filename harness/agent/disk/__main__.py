@@ -32,7 +32,7 @@ import mfusepy
 from harness.agent.disk.behaviour import OPERATIONS, Rule
 from harness.agent.disk.changes import KEPT, Changes
 from harness.agent.disk.file_system import Armed, FileSystem
-from harness.agent.disk.mount import unmount
+from harness.agent.disk.verbs import unmount
 
 
 class _Mounted(FileSystem):

@@ -12,8 +12,8 @@ import threading
 import time
 
 from harness.backends.backend import BackendUnavailable
+from harness.backends.builds import Interrupted
 from harness.backends.docker.image import ensure_image
-from harness.backends.watched_commands import Interrupted
 
 
 def main(arguments: list[str]) -> int:

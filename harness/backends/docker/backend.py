@@ -6,6 +6,17 @@
 
 The harness itself needs no root: rules go through the helper, always.  Everything carries the run's labels from its
 very creation on.
+
+The switch in the helper container: packets on impaired links, and resets on rejected ones.
+
+Kernels may lack netem, and bridges cannot reject with a reset everywhere.  So both are done by the userspace switch,
+which needs neither.  It listens at the host's ends of the containers' veth pairs, in one of two ways.
+
+    beside the bridge    the bridge carries and cuts; the switch only sends resets, while links are rejected
+    instead of it        the switch takes the veth pairs over when the nodes are made, and carries every frame
+
+The second way costs CPU time for every frame, so a run gets it only if its faults impair packets.  If the switch dies,
+everything is cut.  In both ways the engine removes a container's veth pair together with the container.
 """
 
 from __future__ import annotations
@@ -23,14 +34,12 @@ from typing import Any, TypeVar
 from docker.errors import ImageNotFound
 
 from checkers.base.clocks import NodesClock
-from harness.agent.links.rules import Table, without
+from harness.agent.network import Table, without
+from harness.backends.agent_cluster import AgentCluster, answered
+from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import cleanup, containers, engine, image, network, own_image
-from harness.backends.docker.host_switch import HostSwitch
-from harness.backends.remains.owner import current_owner, is_dead
-from harness.backends.remains.reaper import Reaper
-from harness.backends.with_agents.cluster import AgentCluster, answered
-from harness.backends.with_agents.link import AgentLink, AgentNode
+from harness.backends.docker import engine, image, nodes, own_image
+from harness.backends.leftovers import Reaper, current_owner, is_dead
 from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 
@@ -64,7 +73,7 @@ class DockerBackend(AgentCluster):
             else "containers on one bridge; links are cut by one nft set on its forward hook",
         )
         self._labels = engine.labels(spec.run_id, current_owner())
-        self._table: Table = network.table_of(spec.run_id)
+        self._table: Table = nodes.table_of(spec.run_id)
         self._address_of: dict[str, str] = {}
         self._port_of: dict[str, int] = {}
         self._client: Any = None
@@ -83,8 +92,8 @@ class DockerBackend(AgentCluster):
         its caller calls `destroy` in the end."""
         try:
             await self._create(progress)
-        except (*cleanup.ENGINE_FAILURES, NodeGone) as error:
-            words = cleanup.engine_words(error)
+        except (*engine.ENGINE_FAILURES, NodeGone) as error:
+            words = engine.engine_words(error)
             raise BackendUnavailable(f"Docker could not bring the nodes up: {words}") from error
 
     def lacks(self, capability: str) -> str:
@@ -98,7 +107,7 @@ class DockerBackend(AgentCluster):
         a helper."""
         if self._helper is None or self._switch is None:
             raise NodeGone(f"{HELPER}: there is no such node (yet)")
-        text = network.replace_cut(self._table, links, self._port_of)
+        text = nodes.replace_cut(self._table, links, self._port_of)
         async with self._cutting:
             if self._carried and not self._no_switch:
                 await self._switch.cut(links, reject)
@@ -126,9 +135,9 @@ class DockerBackend(AgentCluster):
         table_deleted = await self._delete_table()
         left = ""
         if self._client is not None:
-            left = await self._in_thread(cleanup.remove_run, self._client, self.spec.run_id)
+            left = await self._in_thread(engine.remove_run, self._client, self.spec.run_id)
             if not table_deleted:
-                left = await self._in_thread(cleanup.delete_table, self._client, self._table, self.spec.run_id) or left
+                left = await self._in_thread(engine.delete_table, self._client, self._table, self.spec.run_id) or left
             self._client.close()
             self._client = None
         await self.close_links()
@@ -148,17 +157,17 @@ class DockerBackend(AgentCluster):
         client = await self._in_thread(engine.connect)
         family, table = self._table
         reap = {"run_id": self.spec.run_id, "family": family, "table": table}
-        self._reaper = Reaper("harness.backends.docker.cleanup:reap", reap)
+        self._reaper = Reaper("harness.backends.docker.engine:reap", reap)
         self._client = client
         tags = await self._in_thread(self._images, progress)
-        swept = self._in_thread(cleanup.sweep_dead, client)
-        subnet = await self._in_thread(network.create_network, client, self._network, self._labels)
+        swept = self._in_thread(engine.sweep_dead, client)
+        subnet = await self._in_thread(nodes.create_network, client, self._network, self._labels)
         progress(f"network {subnet}")
-        self._address_of = network.addresses(subnet, self.servers, self.clients)
+        self._address_of = nodes.addresses(subnet, self.servers, self.clients)
         try:
             await self._start_all(*tags)
         except ImageNotFound:  # a newer build of another run has just removed it
-            await self._in_thread(cleanup.remove_containers, client, self.spec.run_id)
+            await self._in_thread(engine.remove_containers, client, self.spec.run_id)
             await self._start_all(*await self._in_thread(self._images, progress))
         await self._start_switch()
         found = await swept
@@ -214,7 +223,7 @@ class DockerBackend(AgentCluster):
     async def _start_node(self, tag: str, name: str) -> None:
         is_server = name in self.servers
         own = is_server and bool(self.spec.needs.image)
-        plan = containers.ContainerPlan(
+        plan = nodes.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{name}",
             hostname=name,
             image=tag,
@@ -223,11 +232,11 @@ class DockerBackend(AgentCluster):
             labels=self._labels,
             needs=self.spec.needs if is_server or not self.spec.needs.image else replace(self.spec.needs, user=""),
             disk=DISK in self.spec.wanted and is_server,
-            command=own_image.AGENT if own else containers.AGENT,
+            command=own_image.AGENT if own else nodes.AGENT,
             linger_s=_LINGER_S + _LINGER_APART_S * [*self._address_of].index(name),
         )
         link = await self._start(plan, name)
-        folder = containers.NODE_FOLDER
+        folder = nodes.NODE_FOLDER
         node = AgentNode(
             link,
             address=plan.address,
@@ -240,7 +249,7 @@ class DockerBackend(AgentCluster):
         await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
 
     async def _start_helper(self, tag: str) -> None:
-        plan = containers.ContainerPlan(
+        plan = nodes.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{HELPER}",
             hostname=HELPER,
             image=tag,
@@ -252,7 +261,7 @@ class DockerBackend(AgentCluster):
         )
         helper = self._helper = await self._start(plan, HELPER)
         try:
-            text = network.make_table(self._table, current_owner())
+            text = nodes.make_table(self._table, current_owner())
             await helper.call("nft", {"owned": [self._table]}, text.encode())
         except NodeGone:
             raise
@@ -262,9 +271,9 @@ class DockerBackend(AgentCluster):
             ) from error
         await self._delete_dead_tables(helper)
 
-    async def _start(self, plan: containers.ContainerPlan, name: str) -> AgentLink:
-        container = await self._in_thread(containers.create, self._client, plan)
-        attached = await containers.stream(await self._in_thread(containers.open_socket, self._client, container))
+    async def _start(self, plan: nodes.ContainerPlan, name: str) -> AgentLink:
+        container = await self._in_thread(nodes.create, self._client, plan)
+        attached = await nodes.stream(await self._in_thread(nodes.open_socket, self._client, container))
         link = AgentLink(name, attached.reader, attached.writer, lambda event: self.heard(name, event), attached.words)
         await self._in_thread(self._client.api.start, container)
         await link.call("hello", timeout_s=_HELLO_S)
@@ -274,8 +283,8 @@ class DockerBackend(AgentCluster):
 
     async def _delete_dead_tables(self, helper: AgentLink) -> None:
         """A table outlives its helper only if that was killed alone; it names its owner itself."""
-        for family, name in network.tables_in(await _output(helper, "list", "tables", "bridge")):
-            owner = network.owner_in(await _output(helper, "list", "table", family, name))
+        for family, name in nodes.tables_in(await _output(helper, "list", "tables", "bridge")):
+            owner = nodes.owner_in(await _output(helper, "list", "table", family, name))
             if owner and is_dead(owner):
                 try:
                     await helper.call("nft", {"owned": []}, without((family, name)).encode())
@@ -309,3 +318,69 @@ async def _output(helper: AgentLink, *words: str) -> str:
     """What nft prints; "" if it fails (a table may go while it is being listed)."""
     result, output = await helper.call("run", {"argv": ["nft", *words], "timeout_s": 5.0})
     return output[: result["stdout_bytes"]].decode() if result["status"] == 0 else ""
+
+
+_START_S = 60.0
+_END = "/sys/class/net/eth0"
+
+
+class HostSwitch:
+    """helper: the link to the agent in the host's network.  nodes: of all containers, by name, once they are up."""
+
+    def __init__(self, helper: AgentLink, nodes: Mapping[str, AgentNode]) -> None:
+        self._helper = helper
+        self._nodes = nodes
+        self._running = False
+        self._starting = asyncio.Lock()
+
+    async def ports(self) -> dict[str, int]:
+        """Node -> the index of the host's end of its veth pair, in the helper's network.  Raises OSError."""
+        ends = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
+        return {name: number for name, number, *_ in ends}
+
+    async def take_over(self) -> None:
+        """Carry every frame from now on.  Raises OSError if the kernel or the engine denies it."""
+        await self._start(carries=True)
+
+    async def cut(self, links: Collection[Link], reject: Collection[Link]) -> None:
+        """See Cluster.cut, for a switch that carries.  Raises KeyError for an unknown node."""
+        self._demand_known(links)
+        await self._order({"cut": sorted(links), "reject": sorted(reject)})
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """See Cluster.impair, for a switch that carries.  Raises KeyError for an unknown node."""
+        self._demand_known(links)
+        rows = [[*link, dict(impairment)] for link, impairment in sorted(links.items(), key=lambda item: item[0])]
+        await self._order({"impair": rows, "seed": seed})
+
+    async def answer_with_resets(self, links: Collection[Link]) -> None:
+        """Beside a bridge that cuts: answer TCP on exactly these links with a reset.  Raises OSError as `take_over`."""
+        async with self._starting:
+            if not self._running:
+                if not links:
+                    return
+                await self._start(carries=False)
+        await self._order({"cut": [], "reject": sorted(links)})
+
+    async def _start(self, *, carries: bool) -> None:
+        ends = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
+        plan = {"ports": ends, "carries": carries, "release": carries}
+        await self._helper.call("switch.start", plan, timeout_s=_START_S)
+        self._running = True
+
+    async def _order(self, order: Mapping[str, Any]) -> None:
+        await self._helper.call("switch.order", order)
+
+    def _demand_known(self, links: Collection[Link]) -> None:
+        for node in {node for link in links for node in link}:
+            if node not in self._nodes:
+                raise KeyError(node)
+
+
+async def _port(name: str, node: AgentNode) -> list[Any]:
+    """What the switch must know of a node: the number of the host's end of its veth pair, and its addresses."""
+    done = await node.run(["cat", f"{_END}/iflink", f"{_END}/address"])
+    if done.status != 0:
+        raise OSError(f"{name} shows no interface: {done.stderr.decode(errors='replace').strip()}")
+    number, mac = done.stdout.decode().split()
+    return [name, int(number), mac, node.address]

@@ -1,18 +1,36 @@
 """The connection to the Docker engine, and the labels by which everything of ours is found again.
 
 Every container, network and volume carries the run it belongs to and the process that owns the run
-(`harness.backends.remains.owner`).  What is removed is found by these labels and by nothing else.
+(`harness.backends.leftovers`).  What is removed is found by these labels and by nothing else.
+
+Removes what a run made.  The end of a run, the reaper and the sweep use it; labels alone say what belongs to a run.
+
+Nothing here raises for what the engine refuses.  Engines lose count now and then: Docker 20.10 may keep a network "with
+active endpoints" although its container is gone, and no request removes that network before the engine restarts.  Such
+a network occupies one subnet and does no other harm.  So the caller gets a sentence, and goes on.
+
+Containers are removed one after another.  Two that leave one network at the same moment can block an engine before
+Docker 23 for ever: one holds the lock of the network and waits for that of all networks, the other the reverse
+(moby pull request 42545).  The agents of a killed harness exit one after another, too (`backend`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import DockerException
+import requests
+from docker.errors import APIError, DockerException
 
+from harness.agent.network import Table, without
 from harness.backends.backend import BackendUnavailable
+from harness.backends.docker import nodes
+from harness.backends.leftovers import Swept, current_owner, sweep
 
 RUN_LABEL = "krucible.run"
 OWNER_LABEL = "krucible.owner"
@@ -75,3 +93,218 @@ def _chain(error: BaseException) -> list[BaseException]:
         hidden = (cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args)
         pending += [inner for inner in hidden if isinstance(inner, BaseException)]
     return found
+
+
+REMOVE_S_MAX = 30.0
+STUCK_S = 5.0
+"""A network that still has endpoints so long after its last container is stuck: waiting longer does not help."""
+
+ENGINE_FAILURES = (DockerException, requests.RequestException, OSError)
+"""Everything that a request to the engine may raise (APIError is a DockerException)."""
+
+_ALREADY = (404, 409)
+"""Status codes: it no longer exists, or another process is removing it now."""
+
+
+@dataclass(slots=True)
+class Removal:
+    """What one attempt met.  found: how many things there were.  only_networks: nothing else was among them.
+
+    refused: thing -> the engine's own words.
+    """
+
+    found: int = 0
+    only_networks: bool = True
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def remove_once(client: Any, run_id: str) -> Removal:
+    """Try once to remove everything of a run; `found` is 0 if the run is gone.
+
+    What the engine refuses now (a network whose last container is still leaving) is left for the next call.  Raises
+    ENGINE_FAILURES only where the engine cannot say what there is.
+    """
+    api, removal = client.api, Removal()
+    containers_there = api.containers(all=True, filters=of_run(run_id))
+    for container in containers_there:
+        _note(removal, f"container {_container_name(container)}", _remove_container(api, container))
+    removal.only_networks = not containers_there
+    for network in api.networks(filters=of_run(run_id)):
+        _note(removal, f"network {network['Name']}", _remove_network(api, network["Id"]))
+    for volume in api.volumes(filters=of_run(run_id))["Volumes"] or []:
+        removal.only_networks = False
+        with _refusal(*_ALREADY) as words:
+            api.remove_volume(volume["Name"], force=True)
+        _note(removal, f"volume {volume['Name']}", words)
+    return removal
+
+
+def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s: float = STUCK_S) -> str:
+    """Remove everything of a run.  Returns "" once it is gone, else one sentence: what is left, why, and what to do.
+
+    limit_s: give up then.  stuck_s: give up then where only networks are left.  Never raises for the engine.
+    """
+    began = stuck_since = time.monotonic()
+    while True:
+        try:
+            removal = remove_once(client, run_id)
+        except ENGINE_FAILURES as problem:
+            removal = Removal(found=1, only_networks=False, refused={f"run {run_id}": engine_words(problem)})
+        if not removal.found:
+            return ""
+        now = time.monotonic()
+        if not removal.only_networks:
+            stuck_since = now
+        if removal.refused and (now - stuck_since > stuck_s or now - began > limit_s):
+            return _sentence(removal)
+        if now - began > 2 * limit_s:
+            return f"run {run_id}: {removal.found} things are still there after {now - began:.0f} s"
+        time.sleep(0.05)
+
+
+def remove_containers(client: Any, run_id: str) -> None:
+    """Remove the containers of a run and keep its network.  Raises ENGINE_FAILURES."""
+    deadline = time.monotonic() + REMOVE_S_MAX
+    while there := client.api.containers(all=True, filters=of_run(run_id)):
+        for container in there:
+            if (words := _remove_container(client.api, container)) and time.monotonic() > deadline:
+                raise DockerException(f"container {_container_name(container)} cannot be removed: {words[0]}")
+        time.sleep(0.05)
+
+
+def delete_table(client: Any, table: Table, run_id: str) -> str:
+    """Delete the table through a container that does nothing else; for when the run's own helper is gone.
+
+    Any node image will do; without one no helper ever ran.  Returns "" once the table is gone, else one sentence.
+    """
+    try:
+        return _delete_table(client, table, run_id)
+    except ENGINE_FAILURES as problem:
+        return f"the rules {' '.join(table)} could not be deleted: {engine_words(problem)}"
+
+
+def _delete_table(client: Any, table: Table, run_id: str) -> str:
+    images = client.api.images(filters={"label": f"{IMAGE_LABEL}=node"})
+    if not images:
+        return ""
+    cleaner = f"{run_id}-cleaner"
+    remove_run(client, cleaner)  # of an attempt that an engine broke off
+    plan = nodes.ContainerPlan(
+        name=f"krucible-{cleaner}",
+        hostname="",
+        image=images[0]["Id"],
+        network="host",
+        address="",
+        labels=labels(cleaner, current_owner()),
+        capabilities=("NET_ADMIN",),
+        with_volume=False,
+        command=("nft", without(table)),
+    )
+    container = nodes.create(client, plan)
+    client.api.start(container)
+    with _refusal(404):  # it ended, and the engine removed it, before this request
+        client.api.wait(container, timeout=20)
+    return remove_run(client, cleaner)
+
+
+def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
+    """What the reaper calls over and over: removes what it finds, returns how much; the table goes last."""
+    client = connect()
+    pending = [(family, table)]
+
+    def once() -> int:
+        found = remove_once(client, run_id).found
+        if not found and pending:
+            if words := delete_table(client, pending[0], run_id):
+                raise DockerException(words)
+            pending.clear()
+        return found
+
+    return once
+
+
+def reap_image_build(run_id: str) -> Callable[[], int]:
+    """The same for a build, which has no table."""
+    client = connect()
+    return lambda: remove_once(client, run_id).found
+
+
+def sweep_dead(client: Any, stuck_s: float = STUCK_S) -> Swept:
+    """Remove what runs whose owner is certainly dead left in the engine.  Never raises for the engine."""
+    try:
+        return sweep(runs(client), lambda run_id: remove_run(client, run_id, stuck_s, stuck_s))
+    except ENGINE_FAILURES as problem:
+        return Swept(left=(f"dead runs could not be looked for: {engine_words(problem)}",))
+
+
+def engine_words(problem: BaseException) -> str:
+    """The engine's own reason, in one line."""
+    text = getattr(problem, "explanation", None) or str(problem) or type(problem).__name__
+    return str(text).splitlines()[0][:300]
+
+
+def runs(client: Any) -> Mapping[str, str]:
+    """Run -> owner, of everything of ours that the engine holds.  Raises ENGINE_FAILURES."""
+    return {
+        kept[RUN_LABEL]: kept.get(OWNER_LABEL, "")
+        for kept in (thing.get("Labels") or {} for thing in _everything(client))
+        if RUN_LABEL in kept
+    }
+
+
+def _everything(client: Any) -> Iterator[Mapping[str, Any]]:
+    ours = {"label": RUN_LABEL}
+    yield from client.api.containers(all=True, filters=ours)
+    yield from client.api.networks(filters=ours)
+    yield from client.api.volumes(filters=ours)["Volumes"] or []
+
+
+def _remove_container(api: Any, container: Mapping[str, Any]) -> list[str]:
+    """The engine's refusal, if there is one."""
+    with _refusal(*_ALREADY):
+        if container["State"] == "paused":
+            api.unpause(container["Id"])  # a frozen container cannot be killed
+    with _refusal(*_ALREADY) as words:
+        api.remove_container(container["Id"], force=True, v=True)
+    return words
+
+
+def _remove_network(api: Any, network: str) -> list[str]:
+    """Remove a network, with the endpoints that the engine still counts on it; the engine's refusal if there is one."""
+    with _refusal(*_ALREADY) as words:
+        api.remove_network(network)
+    if words:
+        with _refusal(*_ALREADY):
+            for endpoint in (api.inspect_network(network).get("Containers") or {}).values():
+                api.disconnect_container_from_network(endpoint["Name"], network, force=True)
+    return words
+
+
+@contextlib.contextmanager
+def _refusal(*harmless: int) -> Iterator[list[str]]:
+    """Catches what the engine refuses; the list then holds its words, unless the status is a harmless one."""
+    words: list[str] = []
+    try:
+        yield words
+    except ENGINE_FAILURES as problem:
+        if not (isinstance(problem, APIError) and problem.status_code in harmless):
+            words.append(engine_words(problem))
+
+
+def _note(removal: Removal, thing: str, refusal: Sequence[str]) -> None:
+    removal.found += 1
+    if refusal:
+        removal.refused[thing] = refusal[0]
+
+
+def _container_name(container: Mapping[str, Any]) -> str:
+    return str((container.get("Names") or [container["Id"]])[0]).lstrip("/")
+
+
+def _sentence(removal: Removal) -> str:
+    thing, words = next(iter(removal.refused.items()))
+    more = f" (and {len(removal.refused) - 1} more)" if len(removal.refused) > 1 else ""
+    return (
+        f"{thing}{more} cannot be removed: {words}.  It does not disturb other runs.  The next run, or "
+        "`python -m harness clean-up`, tries again; if Docker still refuses, restart Docker."
+    )

@@ -13,6 +13,10 @@ storage drivers a layer takes five seconds.  An edited file would cost that seve
 
 One build at a time per user (a file lock).  A node image that was unused for an hour is removed when a new one is
 built; one in use cannot be (the engine refuses).
+
+A Debian root filesystem without a registry: debootstrap into a scratch folder, trimmed of what nodes never read.
+
+Debian packages and the user that one system needs on its nodes: a layer of the image upon the common base.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import shutil
 import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,16 +39,63 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 
 from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
-from harness.backends.docker.cleanup import remove_run
-from harness.backends.docker.debian import PACKAGES, RECIPE, unpack_debian
-from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels
-from harness.backends.docker.system_layer import add_packages, packages_script
-from harness.backends.node_code import digest, in_order, node_code, wheel_requirements
-from harness.backends.remains.owner import current_owner
-from harness.backends.remains.reaper import Reaper
-from harness.backends.watched_commands import Interrupted
-from harness.backends.wheels import fetch_wheels
+from harness.backends.builds import (
+    Interrupted,
+    digest,
+    fetch_wheels,
+    in_order,
+    node_code,
+    run_watched,
+    wheel_requirements,
+)
+from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels, remove_run
+from harness.backends.docker.nodes import NODE_FOLDER
+from harness.backends.leftovers import Reaper, current_owner
 from system_under_test.subject import Needs
+
+SUITE = "bookworm"
+PACKAGES = ("python3", "nftables", "iproute2", "procps", "etcd-server", "libfuse3-3")
+MIRROR = os.environ.get("KRUCIBLE_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+_TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
+RECIPE = "\n".join(("1", SUITE, *PACKAGES, *_TRIMMED))
+"""What the result depends on; hashed into the base image's name."""
+
+
+@contextmanager
+def unpack_debian(scratch: Path, progress: Callable[[str], None], stop: threading.Event) -> Iterator[Path]:
+    """A fresh root filesystem under `scratch`, removed afterwards.  Raises BackendUnavailable with one sentence."""
+    if os.geteuid() != 0:
+        raise BackendUnavailable(
+            "No registry answers and debootstrap needs root: run `sudo python -m harness.backends.docker build` once."
+        )
+    _ensure_debootstrap(progress, stop)
+    for left_over in scratch.glob("root-*"):  # of a build that was killed; the caller holds the lock
+        shutil.rmtree(left_over, ignore_errors=True)
+    root = Path(tempfile.mkdtemp(prefix="root-", dir=scratch))
+    try:
+        progress("image: unpacking Debian with debootstrap (once per machine, one to two minutes)")
+        argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root), MIRROR]
+        status, tail = run_watched(argv, stop, lambda line: progress(f"image: {line.removeprefix('I: ')}"))
+        if status != 0:
+            raise BackendUnavailable(f"debootstrap failed ({tail}): check that {MIRROR} can be reached and retry.")
+        for folder in _TRIMMED:
+            shutil.rmtree(root / folder, ignore_errors=True)
+            (root / folder).mkdir(parents=True)
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _ensure_debootstrap(progress: Callable[[str], None], stop: threading.Event) -> None:
+    if shutil.which("debootstrap"):
+        return
+    progress("image: installing debootstrap")
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "debootstrap"]
+    for argv in (["apt-get", "update", "-q"], install):
+        status, tail = run_watched(argv, stop) if shutil.which("apt-get") else (1, "no apt-get here")
+        if status != 0:
+            raise BackendUnavailable(f"debootstrap is missing and could not be installed ({tail}): install it.")
+
 
 NODE_PYTHON = "3.11"
 REGISTRY_IMAGE = "debian:bookworm-slim"
@@ -150,7 +203,7 @@ def _registry_answers(client: Any, progress: Progress) -> bool:
 def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, bytes], stop: threading.Event) -> None:
     """Commit `below` with `files` put into `folder` and compiled there."""
     api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.cleanup:reap_image_build", {"run_id": run_id})
+    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
     repository, _, version = tag.partition(":")
     kind = repository.removeprefix("krucible-")
     try:
@@ -259,3 +312,37 @@ def remove_unused(client: Any, keep: str) -> None:
         except APIError as error:
             if error.status_code not in (404, 409):  # another process was faster, or a container still uses it
                 raise
+
+
+def packages_script(needs: Needs) -> str:
+    """Installs packages and starts none of their services.  A volume begins with the owner of the folder it covers."""
+    lines = ["set -e", "printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d", "chmod +x /usr/sbin/policy-rc.d"]
+    if needs.debian:
+        install = "apt-get install -y -q --no-install-recommends"
+        lines += ["export DEBIAN_FRONTEND=noninteractive", "apt-get update -q", f"{install} {' '.join(needs.debian)}"]
+        lines += ["rm -rf /var/cache/apt /var/lib/apt/lists/* /usr/share/doc"]
+    if needs.user:
+        lines += [f"id {needs.user} > /dev/null || useradd --system {needs.user}"]
+        lines += [f"install -d -o {needs.user} {NODE_FOLDER}"]
+    return "\n".join(lines)
+
+
+def add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
+    """Commit `below` with Debian packages installed.  Raises BackendUnavailable with apt's own words."""
+    api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
+    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
+    repository, _, version = tag.partition(":")
+    try:
+        argv, host = ["sh", "-c", packages_script(needs)], api.create_host_config(network_mode="host")
+        container = api.create_container(below, argv, labels=labels(run_id, current_owner()), host_config=host)["Id"]
+        api.start(container)
+        if api.wait(container)["StatusCode"] != 0:
+            words = api.logs(container, tail=3).decode(errors="replace").strip()
+            raise BackendUnavailable(f"{', '.join(needs.debian)} could not be installed on the nodes: {words}")
+        unlabel = f"LABEL {IMAGE_LABEL}=needs {RUN_LABEL}= {OWNER_LABEL}="
+        api.commit(container, repository, version, changes=[unlabel])
+    except APIError as error:
+        raise BackendUnavailable(f"Docker could not install packages: {error.explanation}") from error
+    finally:
+        remove_run(client, run_id)
+        reaper.dismiss()

@@ -27,13 +27,11 @@ from typing import Any
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.docker.cleanup import remove_run
-from harness.backends.docker.containers import NODE_FOLDER
-from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, labels
+from harness.backends.builds import digest
+from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, labels, remove_run
 from harness.backends.docker.image import Progress, has_image, mark_used, one_builder, remove_unused
-from harness.backends.node_code import digest
-from harness.backends.remains.owner import current_owner
-from harness.backends.remains.reaper import Reaper
+from harness.backends.docker.nodes import NODE_FOLDER
+from harness.backends.leftovers import Reaper, current_owner
 from system_under_test.subject import Needs
 
 FOLDER = "opt/krucible/runtime"
@@ -159,7 +157,7 @@ def _container(client: Any, image: str, argv: list[str]) -> Iterator[str]:
     """A container without network or capabilities, removed afterwards.  Raises BackendUnavailable for the engine's
     words."""
     run_id = f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.cleanup:reap_image_build", {"run_id": run_id})
+    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
     host = client.api.create_host_config(network_mode="none", cap_drop=["ALL"])
     try:
         made = client.api.create_container(

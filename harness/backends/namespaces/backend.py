@@ -27,14 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.clocks import NodesClock
+from harness.backends.agent_cluster import AgentCluster
+from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.namespaces.needs import provide
-from harness.backends.namespaces.plan import PlannedNode, WardenPlan, addresses, mac_of
-from harness.backends.namespaces.probe import unshare_argv, why_unavailable
-from harness.backends.remains.owner import current_owner
-from harness.backends.remains.sweep import Swept, sweep
-from harness.backends.with_agents.cluster import AgentCluster
-from harness.backends.with_agents.link import AgentLink, AgentNode
+from harness.backends.leftovers import Swept, current_owner, sweep
+from harness.backends.namespaces.probe import provide, unshare_argv, why_unavailable
+from harness.backends.namespaces.warden import (
+    PlannedNode,
+    WardenPlan,
+    addresses,
+    mac_of,
+)
 from nemesis.cluster import PACKETS, REJECT, Link
 from system_under_test.subject import NodeGone
 

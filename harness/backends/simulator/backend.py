@@ -18,13 +18,12 @@ from typing import Any, Literal
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
-from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, HostHealth
-from harness.backends.entrance import Entrance
+from harness.backends.backend import BackendUnavailable, ClusterSpec, Entrance, Exit, HostHealth
 from harness.backends.simulator.beacons import CountedBeacons
 from harness.backends.simulator.damage import Damaged, damage
 from harness.backends.simulator.nodes import SimulatedClientHost, SimulatedNode, chance
-from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import (
+    CALM_INTERVAL_MS,
     CLOCK,
     DAMAGES,
     DISK,

@@ -8,6 +8,30 @@ nothing came from it for a while.  So a host needs no reaper; what a killed guar
 begins.
 
 The hosts' monotonic clocks are not the harness' own.  `clocks` says how far each is ahead, with a bound of the error.
+
+How far the monotonic clock of a host is ahead of the harness' own, with a bound of the error.
+
+Theory.  The harness notes its time, asks the agent for its time, and notes its own time again.  The agent read its
+clock between the two, so one reading bounds the difference within its round trip, however long the network took.
+Clocks drift (some 10 ppm, at most 500 ppm while they are slewed), so readings are repeated while the run lasts.  The
+estimate is the middle of the best readings; the error covers all of them, their own bounds, and a drift between two.
+
+No verdict rests on it.  It puts rows of nodes on the axis of the history, and it widens excuses (`health.py`).
+
+The rules of one host: a table of the run's own, which drops what arrives from some of the other nodes.
+
+A link is cut where it ends: a rule at the sender would let `sendto` fail, which no real partition does.  Every change
+replaces the whole set in one transaction of that host.  A cut of several links is one transaction on each host at
+which one of them ends, all ordered at once; the hosts follow within some milliseconds of each other.
+
+A link that rejects answers TCP with a reset, from the host at which it ends.  The reset must reach the sender even if
+the link back is cut.  So the sender lets resets through that come from such a host, and nothing else.
+
+Rules match the IPv4 address of the sender, so its multicast and broadcast are dropped as well.  IPv6, and what a host
+sends from another address, is not: hosts may stand behind routers, which hide the hardware address.
+
+A rule lets the connection of the harness to the host through, by its addresses and ports.  So the harness' machine may
+be a node as well.
 """
 
 from __future__ import annotations
@@ -15,25 +39,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import shlex
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
-from harness.agent.links.rules import Table
+from harness.agent.guard import TABLE_PREFIX
+from harness.agent.network import Table
+from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
+from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.node_code import wheel_requirements
-from harness.backends.ssh import rules
-from harness.backends.ssh.clocks import ClockReading, NodeClock
+from harness.backends.builds import fetch_wheels, wheel_requirements
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
 from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
-from harness.backends.wheels import fetch_wheels
-from harness.backends.with_agents.cluster import BEACON_PORT, AgentCluster
-from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 
@@ -57,8 +81,8 @@ class SshBackend(AgentCluster):
         self._visits: dict[str, Visit] = {}
         self._address_of: dict[str, str] = {}
         self._clocks: dict[str, NodeClock] = {}
-        self._table: Table = rules.table_of(spec.run_id)
-        self._dropped: dict[str, rules.HostCut] = {}
+        self._table: Table = table_of(spec.run_id)
+        self._dropped: dict[str, HostCut] = {}
         """Node -> what its host does to packets; no entry where an order may not have arrived."""
         self._no_reject = ""
         self._cutting = asyncio.Lock()
@@ -102,7 +126,7 @@ class SshBackend(AgentCluster):
         if one does not answer: the others have carried the order out."""
         if reject and self._no_reject:
             raise CannotInject(self._no_reject)
-        wanted = rules.cuts_of(links, reject, self._address_of)
+        wanted = cuts_of(links, reject, self._address_of)
         async with self._cutting:
             changed = [name for name, cut in wanted.items() if self._dropped.get(name) != cut]
             orders = [self._drop(name, wanted[name]) for name in changed]
@@ -210,7 +234,7 @@ class SshBackend(AgentCluster):
 
     async def _make_table(self, link: AgentLink, visit: Visit) -> None:
         try:
-            text = rules.make_table(self._table, visit.facts.control)
+            text = make_table(self._table, visit.facts.control)
             await link.call("nft", {"owned": [self._table]}, text.encode())
         except NodeGone:
             raise
@@ -219,7 +243,7 @@ class SshBackend(AgentCluster):
                 f"{visit.host}: links cannot be cut there: {refusal.strerror}.  It needs CAP_NET_ADMIN and nf_tables."
             ) from refusal
         try:
-            await link.call("nft", {"owned": []}, rules.make_rejecting(self._table).encode())
+            await link.call("nft", {"owned": []}, make_rejecting(self._table).encode())
         except NodeGone:
             raise
         except OSError as refusal:
@@ -230,9 +254,9 @@ class SshBackend(AgentCluster):
 
     # ---- while it lives ----------------------------------------------------------------------------------------
 
-    async def _drop(self, name: str, wanted: rules.HostCut) -> None:
+    async def _drop(self, name: str, wanted: HostCut) -> None:
         self._dropped.pop(name, None)
-        text = rules.replace_cut(self._table, wanted)
+        text = replace_cut(self._table, wanted)
         await self._link(name).call("nft", {"owned": [self._table]}, text.encode())
         self._dropped[name] = wanted
 
@@ -285,3 +309,119 @@ def _refuse_twins(address_of: Mapping[str, str]) -> None:
                 f"{first[address]} and {name} are one host, {address}: every node needs a host of its own."
             )
         first[address] = name
+
+
+KEPT_EVERY_NS = 10_000_000_000
+"""The best reading of so long is kept, so two neighbours lie at most twice as far apart."""
+DRIFT_SHARE_MAX = 500e-6
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """One answer.  sent_ns, received_ns: of the harness' clock; node_ns: of the node's."""
+
+    sent_ns: int
+    node_ns: int
+    received_ns: int
+
+    @property
+    def round_trip_ns(self) -> int:
+        return self.received_ns - self.sent_ns
+
+    @property
+    def ahead_ns(self) -> int:
+        return self.node_ns - (self.sent_ns + self.received_ns) // 2
+
+    @property
+    def error_ns(self) -> int:
+        return self.round_trip_ns // 2 + 1
+
+
+class NodeClock:
+    """The readings of one node, which must come more often than every KEPT_EVERY_NS."""
+
+    def __init__(self) -> None:
+        self._kept: list[ClockReading] = []
+
+    def add(self, reading: ClockReading) -> None:
+        last = self._kept[-1] if self._kept else None
+        if last is None or reading.sent_ns // KEPT_EVERY_NS != last.sent_ns // KEPT_EVERY_NS:
+            self._kept.append(reading)
+        elif reading.round_trip_ns < last.round_trip_ns:
+            self._kept[-1] = reading
+
+    def offset(self) -> ClockOffset:
+        """Raises ValueError before the first reading."""
+        if not self._kept:
+            raise ValueError("the clock was never read")
+        least = min(reading.ahead_ns for reading in self._kept)
+        most = max(reading.ahead_ns for reading in self._kept)
+        middle = (least + most) // 2
+        bound = max(abs(reading.ahead_ns - middle) + reading.error_ns for reading in self._kept)
+        return ClockOffset(middle, bound + int(2 * KEPT_EVERY_NS * DRIFT_SHARE_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class HostCut:
+    """What one host does to packets from the addresses of other nodes.  cut: it drops them.  reject: of these, it
+    answers TCP with a reset.  resets: it lets resets through, because that host answers it so."""
+
+    cut: frozenset[str] = frozenset()
+    reject: frozenset[str] = frozenset()
+    resets: frozenset[str] = frozenset()
+
+
+def table_of(run_id: str) -> Table:
+    return "ip", TABLE_PREFIX + re.sub(r"[^A-Za-z0-9]", "_", run_id)
+
+
+def make_table(table: Table, control: tuple[str, str, str, str] | None) -> str:
+    """nft text: the table with nothing cut.  control: see `facts.HostFacts`."""
+    family, name = table
+    keep = ""
+    if control is not None and ":" not in control[0]:
+        harness, harness_port, host, host_port = control
+        keep = f"ip saddr {harness} tcp sport {harness_port} ip daddr {host} tcp dport {host_port} accept"
+    return f"""\
+table {family} {name} {{
+  set cut {{ type ipv4_addr; }}
+  set rejected {{ type ipv4_addr; }}
+  set resets {{ type ipv4_addr; }}
+  chain arriving {{
+    type filter hook prerouting priority -300; policy accept;
+    {keep}
+    ip saddr @resets tcp flags & rst == rst accept
+    jump rejecting
+    ip saddr @cut drop
+  }}
+  chain rejecting {{ }}
+}}
+"""
+
+
+def make_rejecting(table: Table) -> str:
+    """nft text, to be added to the table: the answer to rejected TCP.  Kernels before 5.9 refuse it at this hook."""
+    family, name = table
+    return f"add rule {family} {name} rejecting ip saddr @rejected meta l4proto tcp reject with tcp reset\n"
+
+
+def replace_cut(table: Table, wanted: HostCut) -> str:
+    """nft text: from now on exactly what comes from these addresses is dropped, or rejected."""
+    family, name = table
+    lines = []
+    for kind, sources in (("cut", wanted.cut), ("rejected", wanted.reject), ("resets", wanted.resets)):
+        lines.append(f"flush set {family} {name} {kind}")
+        if sources:
+            lines.append(f"add element {family} {name} {kind} {{ {', '.join(sorted(sources))} }}")
+    return "\n".join(lines) + "\n"
+
+
+def cuts_of(links: Collection[Link], reject: Collection[Link], address_of: Mapping[str, str]) -> Mapping[str, HostCut]:
+    """Node -> what its host must do.  Raises KeyError for a node that is not in the cluster."""
+    made: dict[str, tuple[set[str], set[str], set[str]]] = {node: (set(), set(), set()) for node in address_of}
+    for source, to in links:
+        made[to][0].add(address_of[source])
+    for source, to in reject:
+        made[to][1].add(address_of[source])
+        made[source][2].add(address_of[to])
+    return {node: HostCut(*map(frozenset, sets)) for node, sets in made.items()}

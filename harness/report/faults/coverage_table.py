@@ -1,4 +1,4 @@
-"""What the faults met, and what they never met: the table that the deck deals by (`nemesis.cards.coverage`)."""
+"""What the faults met, and what they never met: the table that the deck deals by (`nemesis.coverage`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.plain_words import shorten
 from harness.report.run_data.report_data import ReportData
-from nemesis.cards.coverage import PHASES, ROLES
+from nemesis.coverage import PHASES, ROLES
 
 
 @dataclass(frozen=True, slots=True)

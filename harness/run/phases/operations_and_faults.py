@@ -10,10 +10,10 @@ from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.cards_of_run import Dealing
 from harness.run.context import RunContext
 from harness.run.phases.collection import copy_logs
-from nemesis.cards.schedule_files import as_executed
-from nemesis.inject import play
-from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import MainPhase, PlayOptions
+from nemesis.measure import Hooks
+from nemesis.play import play
+from nemesis.resolve import MainPhase, PlayOptions
+from nemesis.schedule_files import as_executed
 
 BETWEEN_HEALS = "between heals"
 """`when` of the copies that are taken because a node cuts its log."""

@@ -18,9 +18,8 @@ from checkers.record.outcome import Recovery
 from harness.plain_words import listed
 from harness.run.clock import RunClock
 from harness.run.context import RunContext
-from nemesis.beacons import CALM_INTERVAL_MS
-from nemesis.cluster import Cluster, Marks
-from nemesis.heal import heal_all
+from nemesis.cluster import CALM_INTERVAL_MS, Cluster, Marks
+from nemesis.play import heal_all
 from system_under_test.own.read_own_system import CodeMistake
 from system_under_test.subject import Node, NotKnown, ProcessState, Subject
 

@@ -13,7 +13,11 @@ from typing import Any
 
 from waiting import PATIENCE_S
 
-from harness.backends.with_agents.link import AgentClientHost, AgentLink, AgentNode
+from harness.backends.agent_link import (
+    AgentClientHost,
+    AgentLink,
+    AgentNode,
+)
 
 HERE = Path(__file__).parent
 

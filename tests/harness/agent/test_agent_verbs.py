@@ -13,10 +13,8 @@ import pytest
 from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive, until
 
-from harness.agent.programs.children import COMMAND_MARK, Children
-from harness.agent.programs.commands import oom_kills
-from harness.agent.programs.processor import NOT_KNOWN_S
-from harness.agent.programs.server import ServerProcess
+from harness.agent.children import COMMAND_MARK, NOT_KNOWN_S, Children, oom_kills
+from harness.agent.server import ServerProcess
 
 SLEEPER = ("sleep", "1000")
 FAMILY = ("sh", "-c", "sleep 1001 & echo child $!; wait")
@@ -115,7 +113,7 @@ async def test_an_exit_reports_how_often_the_kernel_killed_for_want_of_memory_si
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = [3, 5]
-    monkeypatch.setattr("harness.agent.programs.server.oom_kills", lambda: counts.pop(0))
+    monkeypatch.setattr("harness.agent.server.oom_kills", lambda: counts.pop(0))
     events: list[dict[str, Any]] = []
     children = Children()
     pid = ServerProcess(children, events.append).start(["sh", "-c", "kill -9 $$"], {}, str(tmp_path / "server.log"))

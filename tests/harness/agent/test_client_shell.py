@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from checkers.base.history import Type
-from harness.agent.clients.shell import BadLine, request_of, words_of
+from harness.agent.client_shell import (
+    BadLine,
+    request_of,
+    words_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_lines_are_invoked_until_the_end_of_input(tmp_path: Path) -> None:
     )
     given = {"module": "echoing", "peers": {"n1": "198.18.0.2:9"}, "config": {}, "node": "c1", "keys": ["r0"]}
     (tmp_path / "clients.json").write_text(json.dumps(given))
-    words = [sys.executable, "-m", "harness.agent.clients.shell", str(tmp_path / "clients.json")]
+    words = [sys.executable, "-m", "harness.agent.client_shell", str(tmp_path / "clients.json")]
     path = f"{tmp_path}:{Path(__file__).parents[3]}"
     done = subprocess.run(
         words, input="write 0 5\n\nwrite 0 x\n", capture_output=True, text=True, check=True, env={"PYTHONPATH": path}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.crates import build_all
+from harness.backends.builds import build_all
 from system_under_test.subject import Crate
 
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="no cargo on this machine")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.backends.node_code import REPOSITORY, node_code
+from harness.backends.builds import REPOSITORY, node_code
 
 EXAMPLE = REPOSITORY / "examples" / "highest_value.py"
 READ = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.wheels import fetch_wheels
+from harness.backends.builds import fetch_wheels
 
 PROJECT = """
 [build-system]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.docker.backend import DockerBackend
-from harness.backends.with_agents.cluster import AgentCluster
 from harness.campaign.random_tests import Choices, choices, dealt, draw
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec

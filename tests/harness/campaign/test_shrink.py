@@ -12,8 +12,8 @@ import pytest
 from checkers.record.faults import Fault
 from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, shrink, smaller
 from harness.spec import Spec
-from nemesis.cards.deck import deal
-from nemesis.cards.schedule_files import Schedule
+from nemesis.deck import deal
+from nemesis.schedule_files import Schedule
 from tests.support.fault_records import whole
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.cards_of_run import Dealing
 from harness.spec import Spec
-from nemesis.cards.coverage import LED, Cell
-from nemesis.cards.schedule_files import schedule_json
+from nemesis.coverage import LED, Cell
+from nemesis.schedule_files import schedule_json
 from system_under_test.subject import Declares, NodeStatus
 
 STATUSES = [NodeStatus("n1", 1, "leader", "n1", 5, 6), *(NodeStatus(f"n{i}", 1, "follower", "n1") for i in range(2, 6))]

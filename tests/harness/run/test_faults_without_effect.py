@@ -9,9 +9,9 @@ import pytest
 from checkers.record.faults import Card
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
-from nemesis.cards.schedule_files import schedule_json
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLOCK
+from nemesis.schedule_files import schedule_json
 from system_under_test.etcd.subject import Etcd
 
 

@@ -20,9 +20,13 @@ from waiting import is_alive, until
 
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
+from harness.backends.leftovers import (
+    KeptCluster,
+    kept_in,
+    release,
+)
 from harness.backends.namespaces.backend import NamespacesBackend
 from harness.backends.namespaces.probe import why_unavailable
-from harness.backends.remains.kept import KeptCluster, kept_in, release
 from harness.live import read_live
 
 needs_namespaces = [

@@ -20,11 +20,11 @@ from rich.console import Console
 from waiting import PATIENCE_S
 
 from checkers.judging.tasks import CannotJudge
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.in_process import InProcessBackend
 from harness.backends.namespaces.backend import NamespacesBackend
-from harness.backends.with_agents.cluster import AgentCluster
 from harness.cli.main import run_command_line
 from harness.run import conductor, session
 from harness.run.context import RunContext

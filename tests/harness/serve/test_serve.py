@@ -23,8 +23,7 @@ from facts_of_runs import facts, violation, with_rows
 from recorded_runs import unpacked
 from waiting import PATIENCE_S
 
-from harness.backends.remains.kept import KeptCluster, note
-from harness.backends.remains.owner import current_owner
+from harness.backends.leftovers import KeptCluster, current_owner, note
 from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS

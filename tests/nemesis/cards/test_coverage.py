@@ -10,7 +10,7 @@ from fake_nemesis_cluster import FakeCluster, Witness, now_ns
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved, Fault
-from nemesis.cards.coverage import (
+from nemesis.coverage import (
     ALL_VOTED,
     BOTH_SIDES,
     ELECTION,
@@ -27,9 +27,9 @@ from nemesis.cards.coverage import (
     FaultCoverage,
     Look,
 )
-from nemesis.cards.deck import Dealer
-from nemesis.inject import play
-from nemesis.playing.resolve import MainPhase
+from nemesis.deck import Dealer
+from nemesis.play import play
+from nemesis.resolve import MainPhase
 from system_under_test.subject import NodeStatus
 
 SERVERS = ("n1", "n2", "n3")

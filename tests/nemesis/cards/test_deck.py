@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.cards.deck import LEAD_IN_S, TAIL_S, deal
-from nemesis.cards.moments import NEW_LEADER
 from nemesis.catalog import KINDS
+from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
+from nemesis.deck import (
+    LEAD_IN_S,
+    TAIL_S,
+    deal,
+)
 from nemesis.grudges import GRUDGES
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

@@ -9,7 +9,16 @@ from fake_nemesis_cluster import FakeCluster, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved, Card
-from nemesis.cards.moments import ELECTION, MOMENT_WAIT_S, NEW_LEADER, has_come
+from nemesis.coverage import (
+    ELECTION_MOMENT as ELECTION,
+)
+from nemesis.coverage import (
+    MOMENT_WAIT_S,
+    has_come,
+)
+from nemesis.coverage import (
+    NEW_LEADER_MOMENT as NEW_LEADER,
+)
 from system_under_test.subject import NodeStatus
 
 SERVERS = ("n1", "n2", "n3")

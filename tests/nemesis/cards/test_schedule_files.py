@@ -12,10 +12,14 @@ from virtual_time import run as in_no_time
 
 from checkers.record.faults import Fault
 from checkers.record.writing import as_json
-from nemesis.cards.deck import deal
-from nemesis.cards.schedule_files import BadSchedule, as_executed, parse_schedule, schedule_json
-from nemesis.playing.resolve import PlayOptions
-from nemesis.playing.roles import by_role
+from nemesis.deck import deal
+from nemesis.resolve import PlayOptions, by_role
+from nemesis.schedule_files import (
+    BadSchedule,
+    as_executed,
+    parse_schedule,
+    schedule_json,
+)
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}

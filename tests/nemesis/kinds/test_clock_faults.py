@@ -8,7 +8,7 @@ from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved, Fault
 from nemesis.kinds import clock
-from nemesis.playing.resolve import PlayOptions
+from nemesis.resolve import PlayOptions
 
 GO = "runs /usr/bin/etcd, which is written in Go and reads the clock without the C library"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkers.record.faults import Fault
 from nemesis.catalog import KINDS, kind_named, kinds_of, summaries
 from nemesis.kind import LeaderNow, Scene
-from nemesis.process_faults import process_fault
+from nemesis.kinds.processes import process_fault
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ON_PROCESSES = sorted(name for name, kind in KINDS.items() if "all" in kind.targets)

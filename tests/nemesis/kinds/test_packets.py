@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from checkers.record.faults import Fault
-from harness.agent.switch.impairment import QUEUE_S_MAX
+from harness.agent.frame_switch import QUEUE_S_MAX
+from nemesis.coverage import LeaderNow
 from nemesis.kind import Scene
 from nemesis.kinds.packets import (
     BEHAVIOURS,
@@ -29,7 +30,6 @@ from nemesis.kinds.packets import (
     impairments,
     limits_of,
 )
-from nemesis.leader import LeaderNow
 
 CAME = {"sent": 60, "received": 30, "reordered": 0, "repeated": 0, "delay_ms": 400.0, "least_delay_ms": 300.0}
 NOTHING_CAME = {"sent": 60, "received": 0, "reordered": 0, "repeated": 0, "delay_ms": -1.0, "least_delay_ms": -1.0}

@@ -24,15 +24,19 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (3, 1)]
 
 from checkers.record.faults import Card, Fault
-from nemesis.cards.deck import deal
-from nemesis.cards.moments import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, newest_epoch
 from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, Link
-from nemesis.kind import LeaderNow, Scene
+from nemesis.coverage import (
+    LOOK_EVERY_S,
+    MOMENT_WAIT_S,
+    has_come,
+    leader_now,
+    newest_epoch,
+)
+from nemesis.deck import deal
+from nemesis.kind import LeaderNow, Scene, isolated
 from nemesis.kinds.packets import NAME as PACKETS_NAME
 from nemesis.kinds.packets import impairments
-from nemesis.leader import leader_now
-from nemesis.playing.struck_nodes import isolated
 from simulated_quorum.world import World
 from system_under_test.subject import NodeStatus
 

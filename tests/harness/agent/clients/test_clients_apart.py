@@ -10,7 +10,7 @@ from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive
 
 from checkers.base.history import Type
-from harness.backends.with_agents.link import AgentClientHost
+from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
 
 PLACED = [Placement(thread, "c1", follows=True, reads_only=False) for thread in range(2)]
@@ -57,7 +57,7 @@ async def test_stopped_clients_answer_when_they_go_on_and_the_agent_answers_mean
 async def test_an_operation_of_stopped_clients_is_unknown_once_its_time_is_over(
     agent: LocalAgent, host: AgentClientHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.backends.with_agents.link._HOST_PATIENCE_S", 0.1)
+    monkeypatch.setattr("harness.backends.agent_link._HOST_PATIENCE_S", 0.1)
     await order(agent, "STOP")
     assert (await host.invoke(0, Request("read"), 0.1)).type is Type.INFO
     await order(agent, "CONT")

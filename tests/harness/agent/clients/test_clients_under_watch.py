@@ -14,8 +14,8 @@ from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually
 
 from checkers.base.history import Type
-from harness.agent.clients.clients_under_watch import OVERRUN_S
-from harness.backends.with_agents.link import AgentClientHost
+from harness.agent.hosted_clients import OVERRUN_S
+from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
 
 MODULE = scripted.__name__
@@ -60,9 +60,7 @@ async def test_clients_answer_beside_each_other(host: AgentClientHost) -> None:
 async def test_an_overrun_is_answered_info_and_the_client_is_replaced(
     host: AgentClientHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "harness.backends.with_agents.link._HOST_PATIENCE_S", PATIENCE_S
-    )  # the agent's watchdog answers
+    monkeypatch.setattr("harness.backends.agent_link._HOST_PATIENCE_S", PATIENCE_S)  # the agent's watchdog answers
     await host.invoke(0, Request("read"), PATIENCE_S)
     began = time.monotonic()
     outcome = await host.invoke(0, Request("sleep", payload="1000"), 0.2)

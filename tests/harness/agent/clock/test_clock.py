@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from harness.agent.clock import readers
-from harness.agent.clock.readers import GO_MAGIC, is_go, why_unheeded
-from harness.agent.clock.verbs import ClockVerbs
-from harness.agent.programs.process_tree import ProcessTree
-from harness.backends.clock_library import clock_library
+from harness.agent import wall_clock
+from harness.agent.server import ProcessTree
+from harness.agent.wall_clock import (
+    GO_MAGIC,
+    ClockVerbs,
+    is_go,
+    why_unheeded,
+)
+from harness.backends.builds import clock_library
 
 pytestmark = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler for the library that shifts clocks"
@@ -196,8 +200,8 @@ def test_a_server_that_has_ended_reads_nothing_and_no_reason_remains(clock: Cloc
 def test_the_magic_is_found_wherever_it_lies(
     magic: bytes, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_PIECE_BYTES", 64)
-    monkeypatch.setattr(readers, "_searched", {})
+    monkeypatch.setattr(wall_clock, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(wall_clock, "_searched", {})
     program = tmp_path / "program"
     program.write_bytes(b"\xff" * before + magic + b"rest" * 40)
     assert is_go(program)

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent.disk.changes import RECENT_S, Changes
-from harness.agent.disk.sectors import SECTOR_BYTES
+from harness.agent.disk.changes import RECENT_S, SECTOR_BYTES, Changes
 
 
 class Folder:
@@ -308,7 +307,7 @@ import os, sys
 from pathlib import Path
 from random import Random
 from harness.agent.disk.changes import RECENT_S, Changes
-from harness.agent.disk.sectors import SECTOR_BYTES
+from harness.agent.disk.changes import SECTOR_BYTES
 folder = Path(sys.argv[1])
 (folder / "aside").mkdir()
 changes = Changes(folder / "aside")

@@ -13,8 +13,8 @@ import pytest
 from test_mount import why_no_fuse
 from waiting import until
 
+from harness.agent.children import COMMAND_MARK
 from harness.agent.disk.verbs import DiskVerbs
-from harness.agent.programs.children import COMMAND_MARK
 
 APPEND = """
 import os, sys
@@ -99,7 +99,7 @@ def test_a_disk_that_keeps_every_write_is_not_called_a_power_loss(
     disk: DiskVerbs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sync everything behind the probe's back: then it must report that the bytes survived."""
-    monkeypatch.setattr("harness.agent.disk.mount.Mounted.lose_power", lambda self, kept, seed: {"undone": 0})
+    monkeypatch.setattr("harness.agent.disk.verbs.Mounted.lose_power", lambda self, kept, seed: {"undone": 0})
     disk.lose_power("lose", 1)
     assert disk.last_loss()["not_fsynced_kept"] == 1
 

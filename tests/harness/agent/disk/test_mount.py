@@ -18,7 +18,7 @@ import pytest
 from waiting import until
 
 from harness.agent import files
-from harness.agent.disk.mount import Mounted
+from harness.agent.disk.verbs import Mounted
 
 
 def why_no_fuse() -> str:
@@ -254,7 +254,7 @@ def test_a_machine_without_the_right_to_mount_says_so(tmp_path: Path) -> None:
     argv = [
         sys.executable,
         "-c",
-        "import sys; from pathlib import Path; from harness.agent.disk.mount import Mounted\n"
+        "import sys; from pathlib import Path; from harness.agent.disk.verbs import Mounted\n"
         "Mounted(Path(sys.argv[1]) / 'disk', Path(sys.argv[1]) / 'root').mount()",
         str(tmp_path),
     ]

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness.agent.disk.writers import Writers
-from harness.agent.programs.children import COMMAND_MARK
+from harness.agent.children import COMMAND_MARK
+from harness.agent.disk.file_system import Writers
 
 ORDERED = {COMMAND_MARK: "1"}
 SAYS_ITS_PID = "import os; print(os.getpid(), flush=True); input()"

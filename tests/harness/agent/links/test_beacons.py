@@ -9,7 +9,7 @@ import pytest
 from own_address import HOST, free_ports
 from waiting import until
 
-from harness.agent.links.beacons import REMEMBERED, BeaconSender
+from harness.agent.network import REMEMBERED, BeaconSender
 
 TOKEN = b"testtest"
 ADDRESSES = {"a": HOST, "b": HOST.removesuffix("77") + "78"}

@@ -16,8 +16,8 @@ import pytest
 from local_agents import LocalAgent
 from waiting import eventually, is_alive, state_letter, until
 
-from harness.agent.programs.children import Children, is_stopped
-from harness.agent.programs.server import ServerProcess
+from harness.agent.children import Children, is_stopped
+from harness.agent.server import ServerProcess
 
 COUNT = 'echo $$ > "$0/$1.pid"; while :; do echo >> "$0/$1"; sleep 0.01; done'
 """Adds a byte to the file $0/$1 again and again.  Each `sleep` is one more process that appears meanwhile."""

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent.programs.processor import NOT_KNOWN_S, of_processes, pressure_s
+from harness.agent.children import (
+    NOT_KNOWN_S,
+    of_processes,
+    pressure_s,
+)
 
 PRESSURE = "some avg10=62.70 avg60=56.62 avg300=28.01 total=125054995\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 

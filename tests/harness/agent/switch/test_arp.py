@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from harness.agent.switch.arp import reply_for
+from harness.agent.frame_switch import reply_for
 
 A, B = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 IP_A, IP_B = bytes([198, 18, 0, 1]), bytes([198, 18, 0, 2])

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.agent.switch.impairment import QUEUE_S_MAX, FrameImpairment, ImpairedLink, corrupted
+from harness.agent.frame_switch import (
+    QUEUE_S_MAX,
+    FrameImpairment,
+    ImpairedLink,
+    corrupted,
+)
 
 FRAME = bytes(10) + bytes(range(60))
 

@@ -10,8 +10,15 @@ import time
 import pytest
 from waiting import PATIENCE_S
 
-from harness.agent.switch.carrier import Port, Switch
-from harness.backends.namespaces.plan import PlannedNode, WardenPlan, addresses, mac_of, node_side, switch_side
+from harness.agent.frame_switch import Port, Switch
+from harness.backends.namespaces.warden import (
+    PlannedNode,
+    WardenPlan,
+    addresses,
+    mac_of,
+    node_side,
+    switch_side,
+)
 
 NODES = ("n1", "n2", "n3")
 MACS = {name: bytes.fromhex(mac_of(place).replace(":", "")) for place, name in enumerate(NODES)}

@@ -71,7 +71,7 @@ async def test_nodes_end_with_the_connection_and_the_reaper_removes_them_when_th
         with pytest.raises(NodeGone):
             await backend.cut({("n1", "n2")})
     finally:
-        monkeypatch.setattr("harness.backends.docker.cleanup.REMOVE_S_MAX", 1.0)
+        monkeypatch.setattr("harness.backends.docker.engine.REMOVE_S_MAX", 1.0)
         await backend.destroy()
     assert backend.leftovers, "what could not be removed is reported"
     await proxy.open()

@@ -22,11 +22,11 @@ from held_cluster import HeldCluster
 from waiting import PATIENCE_S
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import cleanup, containers
+from harness.backends.docker import engine, nodes
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
 from harness.backends.docker.image import ensure_image
-from harness.backends.remains.owner import current_owner
+from harness.backends.leftovers import current_owner
 
 pytestmark = needs_docker
 
@@ -53,7 +53,7 @@ def harness() -> Iterator[Harness]:
     started = Harness(f"kill-{os.getpid()}-{time.monotonic_ns() % 10**9}")
     yield started
     started.kill_if_alive()
-    cleanup.remove_run(connect(), started.run_id)
+    engine.remove_run(connect(), started.run_id)
 
 
 def test_killed_while_everything_runs(harness: Harness) -> None:
@@ -108,14 +108,14 @@ def test_interrupted(harness: Harness, when: str) -> None:
 async def test_a_creation_that_fails_says_why_in_one_sentence_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create = containers.create
+    create = nodes.create
 
-    def refuse_n2(client: Any, plan: containers.ContainerPlan) -> str:
+    def refuse_n2(client: Any, plan: nodes.ContainerPlan) -> str:
         if plan.hostname == "n2":
             raise APIError("500 Server Error", explanation="no space left on device")
         return create(client, plan)
 
-    monkeypatch.setattr(containers, "create", refuse_n2)
+    monkeypatch.setattr(nodes, "create", refuse_n2)
     backend = DockerBackend(ClusterSpec(f"fails-{os.getpid()}", ("n1", "n2", "n3"), ("c1",), seed=1))
     try:
         with pytest.raises(BackendUnavailable, match=r"could not bring the nodes up: no space left on device$"):
@@ -129,7 +129,7 @@ def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str
     """The dead run's reaper is dead as well: everything stays until the next run begins."""
     number = f"{os.getpid()}-{time.monotonic_ns() % 10**9}"
     dead, living = f"dead-{number}", f"living-{number}"
-    words = "from harness.backends.remains.owner import current_owner; print(current_owner())"
+    words = "from harness.backends.leftovers import current_owner; print(current_owner())"
     gone = subprocess.run(
         [sys.executable, "-c", words], capture_output=True, timeout=120, text=True, check=True
     ).stdout.strip()
@@ -142,8 +142,8 @@ def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str
         assert kinds == ["container", "labelled", "labelled", "labelled", "network", "rules"]
     finally:
         for run_id in (dead, living):
-            cleanup.remove_run(connect(), run_id)
-            cleanup.delete_table(connect(), ("bridge", f"krucible_{run_id.replace('-', '_')}"), run_id)
+            engine.remove_run(connect(), run_id)
+            engine.delete_table(connect(), ("bridge", f"krucible_{run_id.replace('-', '_')}"), run_id)
 
 
 def test_rules_are_deleted_although_an_attempt_before_was_broken_off(image: str) -> None:
@@ -152,7 +152,7 @@ def test_rules_are_deleted_although_an_attempt_before_was_broken_off(image: str)
     named = ["--name", f"krucible-{cleaner}", "--label", f"krucible.run={cleaner}"]
     subprocess.run(["docker", "create", *named, image, "true"], check=True, capture_output=True, timeout=120)
     subprocess.run(["nft", f"table bridge {table} {{ }}"], check=True, capture_output=True, timeout=120)
-    assert cleanup.delete_table(connect(), ("bridge", table), run_id) == ""
+    assert engine.delete_table(connect(), ("bridge", table), run_id) == ""
     assert left_of(run_id) == []
 
 

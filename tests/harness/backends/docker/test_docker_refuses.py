@@ -10,9 +10,9 @@ import requests
 from docker.errors import APIError
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import cleanup, engine, network
+from harness.backends.docker import engine, nodes
 from harness.backends.docker.backend import DockerBackend
-from harness.backends.remains.owner import current_owner
+from harness.backends.leftovers import current_owner
 
 STUCK = "error while removing network: network krucible-r1 id 6f0c has active endpoints"
 OF_A_DEAD_PROCESS = ":".join(("1", "1", "an earlier boot", *current_owner().split(":", 4)[3:]))
@@ -89,7 +89,7 @@ def pairs(networks: dict[str, str]) -> list[tuple[str, tuple[str, str]]]:
 def test_a_network_that_cannot_be_removed_is_one_sentence_with_the_engines_words() -> None:
     docker = FakeEngine(krucible_r1=current_owner())
     docker.stuck = {"krucible_r1"}
-    left = cleanup.remove_run(docker, "r1", limit_s=30.0, stuck_s=0.1)
+    left = engine.remove_run(docker, "r1", limit_s=30.0, stuck_s=0.1)
     assert STUCK in left
     assert "restart Docker" in left
     assert "\n" not in left
@@ -100,7 +100,7 @@ def test_containers_leave_their_network_one_after_another() -> None:
     """Two at the same moment can block an engine before Docker 23 for ever."""
     docker = FakeEngine(krucible_r1=current_owner())
     docker.running = ["n1", "n2", "n3"]
-    assert cleanup.remove_run(docker, "r1") == ""
+    assert engine.remove_run(docker, "r1") == ""
     assert not docker.running
     assert docker.leaving_max == 1
 
@@ -108,7 +108,7 @@ def test_containers_leave_their_network_one_after_another() -> None:
 def test_a_sweep_that_meets_it_removes_the_others_and_goes_on() -> None:
     docker = FakeEngine(krucible_r1=OF_A_DEAD_PROCESS, krucible_r2=OF_A_DEAD_PROCESS, krucible_r3=current_owner())
     docker.stuck = {"krucible_r1"}
-    swept = cleanup.sweep_dead(docker, stuck_s=0.1)
+    swept = engine.sweep_dead(docker, stuck_s=0.1)
     assert swept.removed == ("r2",)
     assert len(swept.left) == 1
     assert STUCK in swept.left[0]
@@ -118,12 +118,12 @@ def test_a_sweep_that_meets_it_removes_the_others_and_goes_on() -> None:
 def test_a_sweep_of_an_engine_that_does_not_answer_is_a_sentence_as_well() -> None:
     docker = FakeEngine(krucible_r1=OF_A_DEAD_PROCESS)
     docker.asleep = True
-    assert cleanup.sweep_dead(docker).left == ("dead runs could not be looked for: Read timed out. (read timeout=60)",)
-    assert "Read timed out" in cleanup.remove_run(docker, "r1", limit_s=0.1)
+    assert engine.sweep_dead(docker).left == ("dead runs could not be looked for: Read timed out. (read timeout=60)",)
+    assert "Read timed out" in engine.remove_run(docker, "r1", limit_s=0.1)
 
 
 def test_rules_that_cannot_be_deleted_are_a_sentence_as_well() -> None:
-    words = cleanup.delete_table(FakeEngine(), ("bridge", "krucible_r1"), "r1")
+    words = engine.delete_table(FakeEngine(), ("bridge", "krucible_r1"), "r1")
     assert words == "the rules bridge krucible_r1 could not be deleted: the storage driver is busy"
 
 
@@ -133,7 +133,7 @@ def test_a_taken_subnet_and_a_refused_one_lead_to_another() -> None:
         refusal(403, "Pool overlaps with other one on this address space"),
         refusal(500, "failed to allocate gateway (198.18.7.1): Address already in use"),
     ]
-    subnet = network.create_network(docker, "krucible-r9", {})
+    subnet = nodes.create_network(docker, "krucible-r9", {})
     assert docker.created == [str(subnet)]
 
 
@@ -141,12 +141,12 @@ def test_an_engine_that_makes_no_network_at_all_gets_five_requests() -> None:
     docker = FakeEngine()
     docker.subnet_refusals = [refusal(500, "no space left on device") for _ in range(1000)]
     with pytest.raises(BackendUnavailable, match=r"makes no network \(no space left on device\)"):
-        network.create_network(docker, "krucible-r9", {})
-    assert len(docker.subnet_refusals) == 1000 - network.REFUSALS_MAX
+        nodes.create_network(docker, "krucible-r9", {})
+    assert len(docker.subnet_refusals) == 1000 - nodes.REFUSALS_MAX
 
 
 async def test_the_end_of_a_run_survives_it_and_hands_the_rest_to_the_reaper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanup.remove_run, "__defaults__", (30.0, 0.1))
+    monkeypatch.setattr(engine.remove_run, "__defaults__", (30.0, 0.1))
     ends: list[str] = []
 
     class FakeReaper:

@@ -13,18 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.docker import debian, network
-from harness.backends.docker.debian import unpack_debian
+from harness.backends.builds import (
+    NODE_WHEELS,
+    Interrupted,
+    node_code,
+    run_watched,
+    wheel_requirements,
+)
+from harness.backends.docker import image, nodes
 from harness.backends.docker.engine import connect, why_unavailable
-from harness.backends.node_code import NODE_WHEELS, node_code, wheel_requirements
-from harness.backends.watched_commands import Interrupted, run_watched
+from harness.backends.docker.image import unpack_debian
 
 ADDRESS_OF = {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
 PORT_OF = {"n1": 12, "n2": 14, "c1": 21}
 
 
 def test_a_cut_replaces_the_whole_set_in_one_transaction() -> None:
-    text = network.replace_cut(("bridge", "krucible_x"), {("n1", "c1"), ("n2", "n1")}, PORT_OF)
+    text = nodes.replace_cut(("bridge", "krucible_x"), {("n1", "c1"), ("n2", "n1")}, PORT_OF)
     assert text.splitlines() == [
         "flush set bridge krucible_x cut",
         "add element bridge krucible_x cut { 12 . 21, 14 . 12 }",
@@ -32,24 +37,24 @@ def test_a_cut_replaces_the_whole_set_in_one_transaction() -> None:
 
 
 def test_healing_everything_only_flushes() -> None:
-    assert network.replace_cut(("bridge", "krucible_x"), (), PORT_OF) == "flush set bridge krucible_x cut\n"
+    assert nodes.replace_cut(("bridge", "krucible_x"), (), PORT_OF) == "flush set bridge krucible_x cut\n"
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True))
 def test_every_run_id_gives_a_table_that_the_sweep_finds_with_its_owner(run_id: str) -> None:
-    table = network.table_of(run_id)
+    table = nodes.table_of(run_id)
     listing = "table ip nat\n" + f"table {table[0]} {table[1]}\n" + "table bridge somebody_elses\n"
-    assert list(network.tables_in(listing)) == [table]
-    assert network.owner_in(network.make_table(table, "1:2:boot:3:host")) == "1:2:boot:3:host"
+    assert list(nodes.tables_in(listing)) == [table]
+    assert nodes.owner_in(nodes.make_table(table, "1:2:boot:3:host")) == "1:2:boot:3:host"
 
 
 def test_a_table_without_an_owner_belongs_to_no_run() -> None:
-    assert network.owner_in("table bridge krucible_x {\n}\n") == ""
+    assert nodes.owner_in("table bridge krucible_x {\n}\n") == ""
 
 
 def test_addresses_are_fixed_by_place() -> None:
-    (subnet, *_) = network.RANGE.subnets(new_prefix=24)
-    assert network.addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
+    (subnet, *_) = nodes.RANGE.subnets(new_prefix=24)
+    assert nodes.addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
 
 
 def test_no_engine_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -85,7 +90,7 @@ def test_only_what_runs_on_nodes_is_copied_there() -> None:
 def test_without_root_and_registry_the_sentence_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(debian.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(image.os, "geteuid", lambda: 1000)
     with (
         pytest.raises(BackendUnavailable, match=r"run `sudo python -m harness\.backends\.docker build` once"),
         unpack_debian(tmp_path, print, threading.Event()),

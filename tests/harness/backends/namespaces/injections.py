@@ -1,6 +1,6 @@
 """Injections by the dozen into a small cluster in namespaces, every other one sabotaged; what each record says.
 
-The servers are a loop that writes and fsyncs.  Each injection is one card, played by `nemesis.inject.play` as in a run.
+The servers are a loop that writes and fsyncs.  Each injection is one card, played by `nemesis.play.play` as in a run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from harness.backends.backend import ClusterSpec
 from harness.backends.namespaces.backend import NamespacesBackend
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLIENT_PROCESSES, CLOCK, DAMAGES, DISK, PACKETS
-from nemesis.inject import play
-from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import MainPhase, PlayOptions
+from nemesis.measure import Hooks
+from nemesis.play import play
+from nemesis.resolve import MainPhase, PlayOptions
 from system_under_test.subject import NodeStatus
 
 SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1",)

@@ -27,11 +27,9 @@ from waiting import PATIENCE_S, is_alive, until
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
 from harness.backends.backend import BackendUnavailable
 from nemesis.grudges import make_grudge
-from nemesis.heal import heal_all
-from nemesis.inject import play
-from nemesis.measure import proof_of
-from nemesis.playing.records import Hooks
-from nemesis.playing.resolve import MainPhase
+from nemesis.measure import Hooks, proof_of
+from nemesis.play import heal_all, play
+from nemesis.resolve import MainPhase
 from system_under_test.subject import NodeGone
 
 pytestmark = [*needs_namespaces, pytest.mark.asyncio(loop_scope="module")]
@@ -227,7 +225,7 @@ async def test_if_the_switch_dies_everything_is_cut_and_said(cluster):
         (switch,) = [
             pid
             for pid in processes_of(other.spec.run_id)
-            if b"harness.agent.switch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"harness.agent.frame_switch" in Path(f"/proc/{pid}/cmdline").read_bytes()
         ]
         os.kill(switch, signal.SIGKILL)
         until(lambda: not is_alive(switch))

@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.entrance import Entrance
-from harness.backends.remains.kept import KeptCluster, forget, kept_clusters, kept_in, note, release
-from harness.backends.remains.owner import current_owner
+from harness.backends.backend import Entrance
+from harness.backends.leftovers import (
+    KeptCluster,
+    current_owner,
+    forget,
+    kept_clusters,
+    kept_in,
+    note,
+    release,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -48,14 +55,14 @@ def test_a_keeper_of_an_earlier_start_of_the_machine_is_stale_and_says_so(tmp_pa
 
 
 def test_a_dead_keeper_is_stale(tmp_path: Path) -> None:
-    print_owner = "from harness.backends.remains.owner import current_owner; print(current_owner())"
+    print_owner = "from harness.backends.leftovers import current_owner; print(current_owner())"
     owner = subprocess.run([sys.executable, "-c", print_owner], capture_output=True, text=True, check=True).stdout
     assert "the process that kept it has ended" in kept(tmp_path, owner=owner.strip()).why_stale
 
 
 KEEPER = """
 import signal, sys, time
-from harness.backends.remains.owner import current_owner
+from harness.backends.leftovers import current_owner
 signal.signal(signal.SIGTERM, {})
 print(current_owner(), flush=True)
 time.sleep(1000)

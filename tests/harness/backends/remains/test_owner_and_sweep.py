@@ -7,12 +7,11 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.remains.owner import current_owner, is_dead
-from harness.backends.remains.sweep import Swept, sweep
+from harness.backends.leftovers import Swept, current_owner, is_dead, sweep
 
 
 def owner_of_a_dead_process() -> str:
-    words = "from harness.backends.remains.owner import current_owner; print(current_owner())"
+    words = "from harness.backends.leftovers import current_owner; print(current_owner())"
     return subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -46,7 +45,7 @@ def test_a_corpse_is_dead() -> None:
         [
             sys.executable,
             "-c",
-            "from harness.backends.remains.owner import current_owner; print(current_owner(), flush=True)",
+            "from harness.backends.leftovers import current_owner; print(current_owner(), flush=True)",
         ],
         stdout=subprocess.PIPE,
         text=True,

@@ -13,11 +13,11 @@ import pytest
 from reaped_things import BUSY
 from waiting import PATIENCE_S, is_alive, until
 
-from harness.backends.remains.reaper import Reaper
+from harness.backends.leftovers import Reaper
 
 HARNESS = """
 import os, signal, sys, time
-from harness.backends.remains.reaper import Reaper
+from harness.backends.leftovers import Reaper
 late = "late" in sys.argv
 reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": sys.argv[1], "one_is_late": late}, 1.0)
 if "forks" in sys.argv and os.fork() == 0:

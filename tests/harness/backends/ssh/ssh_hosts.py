@@ -19,10 +19,10 @@ from typing import Any
 
 from docker_things import seconds_until
 
-from harness.backends.docker import cleanup, network
+from harness.backends.docker import engine, nodes
 from harness.backends.docker.engine import connect, labels
 from harness.backends.docker.image import ensure_image
-from harness.backends.remains.owner import current_owner
+from harness.backends.leftovers import current_owner
 from system_under_test.subject import Needs
 
 PACKAGES = ("openssh-server", "sudo")
@@ -139,7 +139,7 @@ def ssh_hosts(
     try:
         image = ensure_image(print, client=client, needs=Needs(debian=PACKAGES))
         ours = labels(run_id, current_owner())
-        subnet = network.create_network(client, f"krucible-{run_id}", ours)
+        subnet = nodes.create_network(client, f"krucible-{run_id}", ours)
         for place, name in enumerate(names, 11):
             hosts.address_of[name] = str(subnet[place])
             _make_host(hosts, image, name, ours, (ahead_s or {}).get(name), disk)
@@ -151,7 +151,7 @@ def ssh_hosts(
         known.write_text("\n".join(lines) + "\n")
         yield hosts
     finally:
-        assert cleanup.remove_run(client, run_id) == ""
+        assert engine.remove_run(client, run_id) == ""
         client.close()
 
 

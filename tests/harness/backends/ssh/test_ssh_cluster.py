@@ -17,7 +17,7 @@ from ssh_hosts import FOLDER, SshHosts
 
 from checkers.base.history import Type
 from harness.backends.backend import ClusterSpec
-from harness.backends.ssh import rules
+from harness.backends.ssh import backend
 from harness.backends.ssh.backend import SshBackend
 from nemesis.cluster import CLOCK, DISK, LINKS, PACKETS, REJECT
 from system_under_test.client import Placement, Request
@@ -106,7 +106,7 @@ async def test_no_cut_ever_touches_the_connection_of_the_harness(cluster: SshBac
     """As if the harness' machine were a node, too: what else comes from it is dropped."""
     visit = cluster._visits["n1"]
     assert visit.facts.control is not None
-    text = rules.replace_cut(cluster._table, rules.HostCut(frozenset({visit.facts.control[0]})))
+    text = backend.replace_cut(cluster._table, backend.HostCut(frozenset({visit.facts.control[0]})))
     await cluster._link("n1").call("nft", {"owned": []}, text.encode())
     try:
         with pytest.raises(TimeoutError), socket.create_connection((decoys.address_of["alpha"], 22), 0.5):

@@ -13,7 +13,7 @@ from docker_things import needs_docker
 from ssh_hosts import ssh_hosts
 from waiting import until
 
-from harness.backends.remains.kept import kept_in, release
+from harness.backends.leftovers import kept_in, release
 
 pytestmark = needs_docker
 LIMIT_S = 1000

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import ClusterSpec
-from harness.backends.clock_library import clock_library
-from harness.backends.with_agents.cluster import AgentCluster
+from harness.backends.builds import clock_library
 from nemesis.cluster import CLOCK, DISK
 
 needs_compiler = pytest.mark.skipif(

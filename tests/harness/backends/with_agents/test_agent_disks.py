@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import ClusterSpec
-from harness.backends.with_agents.cluster import AgentCluster
 from nemesis.cluster import DISK
 
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import ClusterSpec
-from harness.backends.with_agents.cluster import AgentCluster
 from nemesis.cluster import DAMAGES, MEMBERS, CannotInject
 from system_under_test.subject import Node
 

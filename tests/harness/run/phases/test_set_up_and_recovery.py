@@ -15,7 +15,7 @@ from harness.run.clock import RunClock, clock_of
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import SystemRecovery
 from harness.run.phases.set_up import SetUpFailed, until_ready
-from nemesis.beacons import CALM_INTERVAL_MS
+from nemesis.cluster import CALM_INTERVAL_MS
 from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.subject import Declares, LookedAt
 

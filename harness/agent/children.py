@@ -1,0 +1,279 @@
+"""The agent's child processes: the one server, commands, and orphans that were left to it.
+
+Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at which child ended
+(WNOWAIT).  While the dead leader of a group still holds its number, the rest of the group can be killed without
+hitting a stranger.  Only then it collects the status.  A process that ends and is not known here was an orphan: the
+agent is PID 1 of its container, and a subreaper elsewhere.  It is collected silently.
+
+Every child leads a session of its own.  So a signal to its group reaches what it started, and a Ctrl-C at the harness'
+terminal reaches neither.  A child that starts sessions of its own brings its own way to kill them
+(`process_tree`).
+
+Running a command to its end, and reading what the machine kept from its processes: CPU time and memory.
+
+What Linux measured of processors: who waited for one, for how long, and what a hypervisor took away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+COMMAND_MARK = "KRUCIBLE_COMMAND"
+"""Environment variable of every command that the harness orders, and of what it starts.  No server has it."""
+_OBEY_S = 10.0
+"""How long a signal may take to show before it counts as failed; a process may have to wait for its disk or its CPU."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process we started.  ended: called once, after it was reaped, with its status (minus the signal).
+    kill_family: sends SIGKILL to it and to all it started, and does not wait; called with its pid before it is reaped,
+    because its own number names its family until then."""
+
+    process: subprocess.Popen[bytes]
+    ended: Callable[[int], None]
+    kill_family: Callable[[int], object]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Children:
+    """Starts children and notices their end.  Lives on one thread, the one that receives SIGCHLD."""
+
+    def __init__(self) -> None:
+        self._living: dict[int, Child] = {}
+
+    def start(
+        self,
+        argv: Sequence[str],
+        ended: Callable[[int], None],
+        kill_family: Callable[[int], object] | None = None,
+        **popen: Any,
+    ) -> Child:
+        """kill_family: see `Child`; without it, the group is killed.  Raises OSError if argv cannot be executed."""
+        process = subprocess.Popen(
+            list(argv), stdin=popen.pop("stdin", subprocess.DEVNULL), start_new_session=True, **popen
+        )
+        child = Child(process, ended, kill_family or _kill_group)
+        self._living[process.pid] = child
+        return child
+
+    def reap(self) -> None:
+        """Collect every child that has ended."""
+        while True:
+            try:
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if seen is None:
+                return
+            child = self._living.pop(seen.si_pid, None)
+            if child is not None:
+                _kill_family(child)
+            _, raw = os.waitpid(seen.si_pid, 0)
+            if child is not None:
+                child.process.returncode = os.waitstatus_to_exitcode(raw)
+                child.ended(child.process.returncode)
+
+    def kill_all(self) -> None:
+        """Kill every child with its family and collect them; used when the agent ends."""
+        for child in list(self._living.values()):
+            _kill_family(child)
+        deadline = time.monotonic() + 1.0
+        while self._living and time.monotonic() < deadline:
+            self.reap()
+            time.sleep(0.001)
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of descendants whose parent died, as PID 1 is anyway.  False where the kernel refuses."""
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal a whole group; a no-op if the group is empty."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether every living thread of the process is stopped by a signal; False if none lives."""
+    states = thread_states(pid)
+    return bool(states) and all(state in "Tt" for state in states)
+
+
+def thread_states(pid: int) -> list[str]:
+    """The state of each living thread, as a letter of proc(5).  The main thread may end before the others."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [state for task in tasks if (state := _state_letter(task / "stat")) not in ("", "Z", "X")]
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    """Poll for at most _OBEY_S; a stop or continue usually shows within 0.1 ms."""
+    deadline = time.monotonic() + _OBEY_S
+    pause_s = 0.00005
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.005)
+    return True
+
+
+def environment(added: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, **added}
+
+
+def _kill_family(child: Child) -> None:
+    """A failure must not keep the child from being reaped.  The next order to kill reports what lives on."""
+    with contextlib.suppress(OSError):
+        child.kill_family(child.pid)
+
+
+def _kill_group(pid: int) -> None:
+    signal_group(pid, signal.SIGKILL)
+
+
+def _state_letter(stat: Path) -> str:
+    """The third field of /proc's stat; the second is a name in parentheses that may hold anything.  "" if the thread
+    has ended: the kernel says so at the opening (ENOENT) or at the reading (ESRCH)."""
+    try:
+        return stat.read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+async def run(
+    children: Children, argv: Sequence[str], timeout_s: float, given: bytes = b""
+) -> tuple[int, bytes, bytes]:
+    """Status (minus the signal's number), stdout and stderr of a command that reads `given`.
+
+    Raises OSError if argv cannot be executed, or if it takes longer than timeout_s (it is then killed).
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def note(status: int) -> None:
+        if not ended.done():  # after a timeout no caller waits for it
+            ended.set_result(status)
+
+    read_end, write_end = os.pipe()
+    try:
+        child = children.start(
+            argv,
+            note,
+            stdin=read_end,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment({COMMAND_MARK: "1"}),
+        )
+    except OSError:
+        os.close(write_end)
+        raise
+    finally:
+        os.close(read_end)
+    feeding = loop.run_in_executor(None, _feed, write_end, given)
+    assert child.process.stdout is not None
+    assert child.process.stderr is not None
+    everything = asyncio.gather(_read_all(child.process.stdout), _read_all(child.process.stderr), ended, feeding)
+    try:
+        out, err, status, _ = await asyncio.wait_for(everything, timeout_s)
+    except TimeoutError:
+        signal_group(child.pid, signal.SIGKILL)
+        raise OSError(errno.ETIMEDOUT, f"{argv[0]} did not end within {timeout_s:g} s and was killed") from None
+    return status, out, err
+
+
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """How many processes the kernel killed since boot for want of memory, of the machine or of a container on it.
+
+    The kernel counts a kill before it sends the signal.  0 where it does not tell (before Linux 4.13).
+    """
+    try:
+        lines = vmstat.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+async def _read_all(pipe: object) -> bytes:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
+
+
+def _feed(descriptor: int, given: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as pipe:
+        try:
+            pipe.write(given)
+            pipe.flush()
+        except BrokenPipeError:
+            return  # a command may end without reading what it was given
+
+
+NOT_KNOWN_S = -1.0
+"""Stands for what this kernel does not measure."""
+
+
+def steal_s() -> float:
+    """CPU seconds since boot, over all CPUs, that a hypervisor gave to others (field 8 of /proc/stat)."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def pressure_s(file: Path = Path("/proc/pressure/cpu")) -> float:
+    """Seconds since boot in which at least one process of the machine waited for a processor.
+
+    NOT_KNOWN_S where the kernel does not measure it (before Linux 4.20, or without CONFIG_PSI)."""
+    try:
+        some = file.read_text().splitlines()[0]
+        return int(some.rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError, IndexError):
+        return NOT_KNOWN_S
+
+
+def of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> tuple[float, float]:
+    """(seconds that the living threads of these processes waited for a processor, seconds that they ran).
+
+    NOT_KNOWN_S for both where there is no process, or where the kernel has no schedstat."""
+    waited_ns = ran_ns = 0
+    found = False
+    for pid in pids:
+        for thread in _threads(proc / str(pid)):
+            try:
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                ran_ns, waited_ns, found = ran_ns + int(ran), waited_ns + int(waited), True
+            except (OSError, ValueError):  # the thread ended meanwhile
+                continue
+    return (waited_ns / 1e9, ran_ns / 1e9) if found else (NOT_KNOWN_S, NOT_KNOWN_S)
+
+
+def _threads(process: Path) -> list[Path]:
+    """The folders of its threads; none where the process ended meanwhile."""
+    try:
+        return list((process / "task").iterdir())
+    except OSError:
+        return []

@@ -1,0 +1,98 @@
+"""A shell that speaks to the servers as a client of the workload does, for people who entered a client node.
+
+    python3 -m harness.agent.client_shell FILE
+    > write k0 17
+    ok  n2
+    > read k0
+    ok 17  n2
+
+FILE is JSON: {"module", "peers", "config", "node", "keys"}, as the clients of the run were opened.  A line is a
+function, then a key and at most two whole numbers, or JSON (a list or an object).  What is invoked here stands in no
+history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from checkers.base.history import Type
+from harness.agent.hosted_clients import HostedClients
+from system_under_test.client import Placement
+
+THREAD = 0
+LIMIT_S = 5.0
+FINDING_S = 2.0
+"""How long the client gets to find a leader before the first line is read."""
+KEYS_SHOWN = 10
+
+
+class BadLine(ValueError):
+    """A line that cannot be read; the message says why."""
+
+
+def request_of(line: str) -> dict[str, Any]:
+    """The set fields of a `Request`.  Raises BadLine."""
+    head, mark, payload = line.partition(" [") if " [" in line else line.partition(" {")
+    function, *rest = head.split()
+    request: dict[str, Any] = {"f": function}
+    if mark:
+        request["payload"] = mark[1] + payload
+        try:
+            json.loads(request["payload"])
+        except ValueError as problem:
+            raise BadLine(f"{request['payload']} is no JSON: {problem}") from None
+    if rest:
+        request["key"] = rest[0]
+    try:
+        request |= dict(zip(("value", "value2"), map(int, rest[1:]), strict=False))
+    except ValueError:
+        raise BadLine("after the key come at most two whole numbers, or JSON") from None
+    if len(rest) > 3:
+        raise BadLine("after the key come at most two whole numbers, or JSON")
+    return request
+
+
+def words_of(outcome: Mapping[str, Any]) -> str:
+    """How a request ended, in one line."""
+    shown = [str(outcome[name]) for name in ("value", "value2", "payload", "error") if outcome.get(name) is not None]
+    return "  ".join(
+        filter(None, (" ".join([Type(outcome["type"]).name.lower(), *shown]), str(outcome.get("node", ""))))
+    )
+
+
+async def shell(given: Mapping[str, Any]) -> None:
+    """Read lines from stdin until its end."""
+    clients = HostedClients(lambda words: print(words, file=sys.stderr))
+    placement = Placement(THREAD, given["node"], follows=True, reads_only=False)
+    await clients.open(given["module"], [asdict(placement)], given["peers"], given["config"])
+    functions = given["config"].get("functions") or {}
+    print(f"servers: {', '.join(f'{name} {address}' for name, address in given['peers'].items())}")
+    print(f"FUNCTION [KEY] [NUMBER [NUMBER]] [JSON]; functions: {', '.join(functions) or 'those of the client'}")
+    print(f"keys: {', '.join(given['keys'][:KEYS_SHOWN])}")
+    await asyncio.sleep(FINDING_S)
+    try:
+        while line := await asyncio.to_thread(_read):
+            if not line.strip():
+                continue
+            try:
+                print(words_of(await clients.invoke(THREAD, request_of(line), LIMIT_S)), flush=True)
+            except BadLine as problem:
+                print(problem, flush=True)
+    finally:
+        await clients.close()
+
+
+def _read() -> str:
+    if sys.stdin.isatty():
+        print("> ", end="", flush=True)
+    return sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    asyncio.run(shell(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,1 +1,0 @@
-"""The clients of a client node: a process of their own, and a watchdog over them."""

@@ -1,0 +1,483 @@
+"""The switch: one process that carries every frame between the nodes, or does not.
+
+    node n1 [eth0]====[port 0]  switch  [port 1]====[eth0] node n2          ==== is a veth pair
+
+Theory.  Each port is a packet socket on the switch's end of a veth pair.  A frame that comes in at a port is looked up
+in *that port's* table of paths (destination MAC -> port) and sent out there, untouched.  A cut of the directed link a
+-> b removes the path to b from a's table.  New tables are built aside and put in place between two frames, so all links
+change at once.  A frame without a path goes nowhere.  That holds for unknown addresses and broadcasts as well; no node
+needs them, because all have each other as permanent neighbours.  If this process dies, everything is cut.
+
+Frames travel with their virtio header.  So the kernel at the far end computes the checksums
+and segments that are not computed yet, and a TCP segment of 64 KiB passes here as one frame.
+
+Nodes that do not know each other's hardware addresses ask with ARP.  The switch answers such a request itself, for the
+addresses of its ports.  So a cut of one direction never loses the answers that the other direction needs.
+
+A switch that does not carry (`carries` false) stands beside a bridge that carries, and cuts.  It only answers TCP on
+rejected links with a reset, and it listens only while a link of a port is rejected.
+
+Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says how it begins).  Each is answered by
+{"forwarded": n, "overflowed": n}, the frames carried so far and those that a full queue lost, or by {"refused": "why"}.
+
+    {"cut": [["n1", "n2"], ...]}                             these links carry nothing, all others do
+    {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   see `impairment.py`; links that are not named are clean
+
+The switch ends when the stream ends.
+
+Answers to ARP requests (RFC 826) for the nodes of a switch, as each node would answer itself.
+
+A frame is: virtio header (10 bytes), Ethernet header (14), ARP packet (28).
+
+What happens to frames on their way, per directed link: loss, duplication, corruption, delay, reordering, a rate.
+
+Pure: `Lane.admit` decides for one frame at one moment, from random numbers of its own.  The switch keeps the frames
+until they are due.
+
+* A corrupted frame arrives with one bit flipped behind its headers.  Its checksum is completed first, so the receiving
+  kernel notices and drops the datagram or segment, as it does with real corruption.  A large segment whose checksum the
+  kernel has not computed yet is dropped instead: the receiver would have dropped the damaged part of it.
+* Reordering lets a share of the frames overtake those that are delayed.  It needs a delay.
+* A rate lets frames leave one after another.  What would wait longer than `QUEUE_S_MAX` is lost.
+
+Runs a switch (`Switch`) until its control stream ends.
+
+    python -m harness.agent.frame_switch <control fd> '{"ports": [["n1", "port0", "02:...", "198.18.0.11"], ...], ...}'
+
+A port is a node, the interface at the switch's end (a name, or the number of an interface), and the node's hardware and
+IPv4 addresses.  The last is "" where all nodes know each other.  "carries" is false for a switch beside a bridge.
+"release" is true where a bridge has the interfaces and must let them go.  The first line on the control stream is
+{"ready": true}, or {"error": "why"}.
+
+The answer of a link that rejects: a TCP reset to the sender of each segment, as firewalls send it.
+
+A frame is: virtio header (10 bytes), Ethernet header (14), IPv4 header, TCP segment.  The reset seems to come from the
+node that the segment was for.  Its numbers follow RFC 9293, 3.10.7.1: if the segment has an ACK, the reset carries that
+number as its sequence number; otherwise it acknowledges the segment.  A reset is never answered with a reset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import ipaddress
+import json
+import select
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from random import Random
+from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, if_indextoname, socket
+from typing import Any
+
+_SOL_PACKET = 263
+_PACKET_VNET_HDR = 15
+_PACKET_QDISC_BYPASS = 20
+_PACKET_IGNORE_OUTGOING = 23
+_ETH_P_ALL = 3
+_ETH_P_UNUSED = 0x88B5
+"""For local experiments (IEEE 802): a packet socket bound to it receives no frame of nodes.  The kernel takes 0, which
+means none, only before the first bind."""
+_SO_RCVBUFFORCE = 33
+_QUEUE_BYTES = 4 << 20
+
+_VNET_BYTES = 10
+_DESTINATION = slice(_VNET_BYTES, _VNET_BYTES + 6)
+_FRAME_BYTES_MAX = 1 << 17
+_FRAMES_PER_TURN = 32
+"""How many frames one port may send before the others have their turn."""
+_WAITING_BYTES_MAX = 256 << 20
+"""Of all frames that are delayed; what comes on top is lost."""
+
+
+@dataclass(slots=True)
+class Port:
+    """One node's end of the switch.  paths: destination MAC -> the socket it is reached by.  lanes: destination MAC ->
+    what happens to frames on the way there, for impaired links only.  rejected: destination MACs of cut links that
+    answer TCP with a reset.  address: the node's IPv4 address; only resets need it, b"" without them.
+    listen: switches the reception of frames on or off."""
+
+    node: str
+    mac: bytes
+    end: socket
+    address: bytes = b""
+    listen: Callable[[bool], None] = lambda on: None
+    paths: dict[bytes, socket] = field(default_factory=dict)
+    lanes: dict[bytes, ImpairedLink] = field(default_factory=dict)
+    rejected: frozenset[bytes] = frozenset()
+
+
+def paths(ports: Iterable[Port], cut: Collection[tuple[str, str]]) -> dict[str, dict[bytes, socket]]:
+    """Node -> its table, with every directed link in `cut` left out."""
+    every = list(ports)
+    return {a.node: {b.mac: b.end for b in every if b is not a and (a.node, b.node) not in cut} for a in every}
+
+
+class Switch:
+    """carries: whether frames reach other nodes through this switch, or through a bridge beside it."""
+
+    def __init__(self, ports: Iterable[Port], control: socket, carries: bool = True) -> None:
+        self._ports = {port.end.fileno(): port for port in ports}
+        self._carries = carries
+        self._macs_by_address = {port.address: port.mac for port in self._ports.values() if port.address}
+        self._control = control
+        self._said = bytearray()
+        self._frame = memoryview(bytearray(_FRAME_BYTES_MAX))
+        self.forwarded = 0
+        self.overflowed = 0
+        self._waiting: list[tuple[float, int, socket, bytes]] = []
+        self._waiting_bytes = 0
+        self._admitted = 0
+        self.cut(frozenset())
+
+    def cut(self, links: Collection[tuple[str, str]], reject: Collection[tuple[str, str]] = ()) -> None:
+        """Exactly these links are cut from now on.  reject: those that answer TCP with a reset."""
+        tables = paths(self._ports.values(), links)
+        macs = {port.node: port.mac for port in self._ports.values()}
+        for port in self._ports.values():
+            port.paths = tables[port.node] if self._carries else {}
+            port.rejected = frozenset(macs[to] for source, to in reject if source == port.node)
+            port.listen(self._carries or bool(port.rejected))
+
+    def impair(self, links: Iterable[tuple[str, str, FrameImpairment]], seed: int) -> None:
+        """Exactly these links are impaired from now on.  Frames under way arrive as decided before."""
+        macs = {port.node: port.mac for port in self._ports.values()}
+        fresh: dict[str, dict[bytes, ImpairedLink]] = {node: {} for node in macs}
+        for a, b, impairment in links:
+            fresh[a][macs[b]] = ImpairedLink(impairment, f"{seed}/{a}>{b}")
+        for port in self._ports.values():
+            port.lanes = fresh[port.node]
+
+    def serve(self) -> None:
+        """Carry frames until the control stream ends."""
+        poll = select.epoll()
+        for number in (*self._ports, self._control.fileno()):
+            poll.register(number, select.EPOLLIN)
+        while True:
+            for number, _ in poll.poll(self._send_due()):
+                port = self._ports.get(number)
+                if port is not None:
+                    self._carry(port)
+                elif not self._obey():
+                    return
+
+    def _carry(self, port: Port) -> None:
+        frame, receive = self._frame, port.end.recv_into
+        for _ in range(_FRAMES_PER_TURN):
+            try:
+                size = receive(frame)
+            except BlockingIOError:
+                return
+            except OSError:
+                return  # ENETDOWN: the node's namespace is going; the next poll says more
+            out = port.paths.get(bytes(frame[_DESTINATION]))
+            if out is None:
+                self._answer(port, bytes(frame[:size]))
+                continue
+            if port.lanes and (lane := port.lanes.get(bytes(frame[_DESTINATION]))) is not None:
+                self._delay(lane, out, bytes(frame[:size]))
+            else:
+                self._send(out, frame[:size])
+
+    def _answer(self, port: Port, frame: bytes) -> None:
+        """What the switch itself sends back for a frame that it does not carry, if anything."""
+        answer = None
+        if frame[_DESTINATION] in port.rejected:
+            answer = reset_for(frame)
+        elif self._carries:
+            answer = reply_for(frame, self._macs_by_address)
+        if answer is not None:
+            self._send(port.end, answer)
+
+    def _send(self, out: socket, frame: memoryview | bytes) -> None:
+        try:
+            out.send(frame)
+            self.forwarded += 1
+        except OSError:  # EAGAIN, ENOBUFS: a full queue loses frames, as any switch does
+            self.overflowed += 1
+
+    def _delay(self, lane: ImpairedLink, out: socket, frame: bytes) -> None:
+        for departure in lane.admit(frame, time.monotonic()):
+            if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
+                self.overflowed += 1
+                continue
+            self._admitted += 1
+            self._waiting_bytes += len(departure.frame)
+            heapq.heappush(self._waiting, (departure.due_s, self._admitted, out, departure.frame))
+
+    def _send_due(self) -> float:
+        """Send what is due; seconds until the next is, -1 if nothing waits."""
+        while self._waiting and self._waiting[0][0] <= time.monotonic():
+            _, _, out, frame = heapq.heappop(self._waiting)
+            self._waiting_bytes -= len(frame)
+            self._send(out, frame)
+        return max(self._waiting[0][0] - time.monotonic(), 0.0) if self._waiting else -1
+
+    def _obey(self) -> bool:
+        """Carry out what has been ordered; False once the stream has ended."""
+        data = self._control.recv(1 << 16)
+        self._said += data
+        while (end := self._said.find(b"\n")) >= 0:
+            order = json.loads(self._said[:end])
+            del self._said[: end + 1]
+            self._control.sendall(json.dumps(self._carry_out(order)).encode() + b"\n")
+        return bool(data)
+
+    def _carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if "cut" in order:
+                links, rejected = order["cut"], order.get("reject", [])
+                self.cut({(a, b) for a, b in links}, {(a, b) for a, b in rejected})
+            if "impair" in order:
+                self.impair([(a, b, FrameImpairment.from_json(it)) for a, b, it in order["impair"]], order["seed"])
+        except (KeyError, TypeError, ValueError) as problem:
+            return {"refused": f"{type(problem).__name__}: {problem}"}
+        return {"forwarded": self.forwarded, "overflowed": self.overflowed}
+
+
+def open_port(node: str, interface: str, mac: str, address: bytes = b"") -> Port:
+    """Raises OSError if there is no such interface, or we may not listen there."""
+    end = socket(AF_PACKET, SOCK_RAW, 0)
+    end.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+    end.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    end.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
+    for direction in (_SO_RCVBUFFORCE, SO_RCVBUF):
+        with contextlib.suppress(PermissionError):  # forcing needs root outside; then the machine's limit holds
+            end.setsockopt(SOL_SOCKET, direction, _QUEUE_BYTES)
+            break
+    listening = False
+
+    def listen(on: bool) -> None:
+        nonlocal listening
+        if on != listening:
+            end.bind((interface, _ETH_P_ALL if on else _ETH_P_UNUSED))
+            listening = on
+
+    end.bind((interface, _ETH_P_UNUSED))
+    end.setblocking(False)
+    return Port(node, bytes.fromhex(mac.replace(":", "")), end, address, listen)
+
+
+_ARP = b"\x08\x06"
+_PACKET = struct.Struct("!HHBBH6s4s6s4s")
+_ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2
+
+
+def reply_for(frame: bytes, macs: Mapping[bytes, bytes]) -> bytes | None:
+    """The frame that answers this one; None if it is no request for an address of `macs` (IPv4 address -> MAC)."""
+    ethernet = frame[_VNET_BYTES : _VNET_BYTES + 14]
+    packet = frame[_VNET_BYTES + 14 : _VNET_BYTES + 14 + _PACKET.size]
+    if ethernet[12:14] != _ARP or len(packet) < _PACKET.size:
+        return None
+    hardware, protocol, mac_bytes, address_bytes, operation, sender_mac, sender, _, wanted = _PACKET.unpack(packet)
+    if (hardware, protocol, mac_bytes, address_bytes, operation) != (_ETHERNET, _IPV4, 6, 4, _REQUEST):
+        return None
+    mac = macs.get(wanted)
+    if mac is None or mac == sender_mac:  # a node that looks for its own address wants no answer
+        return None
+    answer = _PACKET.pack(_ETHERNET, _IPV4, 6, 4, _REPLY, mac, wanted, sender_mac, sender)
+    return bytes(_VNET_BYTES) + ethernet[6:12] + mac + _ARP + answer
+
+
+QUEUE_S_MAX = 1.0
+DELAY_S_MAX = 10.0
+_SHARES = ("loss", "duplicate", "corrupt", "reorder")
+
+_VNET = struct.Struct("<BBHHHH")
+_NEEDS_CHECKSUM = 1
+_ETHERNET_BYTES = 14
+
+
+@dataclass(frozen=True, slots=True)
+class FrameImpairment:
+    """loss, duplicate, corrupt, reorder: shares of the frames, from 0 to 1.  delay_s: of every frame; jitter_s: a
+    uniform random part of up to that much more.  rate_bytes_per_s: 0 for no limit."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    reorder: float = 0.0
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    rate_bytes_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the field."""
+        for name in _SHARES:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        for name in ("delay_s", "jitter_s"):
+            if not 0.0 <= getattr(self, name) <= DELAY_S_MAX:
+                raise ValueError(f"{name} must be from 0 to {DELAY_S_MAX:g}, not {getattr(self, name)}")
+        if not self.rate_bytes_per_s >= 0.0:
+            raise ValueError(f"rate_bytes_per_s must be 0 or more, not {self.rate_bytes_per_s}")
+        if self.reorder and not self.delay_s:
+            raise ValueError("reorder needs a delay_s: only delayed frames can be overtaken")
+
+    @staticmethod
+    def from_json(given: Mapping[str, Any]) -> FrameImpairment:
+        """Raises ValueError for unknown or wrong fields."""
+        known = {field.name for field in fields(FrameImpairment)}
+        if unknown := set(given) - known:
+            raise ValueError(f"an impairment has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
+        return FrameImpairment(**{name: float(value) for name, value in given.items()})
+
+
+@dataclass(slots=True)
+class Departure:
+    """One frame to be sent at a moment of the monotonic clock, in seconds."""
+
+    due_s: float
+    frame: bytes
+
+
+class ImpairedLink:
+    """One directed link with an impairment.  Equal seeds and equal calls give equal departures."""
+
+    def __init__(self, impairment: FrameImpairment, seed: str) -> None:
+        self.impairment = impairment
+        self._rng = Random(seed)
+        self._free_s = 0.0
+
+    def admit(self, frame: bytes, now_s: float) -> list[Departure]:
+        """When the frame arrives, and as what: no departure if it is lost, two if it is duplicated."""
+        it, rng = self.impairment, self._rng
+        if it.loss and rng.random() < it.loss:
+            return []
+        if it.corrupt and rng.random() < it.corrupt:
+            damaged = corrupted(frame, rng)
+            if damaged is None:
+                return []
+            frame = damaged
+        leaves_s = now_s
+        if it.rate_bytes_per_s:
+            leaves_s = max(now_s, self._free_s) + len(frame) / it.rate_bytes_per_s
+            if leaves_s - now_s > QUEUE_S_MAX:
+                return []
+            self._free_s = leaves_s
+        departures = [Departure(leaves_s + self._delay_s(), frame)]
+        if it.duplicate and rng.random() < it.duplicate:
+            departures.append(Departure(leaves_s + self._delay_s(), frame))
+        return departures
+
+    def _delay_s(self) -> float:
+        it, rng = self.impairment, self._rng
+        if it.reorder and rng.random() < it.reorder:
+            return 0.0
+        return it.delay_s + (rng.random() * it.jitter_s if it.jitter_s else 0.0)
+
+
+def corrupted(frame: bytes, rng: Random) -> bytes | None:
+    """The frame with one bit of its payload flipped, its checksum completed before; None where it must be dropped.
+
+    frame: with its virtio header (10 bytes).
+    """
+    flags, segmentation, _, _, start, offset = _VNET.unpack_from(frame)
+    body = bytearray(frame[_VNET.size :])
+    if segmentation:
+        return None
+    if flags & _NEEDS_CHECKSUM:
+        place = start + offset
+        if place + 2 > len(body):
+            return None
+        struct.pack_into("!H", body, place, _checksum(body[start:]) or 0xFFFF)
+    first = min(max(start if flags & _NEEDS_CHECKSUM else _ETHERNET_BYTES + 20, _ETHERNET_BYTES), len(body) - 1)
+    body[rng.randrange(first, len(body))] ^= 1 << rng.randrange(8)
+    return bytes(_VNET.size) + bytes(body)
+
+
+def _checksum(data: bytes | bytearray) -> int:
+    """The Internet checksum (RFC 1071) of data whose checksum field holds the sum of the pseudo header."""
+    if len(data) % 2:
+        data = bytes(data) + b"\0"
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", bytes(data)))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+_IP_S = 10.0
+
+
+def main() -> None:
+    control = socket(fileno=int(sys.argv[1]))
+    plan = json.loads(sys.argv[2])
+    try:
+        interfaces = [_name(port[1]) for port in plan["ports"]]
+        ports = [_opened(port, name) for port, name in zip(plan["ports"], interfaces, strict=True)]
+        switch = Switch(ports, control, plan.get("carries", True))
+        if plan.get("release"):  # only now: the switch has the frames that the bridge no longer gets
+            _release(interfaces)
+    except OSError as problem:
+        control.sendall(json.dumps({"error": problem.strerror or str(problem)}).encode() + b"\n")
+        return
+    control.sendall(b'{"ready": true}\n')
+    switch.serve()
+
+
+def _name(interface: str | int) -> str:
+    return if_indextoname(interface) if isinstance(interface, int) else interface
+
+
+def _opened(port: Sequence[str], interface: str) -> Port:
+    node, _, mac, address = port
+    return open_port(node, interface, mac, ipaddress.IPv4Address(address).packed if address else b"")
+
+
+def _release(interfaces: Sequence[str]) -> None:
+    batch = "".join(f"link set dev {interface} nomaster\n" for interface in interfaces)
+    done = subprocess.run(
+        ["ip", "-batch", "-"], input=batch, capture_output=True, text=True, timeout=_IP_S, check=False
+    )
+    if done.returncode != 0:
+        raise OSError(f"ip refused: {done.stderr.strip()}")
+
+
+_IPV4_TYPE = b"\x08\x00"
+_PROTOCOL_TCP = 6
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_TTL = 64
+
+
+def reset_for(frame: bytes) -> bytes | None:
+    """The frame that resets the connection of this one; None if it is no TCP segment that may be answered."""
+    ethernet, packet = frame[_VNET_BYTES : _VNET_BYTES + 14], frame[_VNET_BYTES + 14 :]
+    if ethernet[12:14] != _IPV4_TYPE or len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != _PROTOCOL_TCP:
+        return None
+    header_bytes = (packet[0] & 15) * 4
+    segment = packet[header_bytes:]
+    if len(segment) < 20 or struct.unpack_from("!H", packet, 6)[0] & 0x1FFF:  # a later fragment has no TCP header
+        return None
+    to_port, from_port, sequence, acknowledged, offset, flags = struct.unpack_from("!HHIIBB", segment)
+    if flags & _RST:
+        return None
+    source, destination = packet[12:16], packet[16:20]
+    if flags & _ACK:
+        numbers = acknowledged, 0, _RST
+    else:
+        payload_bytes = struct.unpack_from("!H", packet, 2)[0] - header_bytes - (offset >> 4) * 4
+        end = sequence + payload_bytes + bool(flags & _SYN) + bool(flags & _FIN)
+        numbers = 0, end & 0xFFFFFFFF, _RST | _ACK
+    number, next_number, flags = numbers
+    header = struct.pack("!HHIIBBHHH", from_port, to_port, number, next_number, 5 << 4, flags, 0, 0, 0)
+    reset = _with_checksum(header, destination + source)
+    ip = _ipv4(destination, source, len(reset))
+    return bytes(_VNET_BYTES) + ethernet[6:12] + ethernet[0:6] + _IPV4_TYPE + ip + reset
+
+
+def _with_checksum(segment: bytes, addresses: bytes) -> bytes:
+    """A TCP segment with its checksum, which covers the addresses of sender and receiver, too (RFC 9293, 3.1)."""
+    pseudo = addresses + struct.pack("!BBH", 0, _PROTOCOL_TCP, len(segment))
+    return segment[:16] + struct.pack("!H", _checksum(pseudo + segment)) + segment[18:]
+
+
+def _ipv4(source: bytes, to: bytes, payload_bytes: int) -> bytes:
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + payload_bytes, 0, 0, _TTL, _PROTOCOL_TCP, 0) + source + to
+    return header[:10] + struct.pack("!H", _checksum(header)) + header[12:]
+
+
+if __name__ == "__main__":
+    main()

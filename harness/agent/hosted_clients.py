@@ -1,0 +1,229 @@
+"""The clients a client node hosts, and the watchdog over them.
+
+A client promises to answer within its time limit and never to raise.  The agent does not rely on it.  The outcome of a
+client that overruns is INFO, and so is that of an exception that escapes: the request may have taken effect.  Such a
+client is closed and replaced, so that no late reply can answer the next request.
+
+The clients of a node in a process of their own, so that they can be stopped while the agent goes on.
+
+The process is another agent that hosts nothing else.  Requests for clients are passed on to it as they came, and its
+answers go back as they come: their numbers are the harness' own.  It ends when its stdin ends, and with the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from checkers.base.history import Type
+from harness.agent.children import (
+    Child,
+    Children,
+    is_stopped,
+    signal_group,
+    wait_until,
+)
+from harness.agent.frames import PIECE_BYTES, Decoder, encode
+from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
+
+OVERRUN_S = 0.5
+"""How long beyond its limit a client may take before the watchdog answers for it."""
+_CLOSING_S = 1.0
+
+
+@dataclass(slots=True)
+class _Hosted:
+    placement: Placement
+    client: ProcessClient | None = None
+    running: asyncio.Task[Outcome] | None = None
+
+
+class HostedClients:
+    """log: takes a sentence about each thing that goes wrong."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._connect: Callable[[Placement], ProcessClient] | None = None
+        self._hosted: dict[int, _Hosted] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.overran = 0
+        self.escaped = 0
+
+    def load(self, module: str) -> None:
+        """Import `module`; callable from any thread.  Raises OSError with the module's own words."""
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise OSError(errno.ENOEXEC, f"clients of {module} cannot be loaded: {_words(error)}") from error
+
+    async def open(
+        self, module: str, placements: Sequence[Mapping[str, Any]], peers: Mapping[str, str], config: Mapping[str, Any]
+    ) -> None:
+        """Import `module` and connect one client per placement.  Raises OSError with the module's own words."""
+        await self.close()
+        self.load(module)
+        try:
+            factory: ClientFactory = importlib.import_module(module).connect
+            shared: dict[str, Any] = {}
+            self._connect = lambda placement: factory(placement, peers, config, shared)
+            for placement in (Placement(**given) for given in placements):
+                self._hosted[placement.thread] = _Hosted(placement, self._connect(placement))
+        except Exception as error:
+            raise OSError(errno.ENOEXEC, f"clients of {module} cannot be opened: {_words(error)}") from error
+
+    async def invoke(self, thread: int, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The outcome as JSON-ready fields, within timeout_s + OVERRUN_S.  Raises OSError for an unknown thread."""
+        hosted = self._hosted.get(thread)
+        if hosted is None:
+            raise OSError(errno.ENOENT, f"no client was opened for thread {thread}")
+        if hosted.running is not None:  # the harness gave up on it and awaits no answer
+            self._replace(hosted)
+        outcome = await self._ask(hosted, Request(**request), timeout_s)
+        return {f.name: value for f in fields(outcome) if (value := getattr(outcome, f.name)) is not None}
+
+    async def close(self) -> None:
+        for hosted in self._hosted.values():
+            self._drop(hosted)
+        self._hosted.clear()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_CLOSING_S)
+
+    async def _ask(self, hosted: _Hosted, request: Request, timeout_s: float) -> Outcome:
+        if hosted.client is None and not self._replace(hosted):
+            return Outcome(Type.INFO, error="client-cannot-connect")
+        assert hosted.client is not None
+        task = asyncio.ensure_future(hosted.client.invoke(request, timeout_s))
+        hosted.running = task
+        begun_s = time.monotonic()
+        await asyncio.wait({task}, timeout=timeout_s + OVERRUN_S)
+        if hosted.running is task:
+            hosted.running = None
+        else:
+            return Outcome(Type.INFO, error="superseded")
+        if not task.done():
+            self.overran += 1
+            self._log(f"thread {hosted.placement.thread} overran {timeout_s:g} s: replaced")
+            task.cancel()
+            self._replace(hosted)
+            return Outcome(Type.INFO, error="client-overran")
+        if task.cancelled() or (error := task.exception()) is not None:
+            self.escaped += 1
+            words = "cancelled itself" if task.cancelled() else _words(error)
+            self._log(f"thread {hosted.placement.thread} raised after {time.monotonic() - begun_s:.3f} s: {words}")
+            self._replace(hosted)
+            return Outcome(Type.INFO, error=f"client-raised: {words}")
+        return task.result()
+
+    def _replace(self, hosted: _Hosted) -> bool:
+        """Close the client in the background and connect a fresh one; False if that fails."""
+        self._drop(hosted)
+        assert self._connect is not None
+        try:
+            hosted.client = self._connect(hosted.placement)
+        except Exception as error:  # noqa: BLE001 - as in open
+            self._log(f"thread {hosted.placement.thread} cannot connect: {_words(error)}")
+            return False
+        return True
+
+    def _drop(self, hosted: _Hosted) -> None:
+        if hosted.running is not None:
+            hosted.running.cancel()
+            hosted.running = None
+        if hosted.client is not None:
+            closing = asyncio.ensure_future(self._close(hosted.client))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            hosted.client = None
+
+    async def _close(self, client: ProcessClient) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(client.close(), _CLOSING_S)
+        except Exception as error:  # noqa: BLE001 - as in open
+            self._log(f"closing a client: {_words(error)}")
+
+
+def _words(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+_SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
+
+
+class ClientsApart:
+    """send: takes each answer.  without: names that are left out of its environment.  Lives on the loop's thread."""
+
+    def __init__(
+        self, children: Children, send: Callable[[Mapping[str, Any], bytes], None], without: Collection[str] = ()
+    ) -> None:
+        self._children = children
+        self._without = frozenset(without)
+        self._send = send
+        self._child: Child | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """A no-op if the process is there.  Raises OSError if it cannot be started."""
+        if self._child is not None:
+            return
+        argv = [sys.executable, "-m", "harness.agent"]
+        env = {name: value for name, value in os.environ.items() if name not in self._without}
+        child = self._children.start(argv, self._ended, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        assert child.process.stdin is not None
+        assert child.process.stdout is not None
+        self._child = child
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=4 * PIECE_BYTES)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.process.stdout)
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.streams.FlowControlMixin(loop=loop), child.process.stdin
+        )
+        self._writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        self._listening = asyncio.ensure_future(self._listen(reader))
+
+    @property
+    def started(self) -> bool:
+        return self._child is not None
+
+    def pass_on(self, header: Mapping[str, Any], body: bytes) -> None:
+        """Hand a request over.  Raises OSError if the process is dead.
+
+        While the process is stopped, requests wait for it in memory; the harness gives up on each in time."""
+        if self._writer is None or self.state() == "dead":
+            raise OSError(errno.ESRCH, "the process of the clients is dead")
+        self._writer.write(encode(header, body))
+
+    def signal(self, name: str) -> None:
+        """STOP or CONT; returns when every thread has obeyed.  Raises OSError if they do not, or are dead."""
+        if self._child is None:
+            raise OSError(errno.ESRCH, "the clients do not live in a process of their own")
+        pid = self._child.pid
+        signal_group(pid, _SIGNALS[name])
+        if not wait_until(lambda: is_stopped(pid) == (name == "STOP")):
+            raise OSError(errno.ETIMEDOUT, f"the process of the clients (pid {pid}) did not obey SIG{name}")
+
+    def state(self) -> str:
+        """ "running", "stopped" or "dead"."""
+        if self._child is None or self._child.process.returncode is not None:
+            return "dead"
+        return "stopped" if is_stopped(self._child.pid) else "running"
+
+    def _ended(self, status: int) -> None:
+        print(f"agent: the process of the clients ended with {status}", file=sys.stderr, flush=True)
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        decoder = Decoder()
+        while data := await reader.read(PIECE_BYTES):
+            for header, body in decoder.feed(data):
+                self._send(header, body)

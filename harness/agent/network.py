@@ -1,0 +1,304 @@
+"""Firewall tables of our own: changed one transaction at a time, deleted when the agent ends, however it ends.
+
+Beacons: small datagrams on every directed link, by which the harness proves what is cut and what is open.
+
+Theory.  Every node numbers what it sends to each peer, from 1 and without gaps.  The sender notes its numbers when a
+window begins and ends (`mark`); the receiver remembers which numbers came (`count`).  So "how many of those sent
+within the window arrived" needs no clock that two nodes would share.  A datagram held back from before the window is
+not counted, and neither is one that arrives twice.
+
+A datagram the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number: it was not sent, and a link on which
+nothing could be sent proves nothing.  Refusals are counted apart.
+
+Beacons have a thread of their own: they must go out every 15 ms even while a client computes.  One wake-up serves a
+whole beat (send to all, take what came), because a beat every 2 ms on seven nodes is 21,000 datagrams a second.
+
+Trials: a burst of datagrams on one directed link, to measure what the link does to them.
+
+Beacons tell whether a link is open.  A trial measures how much it loses, repeats, reorders and delays.  The receiver
+keeps the numbers and the delays of each trial.  The delay compares the sender's monotonic clock with the receiver's: it
+is true only where both are nodes of one machine.
+
+A switch as a child of the agent: started once, ordered over a socket, killed with the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.agent.children import Children, run
+
+Table = tuple[str, str]
+"""Family and name, e.g. ("bridge", "krucible_x")."""
+
+
+class FirewallTables:
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._owned: set[Table] = set()
+        self._in_order = asyncio.Lock()
+
+    async def apply(self, text: str, owned: Sequence[Table]) -> None:
+        """One nft transaction: all of `text` or nothing.  owned: tables to delete when the agent ends.
+
+        Raises OSError with nft's own words."""
+        self._owned.update((family, name) for family, name in owned)
+        async with self._in_order:  # the last change ordered must be the last one made
+            status, _, words = await run(self._children, ["nft", "-f", "-"], 10.0, text.encode())
+        if status != 0:
+            raise OSError(errno.EINVAL, f"nft refused: {words.decode(errors='replace').strip()[:500]}")
+
+    def delete_owned(self) -> None:
+        """Blocks until they are gone; used when the agent ends, so it must not need the loop."""
+        if self._owned:
+            text = "".join(without(table) for table in self._owned)
+            subprocess.run(["nft", "-f", "-"], input=text.encode(), check=False, timeout=5.0, capture_output=True)
+            self._owned.clear()
+
+
+def without(table: Table) -> str:
+    """nft text that deletes a table whether or not it exists (`destroy` needs a newer kernel)."""
+    family, name = table
+    return f"add table {family} {name}\ndelete table {family} {name}\n"
+
+
+_DATAGRAM = struct.Struct("!8sQ")
+REMEMBERED = 1 << 14
+"""Numbers a receiver remembers per source: 32 s at the fastest useful interval of 2 ms."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    address: tuple[str, int]
+    sent: int = 0
+    refused: int = 0
+    seen: array[int] = field(default_factory=lambda: array("Q", bytes(8 * REMEMBERED)))
+
+
+class BeaconSender:
+    """Sends to and listens for peers from `start` to `stop`.
+
+    token: eight bytes that tell this run's datagrams from any other's.  address: where this node listens, peers: node
+    name -> address, all on the same port.  Raises OSError if the address cannot be bound.
+    """
+
+    def __init__(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
+        self._token = token
+        self._peers = {name: _Peer((peer, port)) for name, peer in peers.items()}
+        self._by_address = {peer.address: peer for peer in self._peers.values()}
+        self._interval_s = interval_ms / 1e3
+        self._due_s = time.monotonic()
+        self._late_s_max = 0.0
+        self._stopping = False
+        self._changed = threading.Condition()
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._socket.setblocking(False)
+        self._socket.bind((address, port))
+        self._thread = threading.Thread(target=self._beat_on, name="beacons", daemon=True)
+        self._thread.start()
+
+    def set_interval(self, interval_ms: float) -> None:
+        """Takes effect at once: the next beat is now."""
+        with self._changed:
+            self._interval_s = interval_ms / 1e3
+            self._due_s = time.monotonic()
+            self._changed.notify()
+
+    def mark(self) -> dict[str, int]:
+        """Peer -> the number of the last datagram sent to it."""
+        with self._changed:
+            return {name: peer.sent for name, peer in self._peers.items()}
+
+    def count(self, windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Source -> how many of its numbers in (first, last] arrived here, each counted once.
+
+        Raises ValueError for a window longer than what is remembered."""
+        with self._changed:
+            self._take_all()
+            return {name: _count(self._peers[name].seen, *window) for name, window in windows.items()}
+
+    def health(self) -> tuple[dict[str, int], float]:
+        """Peer -> datagrams the kernel refused; and how late the latest beat was since the last question, seconds."""
+        with self._changed:
+            late_s, self._late_s_max = self._late_s_max, 0.0
+            return {name: peer.refused for name, peer in self._peers.items()}, late_s
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+        self._socket.close()
+
+    def _beat_on(self) -> None:
+        with self._changed:
+            while not self._stopping:
+                now_s = time.monotonic()
+                if now_s < self._due_s:
+                    self._changed.wait(self._due_s - now_s)
+                    continue
+                self._late_s_max = max(self._late_s_max, now_s - self._due_s)
+                self._due_s = max(self._due_s + self._interval_s, now_s)  # missed beats are not made up for
+                self._send_all()
+                self._take_all()
+
+    def _send_all(self) -> None:
+        for peer in self._peers.values():
+            try:
+                self._socket.sendto(_DATAGRAM.pack(self._token, peer.sent + 1), peer.address)
+            except OSError:
+                peer.refused += 1
+            else:
+                peer.sent += 1
+
+    def _take_all(self) -> None:
+        while True:
+            try:
+                data, address = self._socket.recvfrom(64)
+            except BlockingIOError:
+                return
+            except OSError:
+                continue  # an error the network reported for something we sent; the next receive is clean
+            peer = self._by_address.get(address)
+            if peer is not None and len(data) == _DATAGRAM.size:
+                token, number = _DATAGRAM.unpack(data)
+                if token == self._token:
+                    peer.seen[number % REMEMBERED] = number
+
+
+def _count(seen: array[int], first: int, last: int) -> int:
+    if not 0 <= last - first <= REMEMBERED:
+        raise ValueError(f"a window holds 0 to {REMEMBERED} datagrams, not {last - first}")
+    return sum(seen[number % REMEMBERED] == number for number in range(first + 1, last + 1))
+
+
+_TRIAL_DATAGRAM = struct.Struct("!8sQIq")
+_PADDING = bytes(200)
+_TOKEN = b"krtrial1"
+KEPT_MAX = 64
+"""Trials a receiver remembers; the oldest is forgotten first."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    numbers: list[int] = field(default_factory=list)
+    delays_s: list[float] = field(default_factory=list)
+
+
+class Trials(asyncio.DatagramProtocol):
+    """One per node.  `listen` first; then any node may `send` to it, and `result` says what came."""
+
+    def __init__(self) -> None:
+        self._heard: dict[int, _Heard] = {}
+        self._transport: asyncio.DatagramTransport | None = None
+
+    async def listen(self, address: str, port: int) -> None:
+        """A no-op if it listens already.  Raises OSError if the address cannot be bound."""
+        if self._transport is None:
+            loop = asyncio.get_running_loop()
+            self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
+
+    async def send(self, peer: tuple[str, int], trial: int, count: int, interval_s: float) -> int:
+        """Send `count` numbered datagrams; how many were sent.  Raises OSError before `listen`."""
+        if self._transport is None:
+            raise OSError("trials need a socket: call listen first")
+        for number in range(count):
+            self._transport.sendto(_TRIAL_DATAGRAM.pack(_TOKEN, trial, number, time.monotonic_ns()) + _PADDING, peer)
+            await asyncio.sleep(interval_s)
+        return count
+
+    def result(self, trial: int) -> dict[str, float]:
+        """received: different datagrams; repeated: of those that came again; reordered: how many came after a later
+        one; delay_ms: the median; least_delay_ms: the least of the second half of the numbers that came.
+
+        A loaded machine delays some datagrams.  A link that delays or queues leaves none of the second half early."""
+        heard = self._heard.get(trial, _Heard())
+        numbers = heard.numbers
+        first_time = list(dict.fromkeys(numbers))
+        late_half = sorted(zip(numbers, heard.delays_s, strict=True))[len(numbers) // 2 :]
+        highest = -1
+        reordered = 0
+        for number in first_time:
+            reordered += number < highest
+            highest = max(highest, number)
+        return {
+            "received": len(first_time),
+            "repeated": len(numbers) - len(first_time),
+            "reordered": reordered,
+            "least_delay_ms": min(delay_s for _, delay_s in late_half) * 1e3 if late_half else -1.0,
+            "delay_ms": statistics.median(heard.delays_s) * 1e3 if heard.delays_s else -1.0,
+        }
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        now_ns = time.monotonic_ns()
+        if len(data) != _TRIAL_DATAGRAM.size + len(_PADDING):
+            return
+        token, trial, number, sent_ns = _TRIAL_DATAGRAM.unpack_from(data)
+        if token != _TOKEN or data[_TRIAL_DATAGRAM.size :] != _PADDING:
+            return
+        while len(self._heard) >= KEPT_MAX and trial not in self._heard:
+            del self._heard[next(iter(self._heard))]
+        heard = self._heard.setdefault(trial, _Heard())
+        heard.numbers.append(number)
+        heard.delays_s.append((now_ns - sent_ns) / 1e9)
+
+
+class SwitchVerbs:
+    """Lives on the loop's thread."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._in_order = asyncio.Lock()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def start(self, ports: Sequence[Sequence[Any]], carries: bool, release: bool) -> None:
+        """See `harness.agent.frame_switch`.  Raises OSError if there is one, or if it cannot be started."""
+        if self._writer is not None:
+            raise OSError(errno.EEXIST, "a switch runs already")
+        ours, theirs = socket.socketpair()
+        plan = json.dumps({"ports": ports, "carries": carries, "release": release})
+        argv = [sys.executable, "-m", "harness.agent.frame_switch", str(theirs.fileno()), plan]
+        with theirs:
+            self._children.start(argv, _ended, pass_fds=(theirs.fileno(),))
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        answer = await self._line()
+        if "ready" not in answer:
+            raise OSError(errno.EIO, f"the switch: {answer['error']}")
+
+    async def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """What the switch answers.  Raises OSError if it refuses, has ended, or was never started."""
+        async with self._in_order:
+            if self._writer is None:
+                raise OSError(errno.ESRCH, "the switch was never started")
+            self._writer.write(json.dumps(order).encode() + b"\n")
+            answer = await self._line()
+        if "refused" in answer:
+            raise OSError(errno.EINVAL, f"the switch refused: {answer['refused']}")
+        return answer
+
+    async def _line(self) -> dict[str, Any]:
+        assert self._reader is not None
+        line = await self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise OSError(errno.ESRCH, "the switch has ended")
+        words: dict[str, Any] = json.loads(line)
+        return words
+
+
+def _ended(status: int) -> None:
+    print(f"agent: the switch ended with {status}", file=sys.stderr, flush=True)

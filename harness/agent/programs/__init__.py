@@ -1,1 +1,0 @@
-"""What the agent starts: the one server with all its processes, and commands."""

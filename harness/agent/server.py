@@ -1,0 +1,529 @@
+"""The one server of a node: started, stopped, continued, killed, and its end reported without a request.
+
+Theory.  A server is a leader, which the agent started, and its descendants (`process_tree`).  STOP, CONT and KILL mean
+all of them.  TERM goes to the leader's group only: it asks for an orderly end, and a server that gave its children
+sessions of their own ends them in its own order.  The leader's end is the server's end: what remains is killed.
+
+The named processes of one server, and faults on one of them.
+
+Theory.  A system names its processes (`System.processes`): some are started under their names, by
+`system_under_test.own.processes_as_one_server`; others are known by a pattern of their command line.  Each process of
+the server belongs to the nearest named one above it, or to none.  So the fault on an agent leaves the database alone
+that the agent has started, if both have names; and it meets the helpers of the agent, which have none.
+
+A process that was started under its name stays down after its end while `<name>.held` exists, and is started again
+after `release`.  One that is known by a pattern is started again by its own parent, whenever that one likes.
+
+All processes of one server, found and signalled together.
+
+Theory.  A server's children may leave its process group: each backend of PostgreSQL calls setsid().  `killpg` alone
+misses them, and a server that the harness calls paused goes on writing.  No single mark finds every process:
+
+- The parent: a process that forks twice, or whose parent dies, becomes a child of the agent (the subreaper).
+- The session: setsid() leaves it.
+- A variable in the environment survives both.  But a program may overwrite it (PostgreSQL does, for its title in ps),
+  and the kernel hides it if the program changed its user.
+
+So a process belongs to the server if one of these holds:
+
+1. It was seen in the tree before.  Its start time must be the same, because numbers of processes are used again.
+2. Its parent or a process of its session belongs to the server.  A number of a session is not used again while the
+   session has a member, and a child of the agent starts in a new session.
+3. It is a child of the agent and has the server's own value of `MARK` in its environment.  Other children of the agent
+   (commands, clients, disks) never have it.
+
+Only one process escapes: it left the session, lost its parent, overwrote its environment, and did all this before the
+first look.  An ordered kill stops each process before it kills one.  So no parent dies before its children are known.
+
+/proc is no snapshot: a child can appear behind the reader.  A stopped process cannot fork.  So a stop looks again after
+all were seen stopped.  It misses only a chain of processes that each fork and end before the reader comes to them.
+
+Cost: a look reads one file for each process in /proc (about 15 µs each) and one for each thread of the server.  It also
+reads the environment of each child of the agent that is not known.  A container and a run on namespaces show only
+their own processes; a machine reached by SSH shows all of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.agent.children import (
+    Child,
+    Children,
+    environment,
+    is_stopped,
+    oom_kills,
+    signal_group,
+    thread_states,
+    wait_until,
+)
+from system_under_test.own.processes_as_one_server import CONTROL
+
+_SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
+_CRASHES = frozenset(
+    {signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS}
+)
+"""Signals that a program gets for its own mistakes."""
+_SHELL_SIGNAL = 128
+"""A shell whose program was ended by signal n exits with this plus n."""
+
+
+class ServerProcess:
+    """At most one living server.  report: called with the exit event as soon as it has been reaped."""
+
+    def __init__(self, children: Children, report: Callable[[dict[str, Any]], None]) -> None:
+        self._children = children
+        self._report = report
+        self._child: Child | None = None
+        self._tree = ProcessTree("")
+        self._named = NamedProcesses()
+        self._ordered: set[str] = set()
+        self._oom_kills_before = 0
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
+        """Returns the pid.  Raises OSError if one is running already, if processes of the last one do not end, or if
+        argv cannot be executed."""
+        self._children.reap()
+        if self._child is not None:
+            raise OSError(errno.EBUSY, f"a server is already running here (pid {self._child.pid})")
+        self._await_end()
+        self._ordered = set()
+        self._oom_kills_before = oom_kills()
+        mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        tree = ProcessTree(mark)
+        self._named.use(env.get(CONTROL, ""))
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        with Path(output).open("ab") as log:
+            self._child = self._children.start(
+                argv,
+                self._ended,
+                lambda _: tree.kill(),
+                stdout=log,
+                stderr=log,
+                env=environment({**env, MARK: mark}),
+            )
+        tree.remember(self._child.pid)
+        self._tree = tree
+        return self._child.pid
+
+    def signal(self, name: str) -> None:
+        """Signal the server; nothing is sent if it is dead.
+
+        STOP and CONT return when every thread of every process has obeyed.  KILL returns when the leader has been
+        reaped and all others have ended: one that dies slowly might still write.  Raises OSError if they do not obey
+        in time (ETIMEDOUT), or if the kernel refuses a signal (EPERM).
+        """
+        number = _SIGNALS[name]
+        self._children.reap()  # a death that came before the order was not ordered
+        child = self._child
+        if child is None:
+            if name == "KILL":
+                self._await_end()
+            return
+        self._ordered.add(name)
+        if name == "KILL":
+            signal_group(child.pid, signal.SIGSTOP)  # at once: the look at the tree that comes first takes a while
+            self._await_end()
+            return
+        signal_group(child.pid, number)
+        if name == "TERM":
+            return
+        self._tree.signal(number)
+        if not wait_until(lambda: self._has_died(child) or self._tree.settle(number)):
+            raise OSError(errno.ETIMEDOUT, f"the server (pid {child.pid}) did not obey SIG{name}")
+
+    def kill_without_waiting(self) -> None:
+        """Send SIGKILL and return: a process inside a disk operation that is held ends only when it is let go."""
+        if self._child is not None:
+            self._ordered.add("KILL")
+            signal_group(self._child.pid, signal.SIGSTOP)
+            self._tree.kill()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the living server; None if there is none."""
+        return None if self._child is None else self._child.pid
+
+    def signal_named(self, process: str, name: str, names: ProcessNames) -> None:
+        """Signal one named process of the server, or RELEASE what an earlier signal did to it (`named_processes`).
+
+        A release of a dead server is a no-op.  Raises OSError if there is no such process, or if it does not obey."""
+        self._children.reap()
+        if self._child is None:
+            if name == "RELEASE":
+                return
+            raise OSError(errno.ESRCH, "the server is dead, and all its processes with it")
+        if name == "RELEASE":
+            self._named.release(process, names, self._tree, self._child.pid)
+        else:
+            self._named.signal(process, _SIGNALS[name], names, self._tree, self._child.pid)
+
+    def state_named(self, process: str, names: ProcessNames) -> dict[str, bool]:
+        """See `NamedProcesses.state`; nothing lives of a dead server."""
+        self._children.reap()
+        leader = self._child.pid if self._child else 0
+        return self._named.state(process, names, self._tree, leader)
+
+    def processes(self) -> set[int]:
+        """Every living process of the server; empty if it is dead."""
+        return set() if self._child is None else self._tree.look()
+
+    def state(self) -> str:
+        """ "running", "stopped" or "dead"."""
+        self._children.reap()
+        if self._child is None:
+            return "dead"
+        return "stopped" if self._tree.is_stopped() else "running"
+
+    def _has_died(self, child: Child) -> bool:
+        self._children.reap()
+        return self._child is not child
+
+    def _await_end(self) -> None:
+        """Kill what is left of the server until nothing is.  Raises OSError (ETIMEDOUT) if a process does not end."""
+        if not wait_until(self._is_gone):
+            left = ", ".join(map(str, sorted(self._tree.look())))
+            raise OSError(errno.ETIMEDOUT, f"processes of the killed server do not end (pid {left})")
+
+    def _is_gone(self) -> bool:
+        killed = self._tree.kill()
+        self._children.reap()
+        return self._child is None and not killed
+
+    def _ended(self, status: int) -> None:
+        child, self._child = self._child, None
+        assert child is not None
+        self._report(
+            {
+                "event": "exit",
+                "pid": child.pid,
+                "monotonic_ns": time.monotonic_ns(),
+                "status": status,
+                "ordered": self._was_ordered(status),
+                "oom_kills": oom_kills() - self._oom_kills_before,
+            }
+        )
+
+    def _was_ordered(self, status: int) -> bool:
+        """A server may exit with any status after TERM.  But it must not crash, also not below a shell."""
+        if status >= 0:
+            return "TERM" in self._ordered and status - _SHELL_SIGNAL not in _CRASHES
+        return any(name in self._ordered and status == -_SIGNALS[name] for name in ("TERM", "KILL"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessNames:
+    """patterns: name -> a regular expression of its command line, "" for one that was started under its name."""
+
+    patterns: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for pattern in self.patterns.values():
+            re.compile(pattern)
+
+
+class NamedProcesses:
+    """Of one server at a time.  leader: the process that the agent started; it is never part of a named one."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._ended: dict[str, set[tuple[int, int]]] = {}
+
+    def use(self, folder: str) -> None:
+        """A new server is started that shares this folder with the agent, "" for none; what lay there is removed."""
+        self._ended, self._folder = {}, Path(folder) if folder else None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(parents=True)
+
+    def state(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> dict[str, bool]:
+        """lives, stopped (all of it), held (it stays down until `release`), ended (all that the last order ended)."""
+        if self._folder is None:
+            return dict.fromkeys(("lives", "stopped", "held", "ended"), False)
+        members = self._part(name, names, tree, leader)
+        return {
+            "lives": bool(members),
+            "stopped": bool(members) and all(map(is_stopped, members)),
+            "held": self._held(name).exists(),
+            "ended": self._has_ended(name),
+        }
+
+    def signal(self, name: str, number: int, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
+        """STOP, CONT, KILL or TERM; returns when it is obeyed, but for TERM: `state` shows when that one is.
+
+        Raises OSError: ESRCH if there is no such process, ETIMEDOUT if it does not obey in time."""
+        members = self._part(name, names, tree, leader)
+        if number == signal.SIGCONT:
+            send(members, number)
+            self._await(lambda: not any(map(is_stopped, self._part(name, names, tree, leader))), name, "go on")
+            return
+        if not members:
+            raise OSError(errno.ESRCH, f"no process {name!r} lives here")
+        if number == signal.SIGSTOP:
+            self._stop_all(name, names, tree, leader)
+            return
+        if not names.patterns[name]:
+            self._held(name).touch()
+        self._ended[name] = _identities(members)
+        if number == signal.SIGKILL:
+            members = self._stop_all(name, names, tree, leader)
+            self._ended[name] = _identities(members)
+            send(members, signal.SIGKILL)
+            self._await(lambda: self._has_ended(name), name, "end")
+        else:
+            send(_topmost(members, tree), number)
+
+    def release(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
+        """Let the process go on, and start it again where it was held down.  Raises OSError if it does not start."""
+        if self._folder is None or name not in names.patterns:
+            return
+        self.signal(name, signal.SIGCONT, names, tree, leader)
+        if not self._held(name).exists():
+            return
+        if self._part(name, names, tree, leader):  # it was ordered to end and has not
+            self.signal(name, signal.SIGKILL, names, tree, leader)
+        self._held(name).unlink()
+        os.kill(leader, signal.SIGUSR1)
+        self._await(lambda: self._pid(name) is not None, name, "start again")
+
+    def _has_ended(self, name: str) -> bool:
+        """Whether all that the last order ended has ended, and the process that started it knows."""
+        last = self._ended.get(name, set())
+        return bool(last) and self._pid(name) is None and all(started_at(pid) != started for pid, started in last)
+
+    def _stop_all(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
+        """Stop every process of the part, also those that appear meanwhile, and return them."""
+        members: set[int] = set()
+
+        def settled() -> bool:
+            """Whether all were stopped at two looks in a row.  Sends SIGSTOP again to those that are not."""
+            nonlocal members
+            before, members = members, self._part(name, names, tree, leader)
+            running = {pid for pid in members if not is_stopped(pid)}
+            send(running, signal.SIGSTOP)
+            let_vforks_end(running, members - running)
+            return not running and members == before
+
+        self._await(settled, name, "stop")
+        return members
+
+    def _part(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
+        parents = tree.parents()
+        owners = {pid: owner for pid in parents if pid != leader if (owner := _matching(pid, names))}
+        for each in names.patterns:
+            if (pid := self._pid(each)) is not None and pid in parents:
+                owners[pid] = each
+        return {pid for pid in parents if pid != leader and _owner(pid, parents, owners) == name}
+
+    def _pid(self, name: str) -> int | None:
+        """Of a process that was started under its name."""
+        try:
+            return int(self._path_of(f"{name}.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _held(self, name: str) -> Path:
+        return self._path_of(f"{name}.held")
+
+    def _path_of(self, file: str) -> Path:
+        if self._folder is None:
+            raise FileNotFoundError(errno.ESRCH, "no server was started here")
+        return self._folder / file
+
+    @staticmethod
+    def _await(condition: Callable[[], bool], name: str, what: str) -> None:
+        if not wait_until(condition):
+            raise OSError(errno.ETIMEDOUT, f"the process {name} does not {what}")
+
+
+def _matching(pid: int, names: ProcessNames) -> str:
+    """The name of the first pattern that the command line of a process matches, "" if none does."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return next((name for name, pattern in names.patterns.items() if pattern and re.search(pattern, line)), "")
+
+
+def _owner(pid: int, parents: Mapping[int, int], owners: Mapping[int, str]) -> str:
+    seen: set[int] = set()
+    while pid in parents and pid not in seen:
+        if pid in owners:
+            return owners[pid]
+        seen.add(pid)
+        pid = parents[pid]
+    return ""
+
+
+def _topmost(members: Iterable[int], tree: ProcessTree) -> set[int]:
+    parents, members = tree.parents(), set(members)
+    return {pid for pid in members if parents.get(pid) not in members}
+
+
+def _identities(pids: Iterable[int]) -> set[tuple[int, int]]:
+    return {(pid, started) for pid in pids if (started := started_at(pid)) is not None}
+
+
+MARK = "KRUCIBLE_SERVER"
+"""Environment variable of every process of a server; its value belongs to one start of one server."""
+_STAT_BYTES = 4096
+"""More than /proc's stat ever has: 52 numbers and a name of at most 64 bytes."""
+_LOOKS = 1000
+"""A kill looks no more often, even if new processes appear faster than they can be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """started: in clock ticks since boot.  With the pid it names one process for ever."""
+
+    pid: int
+    parent: int
+    session: int
+    started: int
+
+
+class ProcessTree:
+    """mark: the value of `MARK` in the server's environment."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"{MARK}={mark}".encode()
+        self._known: set[tuple[int, int]] = set()
+
+    def remember(self, pid: int) -> None:
+        """Add a process that cannot have been reaped yet, such as the leader after its start."""
+        if process := _process(pid):
+            self._known = self._known | {(pid, process.started)}
+
+    def look(self) -> set[int]:
+        """The living processes of the tree.  One that has ended and is not yet reaped is left out."""
+        there = {process.pid: process for process in _processes()}
+        members = {pid for pid, process in there.items() if (pid, process.started) in self._known}
+        _add_relatives(members, there.values())
+        agent = os.getpid()
+        orphans = {pid for pid, process in there.items() if process.parent == agent and pid not in members}
+        if marked := {pid for pid in orphans if self._has_mark(pid)}:
+            members |= marked
+            _add_relatives(members, there.values())
+        self._known = {(pid, there[pid].started) for pid in members}
+        return {pid for pid in members if thread_states(pid)}
+
+    def parents(self) -> dict[int, int]:
+        """The living processes of the tree, each with its parent."""
+        return {pid: process.parent for pid in self.look() if (process := _process(pid))}
+
+    def signal(self, number: int) -> None:
+        """Signal every process once.  Raises PermissionError if the kernel refuses one; all others have got it."""
+        send(self.look(), number)
+
+    def settle(self, number: int) -> bool:
+        """Whether every process has obeyed a SIGSTOP, or a SIGCONT.  Sends it again to those that have not."""
+        return self._settle_once(number) and (number == signal.SIGCONT or self._settle_once(number))
+
+    def is_stopped(self) -> bool:
+        """Whether every thread of every process is stopped; False if none lives."""
+        members = self.look()
+        return bool(members) and all(is_stopped(pid) for pid in members)
+
+    def kill(self) -> set[int]:
+        """Stop all, then send SIGKILL to all, and return them.  Does not wait for their end.
+
+        Raises PermissionError like `signal`."""
+        stopped: set[int] = set()
+        refused: PermissionError | None = None
+        for _ in range(_LOOKS):
+            if not (new := self.look() - stopped):
+                break
+            stopped |= new
+            try:
+                send(new, signal.SIGSTOP)
+            except PermissionError as refusal:
+                refused = refusal
+        send(stopped, signal.SIGKILL)
+        if refused is not None:
+            raise refused
+        return stopped
+
+    def _settle_once(self, number: int) -> bool:
+        wanted = number == signal.SIGSTOP
+        members = self.look()
+        others = {pid for pid in members if is_stopped(pid) != wanted}
+        send(others, number)
+        if wanted:
+            let_vforks_end(others, members - others)
+        return not others
+
+    def _has_mark(self, pid: int) -> bool:
+        try:
+            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:  # it ended, or its user changed
+            return False
+
+
+def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
+    """Add descendants, and processes of the same session, until there are no more."""
+    sessions: set[int] = set()
+    others = list(there)
+    grown = True
+    while grown:
+        sessions |= {process.session for process in others if process.pid in members}
+        others = [process for process in others if process.pid not in members]
+        relatives = {process.pid for process in others if process.parent in members or process.session in sessions}
+        members |= relatives
+        grown = bool(relatives)
+
+
+def let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
+    """A parent inside vfork() cannot stop before its child has called execve(), and the child may have been stopped
+    first.  Such a parent looks like one that waits for its disk (D).  So continue the children of both; the next look
+    stops them again."""
+    if waiting := {pid for pid in others if "D" in thread_states(pid)}:
+        children = {pid for pid in stopped if (process := _process(pid)) and process.parent in waiting}
+        send(children, signal.SIGCONT)
+
+
+def started_at(pid: int) -> int | None:
+    """When a living process was started, in clock ticks since boot; with the pid it names one process for ever."""
+    process = _process(pid) if thread_states(pid) else None
+    return process.started if process else None
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Signal each but what has ended meanwhile.  Raises the first PermissionError after all were tried."""
+    refused: PermissionError | None = None
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+        except PermissionError as refusal:
+            refused = refused or refusal
+    if refused is not None:
+        raise refused
+
+
+def _processes() -> Iterator[_Process]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - Path.iterdir costs as much as reading the files
+        if name.isdigit() and (process := _process(int(name))):
+            yield process
+
+
+def _process(pid: int) -> _Process | None:
+    """None if it has been reaped."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            fields = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split()
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))

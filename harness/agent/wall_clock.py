@@ -1,0 +1,186 @@
+"""What the agent does with the wall clock of its server.
+
+The harness compiles `shim.c` on its own machine and sends the library with `install`.  A server that is started with
+`environment` then reads its wall clock through it.  `order` changes the clock at run time; `read` proves it: a program
+that is started in the same way reports its time, and the agent compares it with its own.
+
+Whether the processes of a server read their wall clock through the library that shifts it.
+
+Theory.  The library replaces functions of the C library.  A process follows it if the dynamic linker has loaded it, and
+if the process reads the clock through these functions.  The first shows in /proc/<pid>/maps.  The second does not.  A
+program in Go may load the C library for other purposes (cgo), but its runtime reads the clock from the kernel's vDSO.
+So a program that was built by Go's compiler never follows.  The compiler leaves a magic word in each program.
+
+The proof covers programs that use the C library.  Another program that enters the kernel by itself passes as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_ORDER = struct.Struct("<qqq")
+_NS = 1_000_000_000
+_READ_S = 30.0
+_ASK = "import time; print(time.time_ns(), time.monotonic_ns())"
+OFFSET_S_MAX = 10 * 365 * 86_400.0
+RATE_MAX = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRead:
+    """ahead_s: by how much the wall clock is ahead of the real one.  age_s: since its last order.
+    unheeded: why the server that was looked at last does not read this clock; "" if it does."""
+
+    ahead_s: float
+    age_s: float
+    unheeded: str = ""
+
+
+class ClockVerbs:
+    """The clock of one node.  Blocking.  Every verb but `install` raises OSError (ENODEV) before `install`."""
+
+    def __init__(self) -> None:
+        self._library: Path | None = None
+        self._order: Path | None = None
+        self._ordered_ns = time.monotonic_ns()
+        self._unheeded = ""
+
+    def install(self, folder: str, library: bytes) -> dict[str, str]:
+        """Keep the library in a folder outside of the disk under test.  Returns the environment for the server.
+        Raises OSError if a program that is started with it does not run or does not follow the clock."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        self._library, self._order = place / "shim.so", place / "clock"
+        self._library.write_bytes(library)
+        self._order.write_bytes(_ORDER.pack(0, 0, 0))
+        self.order(3600.0, 1.0)
+        try:
+            if abs(self.read().ahead_s - 3600.0) > 60.0:
+                raise OSError(errno.ENOTSUP, "a program that was started with the library does not follow the clock")
+        finally:
+            self.order(0.0, 1.0)
+        return self.environment()
+
+    def environment(self) -> dict[str, str]:
+        """What a server must be started with."""
+        library, order = self._installed()
+        return {"LD_PRELOAD": str(library), "KRUCIBLE_CLOCK": str(order)}
+
+    def order(self, offset_s: float, rate: float) -> None:
+        """From now on the wall clock is `offset_s` ahead and runs `rate` times as fast as the real one.
+
+        Raises OSError (EINVAL) for values beyond OFFSET_S_MAX and RATE_MAX.
+        """
+        _, place = self._installed()
+        if not abs(offset_s) <= OFFSET_S_MAX or not 0.0 <= rate <= RATE_MAX:
+            raise OSError(errno.EINVAL, f"a clock cannot be {offset_s:g} s off at rate {rate:g}")
+        descriptor = os.open(place, os.O_WRONLY)
+        try:
+            wall_ns, self._ordered_ns = time.time_ns(), time.monotonic_ns()  # the same moment by both clocks
+            content = _ORDER.pack(round(offset_s * _NS), round((rate - 1.0) * _NS), wall_ns)
+            os.pwrite(descriptor, content, 0)  # one write: a reader sees the old order or the new one
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> ClockRead:
+        """Ask a program under the library for its wall clock, and for its monotonic clock, which is right."""
+        done = subprocess.run(
+            [sys.executable, "-S", "-E", "-c", _ASK],
+            env={**os.environ, **self.environment()},
+            capture_output=True,
+            timeout=_READ_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise OSError(errno.ENOEXEC, f"no program runs with the library: {done.stderr.decode(errors='replace')}")
+        wall_ns, monotonic_ns = map(int, done.stdout.split())
+        right_ns = time.time_ns() - (time.monotonic_ns() - monotonic_ns)
+        return ClockRead((wall_ns - right_ns) / _NS, (monotonic_ns - self._ordered_ns) / _NS, self._unheeded)
+
+    def is_heeded_by(self, pids: Collection[int]) -> bool:
+        """Whether each of these processes reads this clock (`readers`).  pids: those of a server; () if it has ended.
+
+        The next `read` says why not.  It says nothing of a server that has ended."""
+        mapped = self._installed()
+        self._unheeded = why_unheeded(pids, mapped)
+        return bool(pids) and not self._unheeded
+
+    def _installed(self) -> tuple[Path, Path]:
+        if self._library is None or self._order is None:
+            raise OSError(errno.ENODEV, "the wall clock of this node is not under the harness' control")
+        return self._library, self._order
+
+
+GO_MAGIC = (b"\xff Go buildinf:", b'\xff Go build ID: "')
+"""Go's linker writes one of these into each program: the first since Go 1.13, the second before."""
+_PIECE_BYTES = 1 << 20
+_SETTLE_S = 1.0
+"""A process may be between fork and the dynamic linker, or may end at once.  It counts if it stays as it is so long."""
+_LOOK_S = 0.02
+
+
+def why_unheeded(pids: Collection[int], mapped: Sequence[Path]) -> str:
+    """Why one of these processes does not follow the library, as what follows "the server"; "" if all do.
+
+    mapped: the files that a process which follows has in its memory.  Blocks for at most a second, and only if a
+    process does not follow."""
+    problems = {pid: why for pid in pids if (why := _why_unheeded(pid, mapped))}
+    until = time.monotonic() + _SETTLE_S
+    while problems and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+        problems = {pid: why for pid in problems if (why := _why_unheeded(pid, mapped))}
+    return next(iter(problems.values()), "")
+
+
+def is_go(program: Path) -> bool:
+    """Whether Go's compiler built this program.  Raises OSError if it cannot be read.
+
+    Searches a file once, which takes some ms per MB."""
+    with program.open("rb") as file:
+        status = os.fstat(file.fileno())
+        identity = status.st_dev, status.st_ino, status.st_mtime_ns
+        if identity not in _searched:
+            _searched[identity] = _has_magic(file)
+    return _searched[identity]
+
+
+_searched: dict[tuple[int, int, int], bool] = {}
+"""Device, inode and time of the last change -> whether the program is in Go.  A node runs a few programs."""
+
+
+def _why_unheeded(pid: int, mapped: Sequence[Path]) -> str:
+    process = Path(f"/proc/{pid}")
+    try:
+        name = (process / "exe").readlink()
+        places = {line.split(maxsplit=5)[-1] for line in (process / "maps").read_text().splitlines()}
+        go = is_go(process / "exe")
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since
+        return ""
+    except OSError as problem:
+        return f"has a process {pid} that cannot be looked at ({problem.strerror})"
+    if go:
+        return f"runs {name}, which is written in Go and reads the clock without the C library"
+    if not {str(path) for path in mapped} <= places:
+        return f"runs {name}, which has not loaded the library that shifts clocks: it may be linked statically"
+    return ""
+
+
+def _has_magic(file: IO[bytes]) -> bool:
+    """Reads the file in pieces.  It is not mapped, because a disk that fails on order would then kill the agent."""
+    overlap = max(map(len, GO_MAGIC)) - 1
+    kept = b""
+    while piece := file.read(_PIECE_BYTES):
+        window = kept + piece
+        if any(magic in window for magic in GO_MAGIC):
+            return True
+        kept = window[-overlap:]
+    return False

@@ -1,0 +1,340 @@
+"""A command of this machine that takes long: it can be interrupted, and its newest line is reported meanwhile.
+
+What every node needs that its own Debian has not got: this project's code, and the names of what it imports.
+
+Backends whose nodes have a file system of their own send it there: docker into an image, ssh into a folder of the run.
+
+Compiles the library that shifts a program's wall clock, once per machine and text of its source.
+
+Wheels for the nodes' own Python, which is often another one than the harness runs on.
+
+A library that is published as source only is made into a wheel here first.  That serves the nodes if the wheel is pure
+Python; code that has to be compiled would be code for this machine's Python.
+
+Programs in Rust: cargo builds each on this machine, once, at the versions that its Cargo.lock pins.
+
+A library has no server to start.  A small program embeds it and serves a port; this makes that program.  What is built
+is kept in the cache, under a hash of the sources, the patches and the compiler.  All versions of a program share one
+target folder there, so a patch or a change of the program compiles little.  The folder may be removed at any time.
+
+A patch is applied to a copy of a dependency, which then takes its place: that is how a cause is proven.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+
+from checkers.base.cache_folder import cache_folder
+from harness.backends.backend import BackendUnavailable
+from system_under_test.subject import Crate
+
+
+class Interrupted(RuntimeError):
+    """The caller ordered a stop."""
+
+
+def run_watched(
+    argv: Sequence[str],
+    stop: threading.Event,
+    say: Callable[[str], None] | None = None,
+    log: Path | None = None,
+) -> tuple[int, str]:
+    """Run a command to its end; returns its status and its last line.  Raises Interrupted soon after `stop` is set.
+
+    say: gets the command's newest line every ten seconds.  log: a file that keeps all it prints.
+    The command dies with this process where setpriv exists.
+    """
+    if guard := shutil.which("setpriv"):
+        argv = [guard, "--pdeathsig", "KILL", *argv]
+    with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        said_at = time.monotonic()
+        try:
+            while process.poll() is None:
+                if stop.wait(0.1):
+                    raise Interrupted(f"{argv[0]} was interrupted")
+                if say and time.monotonic() - said_at > 10 and (line := _last_line(output.fileno())):
+                    said_at = time.monotonic()
+                    say(line)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+                process.wait()
+        return process.returncode, _last_line(output.fileno())
+
+
+def _last_line(output: int) -> str:
+    size = os.fstat(output).st_size
+    tail = os.pread(output, 2000, max(0, size - 2000)).decode(errors="replace").splitlines()
+    return tail[-1].strip() if tail else ""
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NODE_WHEELS = ("kio", "crc32c", "mfusepy")
+"""Packages the node's code imports; their versions are those that this project requires."""
+CODE_ON_NODES = (
+    "harness/__init__.py",
+    "harness/agent",
+    "checkers/__init__.py",
+    "checkers/base/cause_of_end.py",
+    "checkers/base/history.py",
+    "checkers/base/independent_search.py",
+    "checkers/models/__init__.py",
+    "checkers/models/model.py",
+    "krucible",
+    "system_under_test",
+    "workloads/__init__.py",
+    "workloads/generators",
+    "workloads/workload.py",
+)
+"""With what a file may import that holds a system, its clients, a workload and a model at once."""
+
+
+def node_code() -> dict[str, bytes]:
+    """Relative path -> content of every file that runs on nodes; read once, so that hash and image agree."""
+    files: list[Path] = []
+    for name in CODE_ON_NODES:
+        path = REPOSITORY / name
+        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return {str(path.relative_to(REPOSITORY)): path.read_bytes() for path in files}
+
+
+def wheel_requirements() -> list[str]:
+    """The requirements of this project that name NODE_WHEELS, such as kio>=0.6.5.
+
+    A tree has them in pyproject.toml: its image is built while the tree itself is still being installed.
+    An installed wheel has them in its metadata alone.
+    """
+    project = REPOSITORY / "pyproject.toml"
+    try:
+        required = (
+            tomllib.loads(project.read_text())["project"]["dependencies"]
+            if project.exists()
+            else metadata.requires("krucible")
+        )
+    except metadata.PackageNotFoundError:
+        required = None
+    lines = [line for line in required or () if line.startswith(NODE_WHEELS)]
+    if len(lines) != len(NODE_WHEELS):
+        raise BackendUnavailable(f"krucible must require {', '.join(NODE_WHEELS)}: install it again.")
+    return sorted(lines)
+
+
+def in_order(code: Mapping[str, bytes]) -> Iterator[bytes]:
+    """Paths and contents, in order of the paths: what a digest is made of."""
+    for path, content in sorted(code.items()):
+        yield path.encode()
+        yield content
+
+
+def digest(*parts: bytes) -> str:
+    running = hashlib.sha256()
+    for part in parts:
+        running.update(len(part).to_bytes(8, "big") + part)
+    return running.hexdigest()[:16]
+
+
+_FLAGS = ("-O2", "-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-ffreestanding", "-fno-stack-protector")
+
+
+def clock_library() -> bytes:
+    """The library's bytes.  Raises OSError in one sentence where there is no C compiler or it refuses."""
+    source = resources.files("harness.agent").joinpath("wall_clock.c").read_text()
+    name = hashlib.sha256(f"{platform.machine()} {_FLAGS} {source}".encode()).hexdigest()[:16]
+    kept = cache_folder() / f"clock-{name}.so"
+    if kept.exists():
+        return kept.read_bytes()
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise OSError("shifting clocks needs a C compiler on the harness' machine: install gcc or clang")
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # the nodes of a run compile it at the same time
+        fresh = Path(folder) / kept.name
+        words = [compiler, *_FLAGS, "-x", "c", "-", "-o", str(fresh)]
+        done = subprocess.run(words, input=source, capture_output=True, text=True, check=False, timeout=60.0)
+        if done.returncode != 0:
+            raise OSError(f"the library that shifts clocks cannot be compiled: {done.stderr.strip().splitlines()[0]}")
+        fresh.replace(kept)
+    return kept.read_bytes()
+
+
+PURE = "-none-any.whl"
+"""How the name of a wheel ends that serves every Python on every machine."""
+
+_PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+_WITHOUT_WHEEL = re.compile(r"No matching distribution found for (\S+)")
+
+
+def fetch_wheels(
+    requirements: Sequence[str], python: str, machine: str, progress: Callable[[str], None], stop: threading.Event
+) -> Path:
+    """A folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was required.
+
+    Blocks.  Raises BackendUnavailable with pip's own words, Interrupted soon after `stop` is set.
+    """
+    name = digest(python.encode(), machine.encode(), *(line.encode() for line in requirements))
+    folder = cache_folder() / f"site-{name}"
+    if folder.is_dir():
+        return folder
+    progress(f"fetching wheels for the nodes' Python {python}")
+    unfinished, built = (folder.with_suffix(f".{os.getpid()}{use}") for use in ("", ".built"))
+    argv = [*_PIP, "install", "--target", str(unfinished), "--only-binary=:all:", "--find-links", str(built)]
+    argv += ["--python-version", python, "--implementation", "cp", "--abi", f"cp{python.replace('.', '')}"]
+    for generation in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"):
+        argv += ["--platform", f"{generation}_{machine}"]
+    tried: set[str] = set()
+    try:
+        built.mkdir(parents=True, exist_ok=True)
+        status, tail = run_watched([*argv, *requirements], stop)
+        while status != 0 and (found := _WITHOUT_WHEEL.search(tail)) and found[1] not in tried:
+            tried.add(found[1])
+            progress(f"making a wheel of {found[1]}, which is published as source")
+            _build(found[1], built, stop)
+            status, tail = run_watched([*argv, *requirements], stop)
+        if status != 0:
+            raise BackendUnavailable(f"pip could not fetch wheels for the nodes ({tail}): check the network and retry.")
+        for cached in unfinished.rglob("__pycache__"):
+            shutil.rmtree(cached)
+        if not folder.is_dir():  # else another run was faster
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(built, ignore_errors=True)
+    return folder
+
+
+def _build(requirement: str, into: Path, stop: threading.Event) -> None:
+    """Make a wheel of a library's source.  Raises BackendUnavailable unless a pure wheel comes of it."""
+    status, tail = run_watched([*_PIP, "wheel", "--no-deps", "--wheel-dir", str(into), requirement], stop)
+    if status != 0:
+        words = f"pip found no wheel of {requirement} for the nodes, and could not make one ({tail})"
+        raise BackendUnavailable(f"{words}: check its name and the network.")
+    if compiled := [wheel.name for wheel in into.iterdir() if not wheel.name.endswith(PURE)]:
+        raise BackendUnavailable(
+            f"There is no wheel of {requirement} for the nodes' Python, and its source has to be compiled "
+            f"({', '.join(compiled)}): name another version, or a Debian package."
+        )
+
+
+_FETCH_S = 900.0
+"""Seconds in which cargo must fetch the sources of a program's dependencies."""
+_PROGRESS = ("CARGO_TERM_PROGRESS_WHEN=always", "CARGO_TERM_PROGRESS_WIDTH=100", "CARGO_TERM_COLOR=never")
+
+
+def build_all(
+    crates: Mapping[str, Crate], beside: Path, progress: Callable[[str], None], stop: threading.Event
+) -> dict[str, Path]:
+    """Path on the node -> the program that cargo built for it.  beside: the folder of the system's file.
+
+    Blocks, for minutes where a library is new.  Raises BackendUnavailable in one sentence, Interrupted after `stop`.
+    """
+    return {there: _build_crate(crate, beside / crate.folder, progress, stop) for there, crate in crates.items()}
+
+
+def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], stop: threading.Event) -> Path:
+    name = _name_of(folder)
+    if shutil.which("cargo") is None:
+        raise BackendUnavailable(
+            f"{name} is a program in Rust, and there is no cargo on this machine to build it: install Rust (rustup.rs)."
+        )
+    home = cache_folder() / "crates" / f"{name}-{_version_of(crate, folder)}"
+    program = home / name
+    if program.is_file():
+        return program
+    progress(f"building {name} with cargo, once; a large library takes minutes")
+    unfinished = home.with_suffix(f".{os.getpid()}")
+    try:
+        shutil.copytree(folder, unfinished / "source", ignore=shutil.ignore_patterns("target"))
+        patched = [
+            argument
+            for dependency, patch in crate.patches.items()
+            for argument in ("--config", _patch(dependency, folder / patch, unfinished, stop))
+        ]
+        target = home.with_name(f"target-{name}")
+        argv = ["env", *_PROGRESS, f"CARGO_TARGET_DIR={target}", "cargo", "build", "--release", *patched]
+        argv += ["--manifest-path", str(unfinished / "source" / "Cargo.toml")]
+        argv += ["--offline"] if patched else ["--locked"]  # a patch takes its crate's checksum out of the lock
+        log = home.with_name(f"{name}.log")
+        status, tail = run_watched(argv, stop, lambda line: progress(f"{name}: {line.strip()}"), log)
+        if status != 0:
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error")]
+            raise BackendUnavailable(f"cargo could not build {name} ({(lines or [tail])[0]}): see {log}.")
+        built = unfinished / name
+        shutil.copy(target / "release" / name, built)
+        home.mkdir(exist_ok=True)
+        built.replace(program)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return program
+
+
+def _name_of(folder: Path) -> str:
+    """The name of the package, which is that of its program.  Raises BackendUnavailable."""
+    try:
+        name = tomllib.loads((folder / "Cargo.toml").read_text())["package"]["name"]
+    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as problem:
+        raise BackendUnavailable(f"{folder / 'Cargo.toml'} names no package: {problem}.") from problem
+    return str(name)
+
+
+def _version_of(crate: Crate, folder: Path) -> str:
+    """A hash of all that decides what the program is."""
+    compiler = subprocess.run(["cargo", "--version", "--verbose"], capture_output=True, check=False, timeout=60).stdout
+    parts = [compiler]
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_file() and inside.parts[0] != "target" and path.suffix != ".patch":
+            parts += [str(inside).encode(), path.read_bytes()]
+    for dependency, patch in sorted(crate.patches.items()):
+        parts += [dependency.encode(), (folder / patch).read_bytes()]
+    return digest(*parts)
+
+
+def _patch(dependency: str, patch: Path, unfinished: Path, stop: threading.Event) -> str:
+    """Patch a copy of a dependency's source; the configuration that makes cargo take it.  Raises BackendUnavailable."""
+    manifest = str(unfinished / "source" / "Cargo.toml")
+    argv = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", manifest]
+    done = subprocess.run(argv, capture_output=True, check=False, timeout=_FETCH_S)
+    if done.returncode != 0:
+        words = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+        raise BackendUnavailable(f"cargo could not fetch the sources of {unfinished.name} ({words}).")
+    found = [each for each in json.loads(done.stdout)["packages"] if each["name"] == dependency]
+    if len(found) != 1:
+        raise BackendUnavailable(f"{patch.name} is for {dependency}, of which the program has {len(found)} versions.")
+    version = f"{dependency}-{found[0]['version']}-{digest(patch.read_bytes())}"
+    patched = cache_folder() / "crates" / "patched" / version
+    if patched.is_dir():  # at one place for all programs: what depends on it is then compiled once
+        return _config(dependency, patched)
+    copy = unfinished / "patched" / dependency
+    shutil.copytree(Path(found[0]["manifest_path"]).parent, copy)
+    if shutil.which("patch") is None:
+        raise BackendUnavailable(f"There is no program `patch` on this machine to apply {patch.name}: install it.")
+    status, tail = run_watched(
+        ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", str(copy), "--input", str(patch.absolute())], stop
+    )
+    if status != 0:
+        raise BackendUnavailable(f"{patch.name} does not fit {dependency} {found[0]['version']} ({tail}).")
+    patched.parent.mkdir(exist_ok=True)
+    with contextlib.suppress(OSError):  # another run was faster
+        copy.rename(patched)
+    return _config(dependency, patched)
+
+
+def _config(dependency: str, folder: Path) -> str:
+    return f"patch.crates-io.{dependency}.path={json.dumps(str(folder))}"

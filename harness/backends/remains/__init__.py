@@ -1,1 +1,0 @@
-"""What a killed harness leaves behind, and what removes it."""

@@ -1,0 +1,212 @@
+"""What the faults of a run have met: which kind of fault hit a node in which role, and what the system did meanwhile.
+
+A *cell* is (kind of fault, role of a node that it hit, phase of the system while it was in force).  A fault against the
+leader meets several phases one after another: the leader still leads, no node leads, a new leader has just been
+elected.  A *situation* is something rarer that a bug may need, such as two terms under one cut.
+
+This is a value without I/O.  It is shown one look after another at what the nodes report; equal looks give equal cells.
+The deck deals what has not been met yet (`nemesis.deck`), and the report shows the table.
+
+Who leads now, out of what the nodes report.
+
+The leader is the one of the highest epoch any node reports.  A deposed leader that has not noticed yet reports an older
+epoch, and never wins against the node that replaced it.  Where the highest epoch has no leader, an election is under
+way and the answer is None.
+
+Moments that a card can wait for: what an earlier fault has set off, as the nodes report it.
+
+A clock cannot hit an election: it begins when a timeout that was drawn at random ends.  So a card may wait until the
+nodes report the moment itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from checkers.record.faults import Fault
+from checkers.record.outcome import Coverage
+from nemesis.cluster import Link
+from nemesis.kind import LeaderNow, isolated
+from system_under_test.subject import NodeStatus
+
+LEADER, FOLLOWER, LEADERLESS = "leader", "follower", "without a leader"
+ROLES = (LEADER, FOLLOWER, LEADERLESS)
+LED, ELECTION, NEW_LEADER = "a node leads", "no node leads", "a new leader"
+PHASES = (LED, ELECTION, NEW_LEADER)
+
+SECOND_TERM = "two terms while the leader before them was still hit"
+TWO_LEADERS = "two nodes that take themselves for the leader"
+OLD_ENTRIES = "a new leader with entries of an earlier epoch that no node knows to be committed"
+BOTH_SIDES = "a cut with a reader at each side"
+ALL_VOTED = "a vote of every server while faults were in force"
+TOGETHER = "faults of two kinds at once"
+SITUATIONS = (SECOND_TERM, TWO_LEADERS, OLD_ENTRIES, BOTH_SIDES, ALL_VOTED, TOGETHER)
+
+_CAMPAIGNING = ("prospective", "candidate")
+
+
+class Cell(NamedTuple):
+    kind: str
+    role: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known at one moment.  in_force: number of a card -> its fault.  servers, clients: names of all nodes.
+
+    statuses: of the nodes that report."""
+
+    servers: Sequence[str]
+    clients: Sequence[str]
+    statuses: Sequence[NodeStatus]
+    in_force: Mapping[int, Fault]
+
+
+@dataclass(slots=True)
+class _Hit:
+    """A fault in force: the roles of its nodes and the highest epoch just before it, and epochs led since then."""
+
+    kind: str
+    roles: frozenset[str]
+    epoch: int
+    led: set[int] = field(default_factory=set)
+
+
+class FaultCoverage:
+    """met: how many looks found a cell.  situations: how many looks found a situation."""
+
+    def __init__(self) -> None:
+        self.met: Counter[Cell] = Counter()
+        self.situations: Counter[str] = Counter()
+        self._hits: dict[int, _Hit] = {}
+        self._roles: dict[str, str] = {}
+        self._largest_mark = -1
+        self._epoch = -1
+        self._led_epoch = -1
+        self._voted: set[str] = set()
+        self._reports: set[str] = set()  # situations that this system's reports can show
+
+    def see(self, look: Look) -> None:
+        """One more look; looks come in the order of time."""
+        phases, leader_epoch = self._phases(look)
+        epoch = max((s.epoch for s in look.statuses), default=-1)
+        before = self._epoch if self._epoch >= 0 else epoch
+        for number in self._hits.keys() - look.in_force.keys():
+            del self._hits[number]
+        for number, fault in look.in_force.items():
+            if number not in self._hits:
+                self._hits[number] = self._hit(fault, before)
+                if fault.cut and _reader_at_each_side(look, fault.cut):
+                    self.situations[BOTH_SIDES] += 1
+        for hit in self._hits.values():
+            hit.led |= {leader_epoch} if leader_epoch > hit.epoch else set()
+            self.met.update(Cell(hit.kind, role, phase) for role in hit.roles for phase in phases)
+        self._situations(look)
+        self._roles |= {s.node: _role(s) for s in look.statuses}
+        self._epoch = max(self._epoch, epoch)
+
+    def so_far(self) -> Coverage:
+        """What was met until now, as outcome.json keeps it."""
+        situations = {
+            name: self.situations[name] if self.situations[name] or name in self._reports else None
+            for name in SITUATIONS
+        }
+        return Coverage(tuple((*cell, looks) for cell, looks in sorted(self.met.items())), situations)
+
+    def _phases(self, look: Look) -> tuple[set[str], int]:
+        """The phases since the last look, and the epoch that is led now (-1 for none)."""
+        leader = leader_now(look.statuses, [s.node for s in look.statuses])
+        campaigned = any(s.campaigned or s.role in _CAMPAIGNING for s in look.statuses)
+        phases = {ELECTION} if leader is None or campaigned else set()
+        if leader is None:
+            return phases, -1
+        mark = next((s for s in look.statuses if s.node == leader.node), None)
+        committed = mark is None or mark.log_end is None or mark.high_watermark is not None
+        new = leader.epoch > self._led_epoch >= 0
+        self._led_epoch = max(self._led_epoch, leader.epoch)
+        return phases | {NEW_LEADER if new or not committed else LED}, leader.epoch
+
+    def _hit(self, fault: Fault, epoch: int) -> _Hit:
+        nodes = fault.nodes or tuple(isolated(fault))
+        return _Hit(fault.kind, frozenset(self._roles[n] for n in nodes if n in self._roles), epoch)
+
+    def _situations(self, look: Look) -> None:
+        self._reports |= {SECOND_TERM, TWO_LEADERS, TOGETHER} if look.statuses else set()
+        self._reports |= {BOTH_SIDES} if any(fault.cut for fault in look.in_force.values()) else set()
+        leading = [s for s in look.statuses if s.role == LEADER]
+        self._reports |= {OLD_ENTRIES} if any(s.log_end is not None for s in leading) else set()
+        self._reports |= {ALL_VOTED} if any(s.voted_epoch is not None for s in look.statuses) else set()
+        held = {
+            SECOND_TERM: any(LEADER in hit.roles and len(hit.led) >= 2 for hit in self._hits.values()),
+            TWO_LEADERS: len({s.epoch for s in leading}) >= 2,
+            OLD_ENTRIES: any(s.high_watermark is None and (s.log_end or 0) - 1 > self._largest_mark for s in leading),
+            TOGETHER: len({hit.kind for hit in self._hits.values()}) >= 2,
+            ALL_VOTED: self._vote(look),
+        }
+        self.situations.update(name for name, now in held.items() if now and look.in_force)
+        marks = [s.high_watermark for s in look.statuses if s.high_watermark is not None]
+        self._largest_mark = max([self._largest_mark, *marks])
+
+    def _vote(self, look: Look) -> bool:
+        """Whether every server has voted in an epoch that began under a fault."""
+        first = min((hit.epoch for hit in self._hits.values()), default=None)
+        if first is not None:
+            self._voted |= {s.node for s in look.statuses if s.voted_epoch is not None and s.voted_epoch > first}
+        return bool(look.servers) and self._voted >= set(look.servers)
+
+
+def _role(status: NodeStatus) -> str:
+    return status.role if status.role in (LEADER, FOLLOWER) else LEADERLESS
+
+
+def _reader_at_each_side(look: Look, cut: Collection[Link]) -> bool:
+    """Whether every server can still talk to a client node."""
+    return all(any((c, s) not in cut and (s, c) not in cut for c in look.clients) for s in look.servers)
+
+
+def leader_now(statuses: Sequence[NodeStatus], running: Collection[str]) -> LeaderNow | None:
+    """Who leads in the highest epoch any node reports; None while no node does, or if that node is not running.
+
+    A node that calls itself leader is believed before what others report of it.  If two claim the same epoch (the
+    checkers judge that), the first by name is taken, so that equal reports give an equal answer.
+    """
+    epoch = max((s.epoch for s in statuses), default=-1)
+    newest = [s for s in statuses if s.epoch == epoch]
+    claimed = sorted(s.node for s in newest if s.role == "leader")
+    named = sorted({s.leader for s in newest if s.leader is not None})
+    for node in (*claimed, *named):
+        if node in running:
+            return LeaderNow(node, epoch)
+    return None
+
+
+ELECTION_MOMENT = "election"
+NEW_LEADER_MOMENT = "new leader"
+MOMENTS = (ELECTION_MOMENT, NEW_LEADER_MOMENT)
+
+MOMENT_WAIT_S = 6.0
+"""How long a card waits for its moment; then it is skipped."""
+LOOK_EVERY_S = 0.05
+"""A new leader is hit within this time and the time that the nodes need to report."""
+
+_CAMPAIGNS = ("prospective", "candidate")
+
+
+def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], running: Collection[str]) -> bool:
+    """Whether the moment has come since that epoch.
+
+    NEW_LEADER: a running node leads a later epoch.  ELECTION: a running node campaigns, or a later epoch has begun.
+    """
+    if moment == NEW_LEADER_MOMENT:
+        leader = leader_now(statuses, running)
+        return leader is not None and leader.epoch > since_epoch
+    return any(s.epoch > since_epoch or s.role in _CAMPAIGNS for s in statuses if s.node in running)
+
+
+def newest_epoch(statuses: Sequence[NodeStatus]) -> int:
+    """The highest epoch that any node reports; -1 if none reports one."""
+    return max((s.epoch for s in statuses), default=-1)

@@ -1,0 +1,280 @@
+"""Schedules, dealt like a deck of cards: by seed, without replacement, so that luck does not decide what a run tests.
+
+Every kind of fault brings a deck: an *opening* (the cards without which a run proves little, always in the same order)
+and the *rest*.  An entry is a target, or a *figure*: several cards that belong together.  Of the rest, a storm comes
+first: a figure that hits one leader after another.  Then comes what aims at the most cells that the run has not met yet
+(`nemesis.coverage`); among equals the seed decides.  Nothing is dealt twice before everything was dealt once.
+
+Timing.  The opening says how long its cards hold.  The first card holds longest, because a new leader must be elected
+and answer before a stale read can show.  Other cards hold as their target says, mostly 3-5 s.  Between a heal and the
+next card lie GAP_S; one in four gaps is HOT_GAP_S, so that the next fault meets a node that still truncates its log.
+Near the time limit gap and hold shrink to their least before a card is given up.
+
+Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap.  The second one begins in the first
+SOON of the other one's hold, so that a leader whose clock is slow is cut off too.  After that about every second card
+of another kind than the one before begins while that one still holds.  Three never overlap: too little of the system
+would be left to distinguish right from wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from checkers.record.faults import Card
+from nemesis.catalog import kinds_of
+from nemesis.cluster import LINKS, PACKETS
+from nemesis.coverage import (
+    ELECTION,
+    FOLLOWER,
+    LEADER,
+    LEADERLESS,
+    LED,
+    NEW_LEADER,
+    PHASES,
+    ROLES,
+    Cell,
+)
+from nemesis.kind import FigureStep, Kind, Target
+
+LEAD_IN_S = 2.0
+"""Quiet before the first card, so that there is something to compare with."""
+TAIL_S = 2.0
+"""The last heal comes at least this long before the time limit: its proof belongs to the main phase."""
+GAP_S = (2.5, 4.0)
+HOT_GAP_S = (0.5, 1.5)
+HOLD_S_MIN = 3.0
+"""A single card is not cut shorter than this to fit before the time limit."""
+FIRST_HOLD_S_MIN = 5.0
+
+SOON = 0.4
+
+_HOT = 0.25
+_OVERLAP = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """What is placed on the time line at once: one card, or the cards of a figure.  may_shrink: for a single card."""
+
+    kind: Kind
+    steps: tuple[FigureStep, ...]
+    opening: bool = False
+
+    @property
+    def is_storm(self) -> bool:
+        return len(self.steps) > 1 and all(self.kind.targets[step.target].against_leader for step in self.steps)
+
+    @property
+    def aims(self) -> frozenset[Cell]:
+        return frozenset(cell for step in self.steps for cell in _aims(self.kind, step))
+
+    @property
+    def length_s(self) -> float:
+        return max(step.after_s + step.hold_s for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What a deck is dealt for: so many servers, and whether the system reports who leads."""
+
+    servers: int
+    leaders: bool
+
+    def fits(self, kind: Kind, name: str) -> bool:
+        """Whether this target or figure means something here."""
+        figure = kind.deck.figures.get(name)
+        steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
+        targets = [kind.targets[step.target] for step in steps]
+        least = max(figure.servers_min if figure else 1, *(target.servers_min for target in targets))
+        return least <= self.servers and (self.leaders or not any(target.against_leader for target in targets))
+
+    def opening(self, kind: Kind) -> list[tuple[str, float]]:
+        """The first targets or figures of a kind that mean something here, with how long each holds in seconds."""
+        blind = None if self.leaders else kind.deck.opening_without_leaders
+        opening = kind.deck.opening if blind is None else blind
+        return [(name, hold_s) for name, hold_s in opening if self.fits(kind, name)]
+
+
+def deal(
+    nemesis: str,
+    servers: Sequence[str],
+    time_limit_s: float,
+    rng: Random,
+    *,
+    leaders: bool = True,
+    holds: float = 1.0,
+) -> list[Card]:
+    """The schedule of a run that meets what its cards aim at; arguments as of `Dealer`.
+
+    Equal arguments (and state of `rng`) give equal schedules.
+    """
+    dealer = Dealer(nemesis, servers, time_limit_s, rng, leaders=leaders, holds=holds)
+    while dealer.next():
+        pass
+    return dealer.cards
+
+
+class Dealer:
+    """Deals one schedule, play by play: as the run goes on, or all at once.
+
+    nemesis: names of kinds joined by commas, or "none".  time_limit_s: of the main phase; the last card is healed
+    `TAIL_S` before it.  A limit under 9 s holds no card, and the run will be called vacuous.
+    leaders: whether the system reports who leads.  If not, no card is dealt that would have to name the leader.
+    holds: every length of time is so many times as long as written here, for a system that fails over more slowly.
+    Raises ValueError for an unknown nemesis.
+
+    cards: all that were dealt so far.
+    """
+
+    def __init__(
+        self,
+        nemesis: str,
+        servers: Sequence[str],
+        time_limit_s: float,
+        rng: Random,
+        *,
+        leaders: bool = True,
+        holds: float = 1.0,
+    ) -> None:
+        self.cards: list[Card] = []
+        self._rng = rng
+        self._holds = holds
+        self._last_s = time_limit_s / holds - TAIL_S
+        self._earliest_s = self._began_s = LEAD_IN_S
+        self._alone = True
+        self._before: _Play | None = None
+        self._aimed: set[Cell] = set()
+        self._plays = _plays(kinds_of(nemesis), _Table(len(servers), leaders), rng, self._choose)
+        self._met: Callable[[Cell], bool] = self._aimed.__contains__
+
+    def next(self, met: Collection[Cell] | None = None) -> list[Card]:
+        """The cards of the next play, numbered on; [] when no time is left.
+
+        met: the cells that the run has met so far; None: those that the cards so far aim at.  The play before this one
+        counts as if it had met what it aims at, since it has only begun."""
+        pending = self._before.aims if self._before else frozenset()
+        self._met = self._aimed.__contains__ if met is None else lambda cell: cell in met or cell in pending
+        play = next(self._plays, None)
+        if play is None:
+            return []
+        rng, began_s, earliest_s = self._rng, self._began_s, self._earliest_s
+        hot = not play.opening and rng.random() < _HOT
+        gap_s = rng.uniform(*(HOT_GAP_S if hot else GAP_S)) if self.cards else 0.0
+        before = self._before.kind if self._before else None
+        overlap = (rng.random() < _OVERLAP or play.opening) and self._alone and _may_overlap(before, play.kind)
+        last_begin_s = began_s + (SOON if play.opening else 1.0) * (earliest_s - began_s)
+        at_s = rng.uniform(began_s, last_begin_s) if overlap else earliest_s + gap_s
+        least_s = min(at_s, earliest_s + HOT_GAP_S[0] if self.cards else at_s)
+        fitted = _fitted(play, at_s, least_s, self._last_s)
+        if fitted is None:
+            return []
+        at_s, steps = fitted
+        self._alone = at_s >= earliest_s
+        self._began_s, self._before = at_s, play
+        self._earliest_s = max(earliest_s, *(at_s + step.after_s + step.hold_s for step in steps))
+        self._aimed |= play.aims
+        return self._put(play.kind, at_s, steps)
+
+    def _put(self, kind: Kind, at_s: float, steps: Sequence[FigureStep]) -> list[Card]:
+        first = len(self.cards) + 1
+        for step in steps:
+            begin_s = round((at_s + step.after_s) * self._holds, 3)
+            like, after = first if step.again else 0, first if step.moment else 0
+            end_s = round(begin_s + step.hold_s * self._holds, 3)
+            number = len(self.cards) + 1
+            self.cards.append(Card(number, kind.name, step.target, begin_s, end_s, like, after, step.moment))
+        return self.cards[first - 1 :]
+
+    def _choose(self, plays: Sequence[_Play], storm: bool) -> int:
+        """The place of the play that is dealt next.  storm: a figure that hits every leader and fits whole, if any."""
+        room_s = self._last_s - self._earliest_s - HOT_GAP_S[0]
+
+        def worth(play: _Play) -> int:
+            if storm and play.is_storm and play.length_s <= room_s:
+                return len(PHASES) * len(ROLES) + 1
+            return sum(not self._met(cell) for cell in play.aims)
+
+        return max(range(len(plays)), key=lambda place: worth(plays[place]))
+
+
+def _aims(kind: Kind, step: FigureStep) -> Iterable[Cell]:
+    """The cells that a card is likely to meet.  A hit on the leader causes an election, one on a follower does not."""
+    target: Target = kind.targets[step.target]
+    if step.moment:
+        roles = (LEADER,) if target.against_leader else (FOLLOWER, LEADERLESS)
+        return [Cell(kind.name, role, phase) for role in roles for phase in (ELECTION, NEW_LEADER)]
+    if target.against_leader:
+        return [Cell(kind.name, LEADER, phase) for phase in (LED, ELECTION, NEW_LEADER)]
+    return [Cell(kind.name, FOLLOWER, LED)]
+
+
+def _may_overlap(before: Kind | None, kind: Kind) -> bool:
+    """Whether a card of `kind` may begin while one of another kind holds.
+
+    An impaired link cannot be measured while it is cut, so a kind that impairs links overlaps with none that cuts them.
+    """
+    if before is None or before is kind:
+        return False
+    return not any(PACKETS in one.needs and LINKS in other.needs for one, other in ((before, kind), (kind, before)))
+
+
+def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[FigureStep]] | None:
+    """When the play begins and the steps that end in time; None if not even one does."""
+    if at_s + play.length_s <= last_s:
+        return at_s, list(play.steps)
+    at_s = max(earliest_s, min(at_s, last_s - play.length_s))
+    if len(play.steps) == 1:
+        (step,) = play.steps
+        hold_s = min(step.hold_s, last_s - at_s)
+        least_s = FIRST_HOLD_S_MIN if play.opening else min(HOLD_S_MIN, step.hold_s)
+        return (at_s, [FigureStep(step.target, 0.0, hold_s)]) if hold_s >= least_s - 1e-9 else None
+    steps = [step for step in play.steps if at_s + step.after_s + step.hold_s <= last_s + 1e-9]
+    return (at_s, steps) if steps and not steps[0].again else None
+
+
+def _plays(
+    kinds: Sequence[Kind], table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]
+) -> Iterator[_Play]:
+    """The endless deal; what means nothing on this table is taken out first."""
+    openings = [[_opening(kind, name, hold_s, table, rng) for name, hold_s in table.opening(kind)] for kind in kinds]
+    for turn in range(max((len(opening) for opening in openings), default=0)):
+        yield from (opening[turn] for opening in openings if turn < len(opening))
+    hands: list[Iterator[_Play]] = [_endless(kind, table, rng, choose) for kind in kinds]
+    while hands:
+        order = list(hands)
+        rng.shuffle(order)
+        for hand in order:
+            play = next(hand, None)
+            if play is None:
+                hands.remove(hand)
+            else:
+                yield play
+
+
+def _endless(kind: Kind, table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]) -> Iterator[_Play]:
+    names = [name for name in kind.deck.rest if table.fits(kind, name)]
+    opened = {name for name, _ in table.opening(kind)}
+    names = names or sorted(opened)
+    storm = True
+    while names:
+        fresh = [name for name in names if name not in opened] if storm else names
+        hand = [_play(kind, name, table, rng) for name in fresh or names]
+        rng.shuffle(hand)
+        while hand:
+            yield hand.pop(choose(hand, storm))
+            storm = False
+
+
+def _play(kind: Kind, name: str, table: _Table, rng: Random) -> _Play:
+    figure = kind.deck.figures.get(name)
+    if figure is not None:
+        return _Play(kind, tuple(figure.steps(rng, table.servers)))
+    return _Play(kind, (FigureStep(name, 0.0, rng.uniform(*kind.targets[name].hold_s)),))
+
+
+def _opening(kind: Kind, name: str, hold_s: float, table: _Table, rng: Random) -> _Play:
+    figure = kind.deck.figures.get(name)
+    steps = tuple(figure.steps(rng, table.servers)) if figure else (FigureStep(name, 0.0, hold_s),)
+    return _Play(kind, steps, opening=True)

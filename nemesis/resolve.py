@@ -1,0 +1,321 @@
+"""What a card means on this cluster at its time: which nodes and links it hits, or why it hits nothing.
+
+A recorded fault, carried out against the roles of now in place of the names of then.
+
+A schedule that was saved from a run says "the leader, with c1, cut from the others", and that the leader was n2.  When
+it is played again, another node leads.  So the two nodes change places everywhere in the fault: what hit the leader
+hits the leader, and what hit a follower hits a follower.  All other nodes keep their names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from checkers.record.faults import Achieved, Card, Fault
+from nemesis.catalog import kind_named
+from nemesis.cluster import Cluster
+from nemesis.coverage import (
+    LOOK_EVERY_S,
+    MOMENT_WAIT_S,
+    has_come,
+    leader_now,
+    newest_epoch,
+)
+from nemesis.kind import Kind, LeaderNow, Scene, isolated, out_of_reach
+from nemesis.measure import FaultRecords, read_states
+from system_under_test.subject import NodeStatus
+
+POLL_S = 0.2
+LEADER_WAIT_S = 5.0
+"""How long a card that names the leader waits for one."""
+FREE_WAIT_S = 5.0
+"""How long a card waits, at least, for another fault of its nodes to end."""
+READY_WAIT_S = 12.0
+"""How long a card waits until the system can take a fault of a kind that must find it whole; then it is skipped."""
+READY_LOOK_EVERY_S = 0.2
+COPY_WAIT_S = 2.0
+"""How long a card with too few running servers waits for those that only stand still while their data is copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayOptions:
+    """How a schedule is played.
+
+    replay: resolved faults by card number, carried out in place of resolving anew, by the roles of their nodes.
+    as_executed: by the names of their nodes, whoever leads.  over_budget: faults may cost
+    more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then.
+    holds: cards wait so many times as long as usual for a leader, and for what another card has set off."""
+
+    replay: Mapping[int, Fault] = field(default_factory=dict)
+    over_budget: bool = False
+    holds: float = 1.0
+    as_executed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MainPhase:
+    """What a schedule is played on.
+
+    statuses: fetches what the nodes report.  clock: ns since the test began.  began_ns: what it showed when the main
+    phase began; cards count from there.  ended: once set, the phase is over: no card waits any longer, and the faults
+    in force are healed.  voters: the servers of which a majority decides; empty: all of them.
+    """
+
+    cluster: Cluster
+    statuses: Callable[[], Awaitable[Sequence[NodeStatus]]]
+    clock: Callable[[], int]
+    began_ns: int
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    voters: Sequence[str] = ()
+
+    def now_s(self) -> float:
+        """Seconds since the main phase began."""
+        return (self.clock() - self.began_ns) / 1e9
+
+
+class Resolver:
+    """active: the faults in force, by the card's number."""
+
+    def __init__(
+        self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions
+    ) -> None:
+        self._cluster = main.cluster
+        self._voters = frozenset(main.voters or main.cluster.servers)
+        self._read_statuses = main.statuses
+        self._main_s = main.now_s
+        self._records = records
+        self._active = active
+        self._options = options
+        self._ended = main.ended
+
+    async def resolve(self, kind: Kind, card: Card, rng: Random) -> tuple[Fault | None, LeaderNow | None, str]:
+        """The fault and the leader it takes aim at, or None and why not.  Waits for a leader if the card names one."""
+        known = self._options.replay.get(card.number)
+        if known is not None and (self._options.as_executed or (known.leader is None and not card.like)):
+            return await self._once_free(kind, card, known)
+        if card.like:
+            first = self._records.faults.get(card.like)
+            if first is None:
+                return None, None, f"card {card.like}, which it repeats, hit nothing"
+            return await self._once_free(kind, card, first)
+        if card.after and (why_not := await self._await_moment(card)):
+            return None, None, why_not
+        if self._main_s() >= card.heal_s:
+            return None, None, "its time had passed before it could begin"
+        if known is not None:
+            return await self._in_roles_of_now(kind, card, known)
+        against_leader = kind.targets[card.name].against_leader
+        began_s, undrawn = self._main_s(), rng.getstate()
+        while True:
+            states = await read_states(self._cluster, self._cluster.servers)
+            running = self._within_reach(kind, states)
+            leader = await self._leader(running)
+            running = self._within_reach(kind, states)  # another card may have struck while the answers came
+            if leader is not None and leader.node not in running:
+                continue
+            if leader is not None or not against_leader:
+                rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
+                fault = kind.resolve(card.name, self._scene(kind, running, leader if against_leader else None, rng))
+                if fault is not None:
+                    return fault, leader, ""  # nothing was awaited since the other faults were looked at
+                if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
+                    return None, None, self._too_few(kind, states)
+                await asyncio.sleep(POLL_S)
+                continue
+            if self._ended.is_set():
+                return None, None, "the test ended before any node led"
+            if self._main_s() - began_s >= (wait_s := LEADER_WAIT_S * self._options.holds):
+                return None, None, f"no node led within {wait_s:.0f} s"
+            await asyncio.sleep(POLL_S)
+
+    async def _in_roles_of_now(
+        self, kind: Kind, card: Card, known: Fault
+    ) -> tuple[Fault | None, LeaderNow | None, str]:
+        """A recorded fault with the leader of now in the place of the leader of then (`nemesis.resolve`)."""
+        wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
+        while True:
+            states = await read_states(self._cluster, self._cluster.servers)
+            leader = await self._leader(self._within_reach(kind, states))
+            if leader is not None or not needs_leader(known):
+                node = leader.node if leader else None
+                fault, _, why_not = await self._once_free(kind, card, by_role(known, node, self._cluster.servers))
+                return fault, leader, why_not
+            if self._ended.is_set() or self._main_s() - began_s >= wait_s:
+                why = f"no node led within {wait_s:.0f} s, and its fault hit the leader, which was {known.leader}"
+                return None, None, why
+            await asyncio.sleep(POLL_S)
+
+    async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> tuple[Fault | None, LeaderNow | None, str]:
+        """A known fault, once no other one that would undo it is in force on its nodes."""
+        until_s = max(card.heal_s, self._main_s() + FREE_WAIT_S)
+        while self._out_of_reach(kind) & set(fault.nodes):
+            if self._ended.is_set() or self._main_s() >= until_s:
+                return None, None, "another fault of its nodes lasted until its time had passed"
+            await asyncio.sleep(POLL_S)
+        return replace(fault), None, ""
+
+    def _waits_until_s(self, card: Card, states: Mapping[str, str], began_s: float) -> float:
+        """Until when a card that finds too few servers waits: for the heals of other faults, or for copies of data."""
+        if self._active:
+            return max(card.heal_s, began_s + FREE_WAIT_S)
+        return began_s + COPY_WAIT_S if "stopped" in states.values() else began_s
+
+    def _within_reach(self, kind: Kind, states: Mapping[str, str]) -> list[str]:
+        struck = self._out_of_reach(kind)
+        return [server for server, state in states.items() if state == "running" and server not in struck]
+
+    def _out_of_reach(self, kind: Kind) -> set[str]:
+        return {node for other, fault in self._active.values() for node in out_of_reach(kind, other, fault)}
+
+    async def when_ready(self, kind: Kind, card: Card) -> tuple[Card, str]:
+        """The card with the times that it gets by waiting for the system, and why the system never was ready ("")."""
+        lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
+        if kind.ready is None or lacks or card.number in self._options.replay:
+            return card, ""
+        why_not = await why_not_ready(kind, self._cluster, lambda: self._under_way(kind), self._ended)
+        late_s = max(0.0, self._main_s() - card.at_s)
+        return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3)), why_not
+
+    def _under_way(self, kind: Kind) -> bool:
+        return any(other is kind for other, _ in self._active.values())
+
+    async def _await_moment(self, card: Card) -> str:
+        """Wait for the moment of a card that follows another one.  Returns why it has not come, "" if it has."""
+        since_epoch: int | None = None
+        wait_s = MOMENT_WAIT_S * self._options.holds
+        until_s = self._main_s() + wait_s
+        while not self._ended.is_set() and self._main_s() < until_s:
+            first = self._records.by_number.get(card.after)
+            if first is not None and first.achieved is Achieved.SKIPPED:
+                return f"card {card.after}, which it follows, hit nothing"
+            statuses = await self._statuses()
+            if first is not None and first.injected_ns >= 0:
+                if since_epoch is None:
+                    since_epoch = first.epoch if first.epoch >= 0 else newest_epoch(statuses)
+                states = await read_states(self._cluster, self._cluster.servers)
+                running = [server for server, state in states.items() if state == "running"]
+                if has_come(card.moment, since_epoch, statuses, running):
+                    return ""
+            await asyncio.sleep(LOOK_EVERY_S)
+        return f"there was no {card.moment} within {wait_s:.0f} s"
+
+    async def _statuses(self) -> Sequence[NodeStatus]:
+        try:
+            return await self._read_statuses()
+        except OSError:
+            return ()  # an agent that does not answer now may do so at the next look
+
+    def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
+        cluster = self._cluster
+        servers, clients, spent = tuple(cluster.servers), tuple(cluster.clients), spent_data(self._records)
+        return Scene(servers, clients, tuple(running), leader, rng, self._avoided(kind), spent)
+
+    def _avoided(self, kind: Kind) -> frozenset[str]:
+        """The nodes that faults of the same kind hit now: another one of these would hide them."""
+        same = [fault for other, fault in self._active.values() if other.name == kind.name]
+        return frozenset(node for fault in same for node in fault.nodes or isolated(fault))
+
+    def _too_few(self, kind: Kind, states: Mapping[str, str]) -> str:
+        servers = self._cluster.servers
+        running = {server for server in servers if states.get(server) == "running"}
+        why = f"only {len(running)} of {len(servers)} server processes were running"
+        held = (self._out_of_reach(kind) | self._avoided(kind)) & running
+        return f"{why}, and other faults still held {len(held)} of these" if held else why
+
+    def lacking(self, kind: Kind, card: Card) -> str:
+        """Why the backend can carry out no such card; "" if it can."""
+        target = kind.targets.get(card.name)
+        needed = sorted(kind.needs | (target.needs if target else frozenset()))
+        return next((why for capability in needed if (why := self._cluster.lacks(capability))), "")
+
+    def forbidden(self, kind: Kind, fault: Fault) -> str:
+        """Why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
+        if self.breaks_budget(kind, fault) and not self._options.over_budget:
+            most = (len(self._voters) - 1) // 2
+            return f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
+        return ""
+
+    def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
+        """Whether this fault costs, with those before it, more than the data budget."""
+        cost = kind.costs(fault)
+        lost = (spent_data(self._records) | cost) & self._voters
+        return bool(cost) and 2 * len(lost) >= len(self._voters)
+
+    async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
+        return leader_now(await self._statuses(), running)
+
+
+def spent_data(records: FaultRecords) -> frozenset[str]:
+    """The servers that lost what they had fsynced to faults of this run.
+
+    At most a minority of the servers may: no system promises to keep what a majority of its servers lost.  All servers
+    may lose what they had not fsynced."""
+    return frozenset(
+        server
+        for number, fault in records.faults.items()
+        for server in kind_named(records.by_number[number].kind).costs(fault)
+    )
+
+
+async def why_not_ready(kind: Kind, cluster: Cluster, busy: Callable[[], bool], ended: asyncio.Event) -> str:
+    """Wait until the kind finds the system ready and no other fault of the kind is under way.  Returns what is still
+    missing after READY_WAIT_S, or when the test has ended; "" once nothing is.
+
+    busy: whether another fault of the kind is under way."""
+    if kind.ready is None:
+        return ""
+    loop = asyncio.get_running_loop()
+    until, why = loop.time() + READY_WAIT_S, ""
+    while loop.time() < until and not ended.is_set():
+        try:
+            why = f"another {kind.name} fault was under way" if busy() else await kind.ready(cluster)
+        except OSError as problem:
+            why = str(problem)
+        if not why:
+            return ""
+        await asyncio.sleep(READY_LOOK_EVERY_S)
+    return f"the system was not ready within {READY_WAIT_S:.0f} s: {why}" if why else "the test had ended"
+
+
+def needs_leader(fault: Fault) -> bool:
+    """Whether the fault treats the leader of then in another way than a follower, so that one must lead now."""
+    if fault.leader is None:
+        return False
+    return fault.leader in fault.nodes or any(fault.leader in link for link in fault.cut)
+
+
+def by_role(fault: Fault, leader: str | None, servers: Collection[str]) -> Fault:
+    """The fault with the leader of now in the role of the leader of then.
+
+    leader: who leads now, None if none does; then the names of then stay.  servers: may be fewer than then."""
+    then = fault.leader
+    if leader is None or then is None or leader == then:
+        return replace(fault, leader=leader or then)
+    named = {*fault.nodes, *(end for link in fault.cut for end in link)}
+    free = [server for server in servers if server not in named and server != leader]
+    other = then if then in servers else next(iter(free), then)
+    names = {then: leader, leader: other}
+    return Fault(
+        fault.kind,
+        _renamed(fault.words, names),
+        tuple(names.get(node, node) for node in fault.nodes),
+        frozenset((names.get(a, a), names.get(b, b)) for a, b in fault.cut),
+        _renamed(fault.settings, names),
+        leader,
+    )
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """The value with these nodes renamed in every text of it, at once."""
+    if isinstance(value, str):
+        return re.sub(r"\b\w+\b", lambda word: names.get(word.group(), word.group()), value)
+    if isinstance(value, Mapping):
+        return {_renamed(key, names): _renamed(each, names) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_renamed(each, names) for each in value)
+    return value
