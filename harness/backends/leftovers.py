@@ -140,10 +140,6 @@ def _reap(make: Callable[[], Callable[[], int]], quiet_s: float, write: Callable
     return False
 
 
-if __name__ == "__main__":
-    main(*json.loads(sys.argv[1]))
-
-
 def current_owner() -> str:
     """This process: `pid:start:boot:namespace:host`."""
     pid = os.getpid()
@@ -302,3 +298,7 @@ def _read() -> Iterator[KeptCluster]:
 
 def _path(run_id: str) -> Path:
     return cache_folder() / "kept" / f"{run_id}.json"
+
+
+if __name__ == "__main__":
+    main(*json.loads(sys.argv[1]))

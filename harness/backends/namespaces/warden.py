@@ -158,10 +158,6 @@ def _end(folder: str) -> None:
     os._exit(0)
 
 
-if __name__ == "__main__":
-    main()
-
-
 _SUBNET, _PREFIX_BITS = "198.18.0", 24
 _FIRST_SERVER, _FIRST_CLIENT = 11, 101
 
@@ -232,3 +228,7 @@ def node_side(plan: WardenPlan, me: PlannedNode) -> str:
         if other is not me
     ]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
