@@ -1,10 +1,14 @@
 """Replays the records of brokers and partitions of one log, and finds those that cannot have been decided.
 
 A controller decides on the state that its own log amounts to.  So each log, committed or not, obeys the rules by
-itself.  A write is atomic and lies in one batch.  Rules about single records hold at once; rules about what fencing a
-broker means for all partitions hold where a batch ends.
+itself.  A write is atomic and lies in one batch, and the order inside it is the system's own business: Kafka writes the
+partitions of a broker before the record that fences or registers it.  So rules that join brokers and partitions hold
+where a batch ends.
 
-    brokers     The epoch of a new incarnation is the offset of its record, and so rises.  A new incarnation is fenced.
+What a rule demands comes from where the system takes it, at that offset: a config of the topic, else of the broker or
+the cluster, and the level of a feature.
+
+    brokers     The epoch of a new incarnation is an offset of its batch, and so rises.  A new incarnation is fenced.
                 Every record about a broker names its present epoch.  Each block of producer ids lies behind those
                 that were given before.
     partitions  A record changes only a partition that an earlier one has made, and whose topic is not removed.
@@ -30,8 +34,8 @@ from typing import Any
 
 NO_LEADER = -1
 RECOVERING = 1
-TOPIC_RESOURCE = "2"
-"""What the `about` of a topic's config begins with."""
+TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
+"""What the `about` of a config begins with.  The broker without a name stands for the whole cluster."""
 
 # Kinds of witnesses.
 EPOCH_NOT_NEW = "broker epoch is not that of its registration"
@@ -109,7 +113,7 @@ class Contradiction:
 
 @dataclass(slots=True)
 class ReplayedMetadata:
-    """found: in offset order, each kind at most once per broker or partition.  unreadable: why it ended early."""
+    """found: batch by batch, each kind at most once per broker or partition.  unreadable: why it ended early."""
 
     found: list[Contradiction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -127,15 +131,17 @@ class ClusterReplay:
         self._since: dict[object, int] = {}  # of a broker, a partition or a topic: offset of its last record
         self._partitions: dict[str, Partition] = {}
         self._names: dict[str, str] = {}  # topic id -> name
-        self._unclean: set[str] = set()  # names of topics that allow unclean elections
-        self._min_insync: dict[str, int] = {}  # name of a topic -> its own `min.insync.replicas`
+        self._configs: dict[str, dict[str, str]] = {}  # "2 name of a topic", "4 broker", "4 " -> its configs
+        self._base = -1  # of the batch, if a record of it was taken
         self._elr_in_use = False
         self._producer_ids = 0  # all below it are handed out
         self._told: set[tuple[str, object]] = set()
-        self._dropped: list[tuple[int, Contradiction]] = []
+        self._waiting: list[tuple[int, str, Contradiction]] = []  # broker, partition, what is wrong if it stays so
         self._changed = False
 
-    def record(self, offset: int, kind: str, about: str, fields: dict[str, Any]) -> None:
+    def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int | None = None) -> None:
+        """Take a record.  base: offset of the first record of its batch; None: its own."""
+        self._base = offset if base is None else base
         self.result.counts[kind] += 1
         act = _ACTS.get(kind)
         if act is not None:
@@ -143,10 +149,12 @@ class ClusterReplay:
             self._changed = True
 
     def end_of_batch(self, offset: int) -> None:
-        for broker, found in self._dropped:
-            if broker in self._brokers:  # one that was taken out of the cluster keeps nothing
-                self._tell(found.kind, ("partition", found.words), found.offset, found.since, found.words)
-        self._dropped.clear()
+        for broker, about, found in self._waiting:
+            held, dead = self._partitions.get(about), self._is_dead(broker)
+            still = {DROPPED: not dead, DEAD_LEADER: dead and held is not None and held.leader == broker}
+            if still.get(found.kind, dead and held is not None and broker in held.isr):
+                self._tell(found.kind, about, found.offset, found.since, found.words)
+        self._waiting.clear()
         if self._changed and self._epochs:
             self._look_at_dead(offset)
         self._changed = False
@@ -181,8 +189,9 @@ class ClusterReplay:
         before = self._epochs.get(number, -1)
         same = known is not None and known.incarnation == fields["incarnation"]
         since = self._since.get(number, offset)
-        if not same and (epoch != offset or epoch <= before):
-            words = f"Broker {number} is registered anew at offset {offset} with epoch {epoch}; it should be {offset}."
+        if not same and (not self._base <= epoch <= offset or epoch <= before):
+            due = offset if self._base == offset else f"an offset of its batch, {self._base} to {offset}"
+            words = f"Broker {number} is registered anew at offset {offset} with epoch {epoch}; it should be {due}."
             self._tell(EPOCH_NOT_NEW, number, offset, since, words)
         if same and known is not None and epoch != known.epoch:
             words = f"The same incarnation of broker {number} had epoch {known.epoch}, and has {epoch} at {offset}."
@@ -243,20 +252,27 @@ class ClusterReplay:
         self._names[about] = fields["name"]
 
     def remove_topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        name = self._names.pop(about, "")
-        self._unclean.discard(name)
-        self._min_insync.pop(name, None)
+        self._configs.pop(f"{TOPIC_RESOURCE} {self._names.pop(about, '')}", None)
         for partition in [each for each in self._partitions if each.startswith(f"{about}/")]:
             del self._partitions[partition]
 
     def config(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        kind, _, name = about.partition(" ")
-        if kind != TOPIC_RESOURCE:
-            return
-        if fields["name"] == "min.insync.replicas":
-            self._min_insync[name] = int(fields["value"] or 1)
-        if fields["name"] == "unclean.leader.election.enable":
-            (self._unclean.add if fields["value"] == "true" else self._unclean.discard)(name)
+        configs = self._configs.setdefault(about, {})
+        if fields["value"] is None:
+            configs.pop(fields["name"], None)
+        else:
+            configs[fields["name"]] = fields["value"]
+
+    def _values(self, about: str, name: str) -> list[str]:
+        """The values of a config that may be in force for a partition.
+
+        A controller takes its own config, as a broker, before that of the cluster, and the log does not say who it is.
+        """
+        topic = self._names.get(about.partition("/")[0], "")
+        if (own := self._configs.get(f"{TOPIC_RESOURCE} {topic}", {}).get(name)) is not None:
+            return [own]
+        of_brokers = {about: configs for about, configs in self._configs.items() if about[0] == BROKER_RESOURCE}
+        return [configs[name] for configs in of_brokers.values() if name in configs]
 
     # Partitions
 
@@ -315,13 +331,17 @@ class ClusterReplay:
             return  # brokers do not register in this cluster
         if held.leader != NO_LEADER and self._is_dead(held.leader):
             words = f"{where} is given to broker {held.leader} to lead, which is fenced, leaves or is not registered."
-            self._tell(DEAD_LEADER, about, offset, self._since.get(held.leader, offset), words)
+            self._wait(DEAD_LEADER, held.leader, offset, about, words)
         for number in sorted(joined):
             if self._is_dead(number) and number != held.leader:
                 words = (
                     f"{where} gets broker {number} into its in-sync set, which is fenced, leaves or is not registered."
                 )
-                self._tell(DEAD_JOINS, about, offset, self._since.get(number, offset), words)
+                self._wait(DEAD_JOINS, number, offset, about, words)
+
+    def _wait(self, kind: str, broker: int, offset: int, about: str, words: str) -> None:
+        """Judge this where the batch ends: by then the broker may be fenced, or not any more."""
+        self._waiting.append((broker, about, Contradiction(kind, offset, self._since.get(broker, offset), words)))
 
     def _is_dead(self, number: int) -> bool:
         known = self._brokers.get(number)
@@ -339,14 +359,14 @@ class ClusterReplay:
         if leader not in (NO_LEADER, before.leader) and not ended:
             last_known = not before.isr and not before.elr and before.last_elr == (leader,)
             could = leader in (*before.isr, *before.elr) or last_known
-            if not could and self._names.get(about.partition("/")[0]) not in self._unclean:
+            if not could and "true" not in self._values(about, "unclean.leader.election.enable"):
                 words = f"{where} gets broker {leader} as its leader, though {list(before.isr)} were in sync"
                 self._tell(UNCLEAN, about, offset, since, f"{words}, {list(before.elr)} eligible.")
         old = before.leader
         alive = old in self._brokers and self._brokers[old].alive
         if old != NO_LEADER and alive and old in after.replicas and old not in after.isr and not ended:
             words = f"{where} loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
-            self._dropped.append((old, Contradiction(DROPPED, offset, self._since.get(old, offset), f"{words}.")))
+            self._wait(DROPPED, old, offset, about, f"{words}.")
 
     def _look_at_eligible(self, offset: int, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
         """elects: the record names a leader.  One that was only eligible leaves the others eligible for now."""
@@ -354,7 +374,8 @@ class ClusterReplay:
         if new := set(after.elr) - {*before.elr, *before.isr}:
             words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
             self._tell(NOT_ELIGIBLE, about, offset, since, f"{words} and {list(before.elr)} eligible.")
-        needed = min(self._min_insync.get(self._names.get(about.partition("/")[0], ""), 1), len(after.replicas))
+        values = map(int, self._values(about, "min.insync.replicas"))
+        needed = min(max(values, default=1), len(after.replicas))
         if after.elr and self._elr_in_use and self._whole and not elects and len(after.isr) >= needed:
             words = (
                 f"{where} has {list(after.isr)} in sync and needs {needed}, but {list(after.elr)} are still eligible."
@@ -391,7 +412,7 @@ def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
             break
         if base != batch and batch >= 0:
             run.end_of_batch(last)
-        run.record(offset, kind, about, json.loads(fields))
+        run.record(offset, kind, about, json.loads(fields), base)
         batch, last = base, offset
     else:
         run.end_of_batch(last)

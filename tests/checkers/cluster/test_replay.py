@@ -90,7 +90,7 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
         ),
         pytest.param(
             [MADE, Records.fence(2, 2), Records.change(isr=[1, 3]), Records.change(leader=2, isr=[1, 2, 3])],
-            [rules.DEAD_LEADER, rules.UNCLEAN, rules.DEAD_STAYS],
+            [rules.UNCLEAN, rules.DEAD_LEADER, rules.DEAD_STAYS],
             id="leads while it is fenced",
         ),
         pytest.param(
