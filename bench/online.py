@@ -36,9 +36,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
-from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import OnlineKeys
-from checkers.online.growing_traces import OnlineTraces
+from checkers.online.growing_traces import OnlineMarks, OnlineTraces
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import RunRecord
 

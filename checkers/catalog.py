@@ -16,22 +16,24 @@ from checkers.raft.clients.answered_from_commits import ANSWERED_FROM_COMMITS
 from checkers.raft.clients.history_against_log import HISTORY_LOG
 from checkers.raft.clients.log_order import LOG_ORDER
 from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
-from checkers.raft.commits.committed_never_lost import COMMITTED
-from checkers.raft.commits.held_before_mark import HELD_BEFORE_MARK
-from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
-from checkers.raft.commits.joined_after_catching_up import JOINED_AFTER_CATCHING_UP
-from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
-from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
-from checkers.raft.commits.quorum_intersection import QUORUM_INTERSECTION
-from checkers.raft.elections.election_safety import ELECTION_SAFETY, VOTE_ONCE
-from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
+from checkers.raft.committed import COMMITTED, LEADER_COMPLETENESS
 from checkers.raft.logs.log_matching import LOG_MATCHING
-from checkers.raft.logs.snapshot_prefix import SNAPSHOT_PREFIX
 from checkers.raft.model.trace_validation import TRACE_VALIDATION
-from checkers.raft.nodes.kept_disk import KEPT_DISK
-from checkers.raft.nodes.monotonicity import MONOTONICITY
 from checkers.raft.nodes.replay_equals_live import REPLAY_EQUALS_LIVE
-from checkers.raft.nodes.state_machine_safety import STATE_MACHINE_SAFETY
+from checkers.raft.trace_checkers import (
+    COMMITS_OWN_EPOCH,
+    ELECTION_SAFETY,
+    HELD_BEFORE_MARK,
+    HELD_BY_MAJORITY,
+    JOINED_AFTER_CATCHING_UP,
+    KEPT_DISK,
+    MONOTONICITY,
+    QUORUM_INTERSECTION,
+    SNAPSHOT_PREFIX,
+    STATE_MACHINE_SAFETY,
+    VOTE_ONCE,
+    VOTE_UP_TO_DATE,
+)
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.replicas.convergence import CONVERGENCE
 from checkers.run_quality.availability import AVAILABILITY

@@ -32,9 +32,8 @@ from checkers.kernels.kafka_files.prefix_hash import chain
 from checkers.kernels.kafka_files.record_batch import scan
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online.growing_logs import LIVE, NewEntries, OnlineLogs
-from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import OnlineKeys
-from checkers.online.growing_traces import OnlineTraces
+from checkers.online.growing_traces import OnlineMarks, OnlineTraces
 from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
 from checkers.transactions.independent import components_of

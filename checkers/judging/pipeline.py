@@ -46,32 +46,42 @@ def judge_run(
 ) -> Verdicts:
     """Judge a sealed run; the verdicts are the same, bit for bit, whether `spark` is given or not.
 
-    Never raises because of the content of the run's files.  If the chosen Spark cannot run, the run is judged in
-    process, and `judged_by` records that: a finished test is never left without its verdict.
+    Checkers with the same `split` and `judge` share their parts: each part is judged once, and its time counts for the
+    first of them.  Never raises because of the content of the run's files.  If the chosen Spark cannot run, the run is
+    judged in process, and `judged_by` records that: a finished test is never left without its verdict.
     """
     say = progress or (lambda _: None)
     verdicts = Verdicts(checkers)
-    splits = [_split(files, checker) for checker in checkers]
+    firsts: dict[object, Checker] = {}
+    for checker in checkers:
+        firsts.setdefault((checker.split, checker.judge), checker)
+    splits = {which: _split(files, checker) for which, checker in firsts.items()}
     tasks = [
         Task(checker.judge, part, budget or Budget())
-        for checker, split in zip(checkers, splits, strict=True)
-        for part in split.parts
+        for which, checker in firsts.items()
+        for part in splits[which].parts
         if spark is None or not checker.in_process
     ]
     if spark is None:
         judged = _in_process(tasks, say)
     else:
         judged, verdicts.judged_by = _on_spark(spark, tasks, say)
-    at = 0
-    for checker, split in zip(checkers, splits, strict=True):
-        if spark is not None and checker.in_process:
+    at, found = 0, dict[object, Sequence[Judged]]()
+    for checker in checkers:
+        which = (checker.split, checker.judge)
+        split, known = splits[which], found.get(which)
+        if known is not None:
+            mine = known
+        elif spark is not None and checker.in_process:
             mine = [judge_task(Task(checker.judge, part, budget or Budget())) for part in split.parts]
         else:
             mine = judged[at : at + len(split.parts)]
             at += len(split.parts)
+        found[which] = mine
         began = time.perf_counter()
         verdicts[checker.name] = _combine(files, checker, mine, split.failure)
-        spent = time.perf_counter() - began + split.seconds + sum(j.seconds for j in mine)
+        spent = time.perf_counter() - began
+        spent += split.seconds + sum(j.seconds for j in mine) if known is None else 0.0
         verdicts.seconds[checker.name] = round(spent, 4)
     return verdicts
 

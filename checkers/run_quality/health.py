@@ -34,7 +34,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.raft.witness_rows import Row, rows_of
+from checkers.raft.trace_row import Row
 from checkers.record.faults import Proof
 from checkers.record.outcome import Death, Recovery
 from checkers.run_quality.excused_deaths import Excuse
@@ -58,7 +58,7 @@ def _split_traces(run: StoredRun) -> list[Part]:
 
 def _judge_fatal(part: Part, budget: Budget) -> list[Row]:
     """The rows in which the node reported that it refuses to go on."""
-    return rows_of(read_trace(part.paths[0], ("fatal",)))
+    return [{"table": "trace", **row} for row in read_trace(part.paths[0], ("fatal",)).to_pylist()]
 
 
 def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:

@@ -1,14 +1,13 @@
 """Compares rows of logs, traces and histories: pure functions over columns, in process and on Spark alike.
 
-Each function answers one question.  Do two rows disagree that must agree?  Does a value fall that must rise?  Does one
-order respect another?
+Each function answers one question.  Do two rows disagree that must agree?  Does one order respect another?
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int64
+from checkers.base.arrays import Int64
 from checkers.kernels.jit import kernel
 
 NOWHERE = -1
@@ -48,51 +47,6 @@ def disagreements(keys: Int64, values: Int64) -> tuple[Int64, Int64]:
     _, one_per_key = np.unique(sorted_keys[differs], return_index=True)
     picked = differs[one_per_key]
     return first_row[picked].astype(np.int64), order[picked].astype(np.int64)
-
-
-@kernel
-def falls(values: Int64, groups: Int64) -> tuple[Int64, Int64]:
-    """Find values that are below an earlier value of their group; the rows of a group are consecutive.
-
-    Returns (rows that fell, the earlier row with the largest value), at most one pair per group: the first.
-    """
-    fell = np.empty(values.shape[0], np.int64)
-    highest = np.empty(values.shape[0], np.int64)
-    count = 0
-    top = 0
-    reported = False
-    for i in range(values.shape[0]):
-        if i == 0 or groups[i] != groups[i - 1]:
-            top, reported = i, False
-        elif values[i] >= values[top]:
-            top = i
-        elif not reported:
-            fell[count], highest[count] = i, top
-            count += 1
-            reported = True
-    return fell[:count], highest[:count]
-
-
-@kernel
-def beyond(offsets: Int64, is_mark: Bools, groups: Int64) -> Int64:
-    """Return the first row of each group that is no mark and whose offset exceeds every earlier mark of the group.
-
-    The rows of a group are consecutive.  Before its first mark, every offset above 0 is beyond.
-    """
-    found = np.empty(offsets.shape[0], np.int64)
-    count = 0
-    mark = np.int64(0)
-    reported = False
-    for i in range(offsets.shape[0]):
-        if i == 0 or groups[i] != groups[i - 1]:
-            mark, reported = np.int64(0), False
-        if is_mark[i]:
-            mark = max(mark, offsets[i])
-        elif offsets[i] > mark and not reported:
-            found[count] = i
-            count += 1
-            reported = True
-    return found[:count]
 
 
 def out_of_order(invoked: Int64, completed: Int64) -> tuple[int, int] | None:

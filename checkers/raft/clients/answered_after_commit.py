@@ -52,8 +52,8 @@ from checkers.raft.client_writes import (
     function_is,
     offset_ranges,
 )
-from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import WITNESSES_PER_PART
+from checkers.raft.reading import nothing_of
+from checkers.raft.trace_row import WITNESSES_PER_PART
 from checkers.sealing.codes import Words, dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups, read_rows
 

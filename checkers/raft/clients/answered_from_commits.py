@@ -44,8 +44,8 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.client_writes import Entries, function_is
 from checkers.raft.clients.answered_after_commit import other_clock, out_of_test
-from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import WITNESSES_PER_PART
+from checkers.raft.reading import nothing_of
+from checkers.raft.trace_row import WITNESSES_PER_PART
 from checkers.sealing.codes import Words
 from checkers.sealing.history_rows import read_rows
 

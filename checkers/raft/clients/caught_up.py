@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.run_evidence import numbers, present, read_trace
-from checkers.kernels.raft.marks import CopiedLog, Marks, holds
+from checkers.raft.committed import CopiedLog, Marks, holds
 
 
 def caught_up(log: CopiedLog, top: Marks) -> bool:

@@ -50,8 +50,8 @@ from checkers.raft.clients.log_ranges import (
     RangeFinding,
     judge_range,
 )
-from checkers.raft.commits.high_watermarks import read_log
-from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.committed import read_log
+from checkers.raft.reading import nothing_of
 from checkers.sealing.history_rows import read_rows
 
 _RANK = {MISSING: 0, FAILED: 1, TWICE: 2, DISORDER: 3, ORPHAN: 4}

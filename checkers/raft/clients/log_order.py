@@ -39,7 +39,7 @@ from checkers.kernels.operations import READ, WRITE
 from checkers.kernels.raft.writes_in_logs import OPEN
 from checkers.raft.client_writes import operations
 from checkers.raft.clients.settled import NOT_IN_LOG, FinalCopy, RegisterOperations, committed_log, entries_of, settle
-from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.reading import nothing_of
 from checkers.sealing.key_buckets import Bucket, open_bucket, read_values
 
 NEVER_MADE = "read of a write that never happened"

@@ -30,11 +30,10 @@ import pyarrow.compute as pc
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.run_evidence import numbers, present, read_entries
-from checkers.kernels.raft.marks import holds
 from checkers.kernels.raft.writes_in_logs import OPEN
 from checkers.raft.client_writes import offset_ranges
 from checkers.raft.clients.caught_up import caught_up, largest_marks
-from checkers.raft.commits.high_watermarks import read_log
+from checkers.raft.committed import holds, read_log
 from checkers.sealing.codes import dictionary_codes
 
 NOT_IN_LOG = -1

@@ -17,7 +17,7 @@ Where brokers register, the log also holds records about brokers and partitions 
 judged by `checkers/cluster`, and left out here.
 
 Where voters change (KIP-853), the log also holds their records, which a row of some trace names, and before the first
-of them one with the level of `kraft.version`.  `quorum_intersection.py` judges them; they are left out here.
+of them one with the level of `kraft.version`.  `quorum-intersection` judges them; they are left out here.
 
 What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
 
@@ -43,7 +43,7 @@ from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, presen
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft.client_writes import RowsSeen, function_is, offset_ranges
-from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.reading import nothing_of
 from checkers.sealing.history_rows import chunks_of_groups
 
 NO_OPENING = "epoch without its opening entry"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from checkers.raft.model.answers import Answer, Blocked, Unexplained, malformed
 from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
-from checkers.raft.model.trace_row import Answer, Blocked, TraceRow, Unexplained, malformed
-from checkers.raft.witness_rows import hash_words
+from checkers.raft.trace_row import TraceRow, hash_words
 
 SLICE = 500
 """The bundled KRaft applies so many committed records before its loop gets its turn; one batch is never parted."""

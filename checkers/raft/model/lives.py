@@ -4,14 +4,15 @@ A row is written after its effect, so a kill can hide the last effect of a proce
 append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that were found again.  The model
 accepts what one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
 
-A start on a disk that replaced another one finds nothing: the node is another replica (`raft/disks_by_row.py`).
+A start on a disk that replaced another one finds nothing: the node is another replica (`raft/rules.py`).
 What the replica before it voted and held stays a fact: the row of a leader that is replayed later may need it.
 """
 
 from __future__ import annotations
 
+from checkers.raft.model.answers import Answer, Blocked, NotModelled, Unexplained, malformed
 from checkers.raft.model.quorum import EMPTY, ModelVoter, Position, Quorum
-from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+from checkers.raft.trace_row import TraceRow
 
 
 def disk(voter: ModelVoter, row: TraceRow) -> Answer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from checkers.raft.model.answers import Answer, Blocked, Unexplained, malformed
 from checkers.raft.model.quorum import ModelVoter, Position, Quorum
-from checkers.raft.model.trace_row import Answer, Blocked, TraceRow, Unexplained, malformed
+from checkers.raft.trace_row import TraceRow
 
 
 def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:

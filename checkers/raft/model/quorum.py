@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from checkers.raft.model.trace_row import Answer, Unexplained
-from checkers.raft.witness_rows import hash_words
+from checkers.raft.model.answers import Answer, Unexplained
+from checkers.raft.trace_row import hash_words
 
 
 class Position(NamedTuple):

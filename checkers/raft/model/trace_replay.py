@@ -26,8 +26,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from checkers.raft.model import commit_steps, elections, lives, log_steps
+from checkers.raft.model.answers import Answer, Blocked, NotModelled, Unexplained
 from checkers.raft.model.quorum import ModelVoter, Quorum
-from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained
+from checkers.raft.trace_row import TraceRow
 
 
 class QuorumModel:

@@ -24,10 +24,10 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import conclude, gaps, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
+from checkers.raft.model.answers import Blocked
 from checkers.raft.model.trace_replay import Stop, replay
-from checkers.raft.model.trace_row import Blocked, TraceRow
-from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import in_trace
+from checkers.raft.reading import nothing_of
+from checkers.raft.trace_row import TraceRow, in_trace
 
 ROWS_MAX = 20_000_000
 

@@ -22,12 +22,11 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import coded, conclude, gaps, numbers, present, read_trace
+from checkers.base.run_evidence import coded, conclude, gaps, numbers, present, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.raft.disks_by_row import disks_by_row
-from checkers.raft.trace_findings_to_verdict import beyond_budget, nothing_of
-from checkers.raft.witness_rows import WITNESSES_PER_PART, Row, fetched_from, hash_words, in_trace
+from checkers.raft.reading import beyond_budget, disks_by_row, nothing_of
+from checkers.raft.trace_row import WITNESSES_PER_PART, Row, hash_words, in_trace
 
 KIND = "a replay of the log leads to another state"
 ROW_SIZE_BYTES = 32
@@ -63,22 +62,21 @@ def _judge(part: Part, budget: Budget) -> ReplayedFinding:
         return ReplayedFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
     reports = read_trace(path, ("applied", "disk"), ("offset", "hash", "detail"))
     states = pq.read_table(part.paths[1], columns=["copy", "offset", "hash"], partitioning=None)
-    if unknown := beyond_budget(path, len(reports) + len(states), ROW_SIZE_BYTES, budget):
+    if unknown := beyond_budget(path, len(reports) + len(states), ROW_SIZE_BYTES, budget.size_bytes):
         return ReplayedFinding(unknown=unknown)
     replayed_copy = next((c for c in copies if len(states) and c["copy"] == states["copy"][0].as_py()), None)
     if replayed_copy is None:  # an empty log, one behind a snapshot, or a copy that cannot be read
         return ReplayedFinding(applied=int(_is_applied(reports).sum()))
     states = states.filter(pc.less_equal(states["offset"], _applied_when_copied(reports, replayed_copy)))
     rows = reports.filter(pa.array(_is_applied(reports) & present(reports, "hash")))
-    offset, ends = numbers(rows, "offset"), numbers(states, "offset")
+    offset, seqs, ends = numbers(rows, "offset"), numbers(rows, "seq"), numbers(states, "offset")
     both = np.flatnonzero(np.isin(offset, ends))
     place = np.searchsorted(ends, offset[both])
     expected = numbers(states, "hash")[place]
     differs = np.flatnonzero(expected != numbers(rows, "hash")[both])
     _, first = np.unique(offset[both[differs]], return_index=True)
-    fetch = fetched_from(path)
     witnesses = [
-        _witness(fetch(rows, int(both[at])), int(expected[at]), replayed_copy["copy"])
+        _witness(trace_row(path, int(seqs[both[at]])), int(expected[at]), replayed_copy["copy"])
         for at in differs[first][:WITNESSES_PER_PART].tolist()
     ]
     return ReplayedFinding(tuple(witnesses), len(rows), len(both), len(states))

@@ -14,7 +14,7 @@ signs behind, and then nothing is concluded:
   way if the last entry is of the node's own epoch: in one epoch there is one leader, and a log whose last entry that
   leader wrote is a part of the leader's log.
 
-Lost entries that were committed are a violation, too (`raft/commits/committed_never_lost.py`).
+Lost entries that were committed are a violation, too (`raft/committed.py`).
 
 Only the numbers of rows count, so the clocks of nodes do not matter.
 """
@@ -28,8 +28,8 @@ import numpy as np
 from checkers.base.arrays import Int64
 from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, coded, numbers, read_trace, words
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.kernels.raft.node_logs import APPEND, FLUSH, OTHER, START, TRUNCATE, keeps
-from checkers.raft.disks_by_row import DisksByRow, disks_by_row
+from checkers.kernels.raft.node_logs import APPEND, FLUSH, OTHER, START, TRUNCATE, durable_ends
+from checkers.raft.reading import DisksByRow, disks_by_row
 
 IN_FLIGHT = 1
 """How many appends a node may have written, but not yet reported, when it is stopped."""
@@ -131,8 +131,7 @@ def _flushed_of(node: str, trace: str) -> _Flushed:
     fetched = coded(rows, "event", {_SNAPSHOT: 1}) == 1
     fetched &= np.array([peer not in (None, node) for peer in words(rows, "peer")], np.bool_)
     event[fetched] = TRUNCATE
-    _, _, flushed = keeps(event, offset, np.zeros(len(rows), np.bool_))
-    return _Flushed(seq, event, offset, epoch, flushed, disks_by_row(rows))
+    return _Flushed(seq, event, offset, epoch, durable_ends(event, offset), disks_by_row(rows))
 
 
 def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:

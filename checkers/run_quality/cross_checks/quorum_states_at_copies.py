@@ -9,7 +9,7 @@ a copy must agree with the rows within the noted size of the trace:
 * A vote must stand in the trace.  One vote may be on its way when the node is stopped, but none in an epoch whose
   leader the node knows: then it votes no more.
 
-A vote that the trace has and the file has not is a violation of the system (`raft/elections/election_safety.py`).  Only
+A vote that the trace has and the file has not is a violation of the system (`vote-once`).  Only
 the numbers of rows count, so the clocks of nodes do not matter.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from checkers.base.run_evidence import coded, numbers, read_trace, words
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.raft.disks_by_row import disks_by_row
+from checkers.raft.reading import disks_by_row
 
 _ROLE, _VOTE = 1, 2
 _EVENTS = {"role": _ROLE, "vote": _VOTE, "quorum-state": _VOTE, "disk": 0}

@@ -14,9 +14,8 @@ from toy_quorum import Evidence, Quorum
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
 from checkers.kernels.raft.aligned_logs import ABSENT, align, compare, compare_all, irregular, slice_of
-from checkers.kernels.raft.compared_rows import NOWHERE, beyond, disagreements, falls, out_of_order
-from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
-from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, START, TRUNCATE, keeps
+from checkers.kernels.raft.compared_rows import NOWHERE, disagreements, out_of_order
+from checkers.raft.committed import CopiedLog, Marks, holds, must_hold
 from checkers.raft.logs import log_matching as raft_logs
 
 Entries = dict[int, tuple[int, int]]
@@ -134,33 +133,6 @@ def test_disagreements_are_one_pair_per_key_with_two_values(rows: list[tuple[int
 
 
 @settings(deadline=None)
-@given(columns)
-def test_falls_are_found_once_per_group(rows: list[tuple[int, int]]) -> None:
-    rows = sorted(rows, key=lambda r: r[0])
-    groups, values = (np.array([r[i] for r in rows], np.int64) for i in (0, 1))
-    fell, highest = falls(values, groups)
-    expected = {g for g in groups.tolist() if any(np.diff(values[groups == g]) < 0)}
-    assert {int(groups[i]) for i in fell} == expected and len(fell) == len(expected)
-    assert all(values[a] < values[b] and b < a and groups[a] == groups[b] for a, b in zip(fell, highest, strict=True))
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 1)), max_size=10))
-def test_beyond_is_above_every_earlier_mark(rows: list[tuple[int, bool, int]]) -> None:
-    rows = sorted(rows, key=lambda r: r[2])
-    offsets, groups = (np.array([r[i] for r in rows], np.int64) for i in (0, 2))
-    is_mark = np.array([r[1] for r in rows], np.bool_)
-    expected = []
-    for group in (0, 1):
-        for i in np.flatnonzero((groups == group) & ~is_mark):
-            marks = offsets[:i][is_mark[:i] & (groups[:i] == group)]
-            if offsets[i] > max(marks, default=0):
-                expected.append(int(i))
-                break
-    assert beyond(offsets, is_mark, groups).tolist() == expected
-
-
-@settings(deadline=None)
 @given(st.permutations(range(12)), st.sets(st.integers(0, 5)))
 def test_log_order_against_real_time(ends: list[int], unknown: set[int]) -> None:
     """Six operations with random intervals over twelve indexes, in the order of the log."""
@@ -207,39 +179,3 @@ def test_what_a_log_holds(held: bool, lacks: bool, the_log: CopiedLog, the_mark:
 )
 def test_who_must_hold_a_mark_at_5_of_epoch_1(must: bool, end: int, last_epoch: int) -> None:
     assert bool(must_hold(log([end] if end else [], [1] if end else [], last_epoch), mark(5, 3, 1))[0]) is must
-
-
-@pytest.mark.parametrize(
-    ("trace", "removed"),
-    [
-        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (TRUNCATE, 5)], None),
-        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (TRUNCATE, 4)], 3),
-        ([(APPEND, 5), (FLUSH, 5), (MARK, 4), (START, 5)], None),
-        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 4)], 3),
-        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 4)], None),  # not flushed: rightly lost
-        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 3)], 3),  # but what was flushed was not
-        ([(APPEND, 5), (FLUSH, 5), (MARK, 3), (TRUNCATE, 3), (START, 3)], None),
-        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 5), (TRUNCATE, 4)], 4),  # a mark outlives the process
-    ],
-)
-def test_what_a_node_must_keep(trace: list[tuple[int, int]], removed: int | None) -> None:
-    events, offsets = (np.array([r[i] for r in trace], np.int64) for i in (0, 1))
-    _, found, _ = keeps(events, offsets, events == MARK)
-    assert np.flatnonzero(found != NOWHERE).tolist() == ([] if removed is None else [removed])
-
-
-@pytest.mark.parametrize(
-    ("trace", "owed"),
-    [
-        ([(APPEND, 5), (MARK, 5)], NOWHERE),  # committed by the disks of others
-        ([(APPEND, 5), (MARK, 5), (FLUSH, 5)], 1),
-        ([(APPEND, 5), (MARK, 5), (APPEND, 9), (MARK, 9), (FLUSH, 5)], 1),
-        ([(APPEND, 9), (MARK, 5), (MARK, 9), (FLUSH, 7), (FLUSH, 9)], 2),
-        ([(APPEND, 9), (FLUSH, 9), (MARK, 5), (MARK, 9), (START, 9)], 3),
-        ([(APPEND, 9), (FLUSH, 5), (MARK, 5), (MARK, 9), (START, 5)], NOWHERE),  # the greater was lost rightly
-        ([(APPEND, 9), (FLUSH, 9), (MARK, 9), (TRUNCATE, 5), (APPEND, 7), (MARK, 7), (FLUSH, 7)], 5),
-    ],
-)
-def test_what_a_node_must_keep_on_its_disk(trace: list[tuple[int, int]], owed: int) -> None:
-    events, offsets = (np.array([r[i] for r in trace], np.int64) for i in (0, 1))
-    assert keeps(events, offsets, events == MARK)[0][-1] == owed

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from injected_violations import invalid
 from toy_quorum import OF_LOGS_AND_TRACES, Evidence, Quorum
+from trace_rows import broken, followed
 
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
 from checkers.online.growing_traces import OnlineTraces
-from checkers.raft.commits.high_watermarks import newest_snapshots
-from checkers.raft.disks_by_row import UNKNOWN, disks_by_row
-from checkers.raft.elections.election_safety import voted_twice
-from checkers.raft.elections.kept_votes import votes_not_kept
-from checkers.raft.nodes.monotonicity import epochs_fell
+from checkers.raft.monitor import NodeMonitor
+from checkers.raft.reading import UNKNOWN, disks_by_row
 
 
 def wiped_run(*, own_id: bool) -> Evidence:
@@ -87,15 +85,15 @@ def test_a_copy_is_compared_with_the_rows_of_its_own_disk(own_id: bool, tmp_path
     assert judged["monotonicity"].validity is (Validity.VALID if own_id else Validity.UNKNOWN)
 
 
-def test_the_newest_snapshot_of_a_copy_is_one_of_its_own_disk(tmp_path: Path) -> None:
+def test_the_newest_snapshot_of_a_copy_is_one_of_its_own_disk() -> None:
     rows = [("disk", "a", None), ("snapshot", None, 7), ("disk", "b", None), ("snapshot", None, 3)]
-    known = {"node": "n1", "incarnation": 0, "time_ns": 0, "epoch": 1}
-    made = [known | {"seq": i, "event": e, "detail": d, "offset": end} for i, (e, d, end) in enumerate(rows)]
-    pq.write_table(pa.Table.from_pylist(made, TRACE), tmp_path / "n1.parquet")
-    newest = newest_snapshots(str(tmp_path / "n1.parquet"))
-    copies = [{"disk": disk, "trace_seq": seq} for disk, seq in (("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 3))]
-    assert [newest(copy) for copy in copies] == [0, 7, 0, 3, 0]
-    assert newest_snapshots(None)(copies[0]) == 0
+    made = [{"event": event, "detail": disk, "offset": end} for event, disk, end in rows]
+    known = {"quorum_epoch": 0, "state": "running"}
+    copies = [
+        known | {"disk": disk, "trace_seq": seq} for disk, seq in (("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 3))
+    ]
+    at_copies = followed(made, NodeMonitor("n1", copies)).copies
+    assert [at.snapshot if at.same_disk else 0 for at in at_copies] == [0, 7, 0, 3, 0]
 
 
 def found_online(evidence: Evidence) -> set[str]:
@@ -109,40 +107,40 @@ def found_online(evidence: Evidence) -> set[str]:
     return found
 
 
-def rows(*reports: tuple[str, int, str | None]) -> pa.Table:
+def rows(*reports: tuple[str, int, str | None]) -> list[dict[str, Any]]:
     """reports: event, epoch, and the vote or the disk."""
+    return [
+        {"event": event, "epoch": epoch, "detail" if event == "disk" else "peer": word}
+        for event, epoch, word in reports
+    ]
+
+
+def table(*reports: tuple[str, int, str | None]) -> pa.Table:
     known = {"node": "n1", "incarnation": 0, "time_ns": 0}
-    return pa.Table.from_pylist(
-        [
-            known | {"seq": seq, "event": event, "epoch": epoch, "detail" if event == "disk" else "peer": word}
-            for seq, (event, epoch, word) in enumerate(reports)
-        ],
-        TRACE,
-    )
+    return pa.Table.from_pylist([known | {"seq": at} | row for at, row in enumerate(rows(*reports))], TRACE)
 
 
 def test_disks_are_numbered_by_their_ids() -> None:
-    table = rows(("vote", 1, "n2"), ("disk", 1, "a"), ("vote", 2, "n2"), ("disk", 2, "a"), ("disk", 0, "b"))
-    disks = disks_by_row(table)
-    assert disks.number.tolist() == [0, 0, 0, 0, 1] and disks.ids == ("a", "b") and disks.last_report == (4,)
+    named = table(("vote", 1, "n2"), ("disk", 1, "a"), ("vote", 2, "n2"), ("disk", 2, "a"), ("disk", 0, "b"))
+    disks = disks_by_row(named)
+    assert disks.number.tolist() == [0, 0, 0, 0, 1] and disks.ids == ("a", "b")
     assert [disks.of_copy({"disk": disk}) for disk in ("a", "b", "c", None)] == [0, 1, UNKNOWN, UNKNOWN]
-    bare = disks_by_row(rows(("vote", 1, "n2")))
+    bare = disks_by_row(table(("vote", 1, "n2")))
     assert bare.ids == ("",) and bare.of_copy({"disk": "a"}) == 0 and bare.of_copy({}) == 0
-    assert disks_by_row(rows()).number.dtype == np.int64
+    assert disks_by_row(table()).number.dtype == np.int64
 
 
 def test_each_disk_has_one_vote_in_an_epoch() -> None:
-    on_two = rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "b"), ("vote", 3, "n4"))
-    assert voted_twice(on_two) == votes_not_kept(on_two) == []
+    assert broken(rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "b"), ("vote", 3, "n4"))) == []
     on_one = rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 3, "a"), ("vote", 3, "n4"))
-    assert [w.kind for w in voted_twice(on_one)] == ["voted twice in one epoch"]
+    assert broken(on_one) == ["voted twice in one epoch"]
     forgotten = rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 3, "a"), ("quorum-state", 3, None))
-    assert [w.kind for w in votes_not_kept(forgotten)] == ["vote not kept"]
+    assert broken(forgotten) == ["vote not kept"]
     anew = rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "b"), ("quorum-state", 3, None))
-    assert votes_not_kept(anew) == []
+    assert broken(anew) == []
 
 
 def test_epochs_begin_anew_with_another_disk_only() -> None:
-    assert epochs_fell(rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "b"), ("vote", 1, "n2"))) == []
-    fell = epochs_fell(rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "a"), ("vote", 1, "n2")))
-    assert [w.kind for w in fell] == ["epoch went back"]
+    assert broken(rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "b"), ("vote", 1, "n2"))) == []
+    fell = broken(rows(("disk", 0, "a"), ("vote", 3, "n2"), ("disk", 0, "a"), ("vote", 1, "n2")))
+    assert fell == ["epoch went back"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from checkers.raft.model.trace_row import TraceRow
+from checkers.raft.trace_row import TraceRow
 from simulated_quorum.network import Node
 from simulated_quorum.world import World
 from system_under_test.kraft.raft.core import Core

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from toy_quorum import Evidence, Quorum, Row, minority_commit
+from trace_rows import trace_rows
 
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
-from checkers.raft.commits.held_before_mark import APPEND, EVENTS, FLUSH, NEVER, ROW_SIZE_BYTES, START, durable
+from checkers.raft.monitor import TimedMonitor
+from checkers.raft.trace_checkers import ROW_SIZE_BYTES
 
 NAME = "majority-before-mark"
 
@@ -104,15 +105,27 @@ def test_a_commit_by_a_minority_is_found(seed: int, tmp_path: Path) -> None:
 
 
 def test_what_a_restart_recovered_may_be_of_any_epoch() -> None:
-    events, ends = np.array([APPEND, FLUSH, START]), np.array([1, 1, 3])
-    shown = durable(events, np.array([2, 2, 2]), ends, np.array([10, 20, 30]))
-    marks = np.array([1, 3, 4])
-    assert shown.since(2, marks).tolist() == [20, 30, NEVER]
-    assert shown.since(5, marks).tolist() == [30, 30, NEVER]
+    def early(mark: int, epoch: int) -> bool:
+        """Whether a mark of a leader is wrong of which one other voter is known to hold this."""
+        monitor = TimedMonitor(("n1", "n2", "n3"), ("n1", "n2", "n3"))
+        other = [
+            {"event": "append", "epoch": 2, "offset": 1},
+            {"event": "flush", "epoch": 2, "offset": 1},
+            {"event": "start", "epoch": 2, "offset": 3},
+        ]
+        leader = [
+            {"event": "role", "role": "leader", "epoch": epoch, "offset": 0},
+            {"event": "append", "epoch": epoch, "offset": 9},
+            {"event": "flush", "epoch": epoch, "offset": 9},
+            {"event": "high-watermark", "epoch": epoch, "offset": mark},
+        ]
+        return bool([found for row in trace_rows(other, "n2") + trace_rows(leader) for found in monitor.take(row)])
+
+    assert [early(mark, 2) for mark in (1, 3, 4)] == [early(mark, 5) for mark in (1, 3, 4)] == [False, False, True]
 
 
 def test_traces_beyond_the_budget_are_unknown(evidence: Evidence, tmp_path: Path) -> None:
-    [part] = CATALOG[NAME].split(evidence.write(tmp_path))
-    need = sum(row["event"] in EVENTS for rows in evidence.traces.values() for row in rows) * ROW_SIZE_BYTES
+    *_, part = CATALOG[NAME].split(evidence.write(tmp_path))
+    need = sum(map(len, evidence.traces.values())) * ROW_SIZE_BYTES
     assert CATALOG[NAME].judge(part, Budget(size_bytes=need)).unknown == ""
     assert "beyond the budget" in CATALOG[NAME].judge(part, Budget(size_bytes=need - 1)).unknown

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, Row, minority_commit
+from trace_rows import followed
 
 from checkers.base.verdict import Validity, Verdict
-from checkers.kernels.raft.node_logs import APPEND, FLUSH, OTHER, START, TRUNCATE
-from checkers.raft.commits.held_by_majority import Reach, reach_of
+from checkers.raft.monitor import Reach
 
 NAME = "high-watermark-majority"
 EPOCHS = 5
@@ -37,7 +36,7 @@ def lived(drawn: list[tuple[str, int, bool]], traces_all: bool) -> tuple[Reach, 
     """
     log: list[int] = []
     own, durable = 0, 0
-    rows: list[tuple[int, int, int]] = [(START, 0, 0)]
+    rows = [("start", 0, 0)]
     at: Ends = {(0, 0)}
     at_own: Ends = set()
     at_durable: Ends = set()
@@ -55,25 +54,29 @@ def lived(drawn: list[tuple[str, int, bool]], traces_all: bool) -> tuple[Reach, 
             log += [epoch] * size
             follows = drawn[number + 1][0] if number + 1 < len(drawn) else ""
             if traces_all or follows != "crash":
-                rows.append((APPEND, len(log), epoch))
+                rows.append(("append", len(log), epoch))
         elif what == "flush":
             durable = len(log)
-            rows.append((FLUSH, durable, own))
+            rows.append(("flush", durable, own))
         elif what == "truncate":
             del log[max(0, len(log) - size) :]
             durable = min(durable, len(log))
-            rows.append((TRUNCATE, len(log), own))
+            rows.append(("truncate", len(log), own))
         elif what == "crash":
             if flag:
                 del log[durable:]
             durable = len(log)
-            rows.append((START, durable, own))
+            rows.append(("start", durable, own))
         elif what == "epoch" and own + 1 < EPOCHS:
             own += 1
-            rows.append((OTHER, -1, own))
+            rows.append(("role", None, own))
         look()
-    events, offsets, epochs = (np.array([r[i] for r in rows], np.int64) for i in range(3))
-    return reach_of(events, offsets, epochs), at, at_own, at_durable
+    return reach_of(*rows), at, at_own, at_durable
+
+
+def reach_of(*rows: tuple[str, int | None, int]) -> Reach:
+    """rows: event, offset, epoch."""
+    return followed([{"event": event, "offset": offset, "epoch": epoch} for event, offset, epoch in rows]).reach
 
 
 @settings(deadline=None, max_examples=300)
@@ -103,9 +106,9 @@ def test_an_append_without_a_row_counts_as_held(drawn: list[tuple[str, int, bool
 
 
 def test_a_trace_that_begins_in_the_middle_may_have_held_everything_before() -> None:
-    began = reach_of(np.array([START, FLUSH]), np.array([7, 7]), np.array([3, 3]))
+    began = reach_of(("start", 7, 3), ("flush", 7, 3))
     assert began.may_have_held(7, 2, beyond_start=True) and not began.may_have_held(8, 3, beyond_start=True)
-    cut = reach_of(np.array([FLUSH]), np.array([7]), np.array([3]))
+    cut = reach_of(("flush", 7, 3))
     assert cut.may_have_held(99, 3, beyond_start=True) and not cut.may_have_held(99, 4, beyond_start=True)
 
 

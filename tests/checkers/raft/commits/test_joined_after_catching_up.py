@@ -6,14 +6,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from toy_quorum import Quorum
+from trace_rows import trace_rows
 
-from checkers.base.columns import TRACE
-from checkers.base.verdict import Validity
-from checkers.raft.commits.joined_after_catching_up import CAUGHT_UP_WITHIN_S, JoinFinding, judge_nodes, node_rows
-from checkers.raft.witness_rows import whole
+from checkers.base.verdict import Validity, Witness
+from checkers.raft.monitor import CAUGHT_UP_WITHIN_S, TimedMonitor
+from checkers.raft.trace_checkers import in_time
+from checkers.raft.trace_row import TraceRow
 
 Row = tuple[float, str, int | None]
 """Seconds, event, offset; a voters row names its voters behind a colon: "voters:n1 n2"."""
@@ -30,21 +30,25 @@ LEADER: list[Row] = [
 ]
 
 
-def table(node: str, rows: list[Row]) -> pa.Table:
+def made(node: str, rows: list[Row]) -> list[TraceRow]:
     made = []
-    for seq, (at_s, event, offset) in enumerate(rows):
+    for at_s, event, offset in rows:
         name, _, names = event.partition(":")
-        row: dict[str, Any] = {"node": node, "incarnation": 0, "seq": seq, "time_ns": round(at_s * 1e9), "epoch": 3}
+        row: dict[str, Any] = {"time_ns": round(at_s * 1e9), "epoch": 3}
         row |= {"event": name, "offset": offset, "detail": names or None}
         row |= {"event": "role", "role": "leader"} if name == "leads" else {}
         row |= {"event": "snapshot", "peer": "n1"} if name == "fetched" else {}
         made.append(row)
-    return pa.Table.from_pylist(made, TRACE)
+    return trace_rows(made, node)
 
 
-def judged(leader: list[Row], **others: list[Row]) -> JoinFinding:
-    tables = {"n1": leader, **others}
-    return judge_nodes({node: node_rows(table(node, rows), whole) for node, rows in tables.items()})
+def judged(leader: list[Row], **others: list[Row]) -> tuple[int, list[Witness]]:
+    """(number of voters that joined, violations)."""
+    nodes = {"n1": leader, **others}
+    monitor = TimedMonitor(tuple(nodes), nodes)
+    rows = [row for node, rows in nodes.items() for row in made(node, rows)]
+    found = [broken.witness() for row in in_time(rows) for broken in monitor.take(row)]
+    return monitor.joined, found
 
 
 @pytest.mark.parametrize(
@@ -64,9 +68,9 @@ def judged(leader: list[Row], **others: list[Row]) -> JoinFinding:
     ],
 )
 def test_a_voter_that_joins_holds_what_the_leader_held_a_while_before(rows: list[Row], violations: int) -> None:
-    found = judged(LEADER, n3=rows)
-    assert (found.joined, len(found.witnesses)) == (1, violations)
-    for witness in found.witnesses:
+    joined, found = judged(LEADER, n3=rows)
+    assert (joined, len(found)) == (1, violations)
+    for witness in found:
         assert witness.facts["nodes"] == ["n1", "n3"] and witness.facts["offset"] == 9
 
 
@@ -74,18 +78,18 @@ def test_at_least_the_first_entry_of_the_epoch_must_be_there() -> None:
     """The leader was elected a second ago, so what its log held 5 s ago may be much less."""
     young: list[Row] = [(0.0, "start", 8), (0.0, "voters:n1 n2", 0), (20.0, "leads", 8), (20.0, "append", 9)]
     young += [(21.0, "append", 10), (21.0, "voters:n1 n2 n3", 9)]
-    assert len(judged(young, n3=[(0.0, "start", 8)]).witnesses) == 1
-    assert not judged(young, n3=[(0.0, "start", 8), (20.5, "flush", 9)]).witnesses
+    assert len(judged(young, n3=[(0.0, "start", 8)])[1]) == 1
+    assert not judged(young, n3=[(0.0, "start", 8), (20.5, "flush", 9)])[1]
 
 
 def test_who_leaves_or_stays_or_is_named_by_a_follower_has_not_joined() -> None:
     leaves = [*LEADER[:-1], (21.0, "voters:n1", 9)]
-    assert judged(leaves, n2=[], n3=[]).joined == 0
+    assert judged(leaves, n2=[], n3=[])[0] == 0
     follower = [row for row in LEADER if row[1] != "leads"]
-    assert judged(follower, n3=[]).joined == 0
+    assert judged(follower, n3=[])[0] == 0
     first_of_the_cluster = [(0.0, "start", 0), (1.0, "voters:n1", None), (1.0, "leads", 0), (1.0, "voters:n1 n2", 2)]
-    assert judged(first_of_the_cluster, n2=[]).joined == 0
-    assert judged(LEADER).joined == 0, "without a trace it counts as caught up"
+    assert judged(first_of_the_cluster, n2=[])[0] == 0
+    assert judged(LEADER)[0] == 0, "without a trace it counts as caught up"
 
 
 def test_every_short_life_of_a_replica_against_the_rule_as_it_is_written() -> None:
@@ -99,7 +103,7 @@ def test_every_short_life_of_a_replica_against_the_rule_as_it_is_written() -> No
             before = [end for at, e, end in rows if at <= 21.0 and shows[e]]
             held_before = max(row[2] or 0 for row in LEADER if row[1] == "append" and row[0] <= 21 - CAUGHT_UP_WITHIN_S)
             expected = (before[-1] if before else 0) < max(0 + 1, held_before)
-            assert bool(judged(LEADER, n3=rows).witnesses) == expected, rows
+            assert bool(judged(LEADER, n3=rows)[1]) == expected, rows
             judged_lives += 1
     assert judged_lives == 5**3 * 3**3
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, unfair_leader
 
 from checkers.base.verdict import Validity, Verdict
-from checkers.kernels.raft.node_logs import shared_prefix
+from checkers.raft.committed import shared_prefix
 
 NAME = "leader-completeness"
 KIND = "leader without a committed entry"

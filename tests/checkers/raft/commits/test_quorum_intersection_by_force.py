@@ -6,19 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
-import pyarrow as pa
+from trace_rows import followed, trace_rows
 
-from checkers.base.columns import TRACE
-from checkers.raft.commits.quorum_intersection import (
-    EARLY_CHANGE,
-    FAR_SETS,
-    TWO_CHANGES,
-    TWO_SETS,
-    NamedVoters,
-    apart,
-    changes_in,
-)
-from checkers.raft.witness_rows import whole
+from checkers.raft.monitor import sets_apart
+from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, TWO_CHANGES, TWO_SETS
+from checkers.raft.trace_row import TraceRow
 
 STEPS = ("restart", "lead", "follow", "write", "change", "commit", "cut")
 LENGTH = 4
@@ -80,26 +72,29 @@ def by_definition(rows: Sequence[Step]) -> list[str]:
     return wrong
 
 
-def table_of(rows: Sequence[Step]) -> pa.Table:
-    known: dict[str, Any] = {"node": "n1", "incarnation": 0, "time_ns": 0, "epoch": 1}
-    return pa.Table.from_pylist(
-        [
-            known | {"seq": seq, "event": r.event, "offset": r.offset, "role": r.role, "detail": "n1 n2"}
-            for seq, r in enumerate(rows)
-        ],
-        TRACE,
-    )
+def rows_of(rows: Sequence[Step]) -> list[dict[str, Any]]:
+    return [{"epoch": 1, "detail": "n1 n2", **row._asdict()} for row in rows]
 
 
 def test_every_short_life_of_a_node_has_the_violations_of_the_definition() -> None:
-    """All lives are judged as one trace: a start forgets all that came before it."""
     lengths = range(LENGTH + 1)
     lives = [life((*begun, *rest)) for begun in BEGUN for n in lengths for rest in product(STEPS, repeat=n)]
-    found = changes_in(table_of([row for rows in lives for row in rows]), "", whole)
+    found = [followed(rows_of(rows)) for rows in lives]
     expected = [kind for rows in lives for kind in by_definition(rows)]
-    assert [witness.kind for witness in found.witnesses] == expected
+    assert [each.kind for report in found for each in report.broken] == expected
     assert expected.count(EARLY_CHANGE) > 100 and expected.count(TWO_CHANGES) > 100
-    assert found.changes > len(expected) + 100, "and changes with which nothing is wrong"
+    assert sum(report.counts.get("changes by leaders", 0) for report in found) > len(expected) + 100, (
+        "and changes with which nothing is wrong"
+    )
+
+
+def named(offset: int, names: frozenset[str], seq: int) -> TraceRow:
+    (row,) = trace_rows([{"event": "voters", "offset": offset, "detail": " ".join(names), "seq": seq}])
+    return row
+
+
+def names_of(row: TraceRow) -> frozenset[str]:
+    return frozenset((row.detail or "").split())
 
 
 VOTERS = ("a", "b", "c", "d")
@@ -118,7 +113,7 @@ def overlap(before: frozenset[str], after: frozenset[str]) -> bool:
 def test_committed_sets_without_a_violation_have_majorities_that_overlap() -> None:
     judged = silent = 0
     for sets in product(SETS, repeat=3):
-        kinds = {w.kind for w in apart([NamedVoters(at, names, "", at) for at, names in enumerate(sets)])}
+        kinds = {w.kind for w in sets_apart([named(at, names, at) for at, names in enumerate(sets)])}
         judged += 1
         steps = [len(before - after) + len(after - before) for before, after in pairwise(sets)]
         assert (FAR_SETS in kinds) == any(step > 1 for step in steps), sets
@@ -136,12 +131,10 @@ def test_a_rule_that_let_two_voters_change_at_once_would_miss_disjoint_majoritie
 
 def test_sets_at_offsets_in_any_order_are_compared_in_the_order_of_the_log() -> None:
     for places in product(range(3), repeat=3):
-        named = [
-            NamedVoters(offset, names, "", at) for at, (offset, names) in enumerate(zip(places, SETS, strict=False))
-        ]
-        committed = sorted(named, key=lambda each: (each.offset, each.seq))
-        kinds = [w.kind for w in apart(committed)]
-        first = {each.offset: each.names for each in reversed(committed)}
-        assert kinds.count(TWO_SETS) == sum(each.names != first[each.offset] for each in committed)
+        rows = [named(offset, names, at) for at, (offset, names) in enumerate(zip(places, SETS, strict=False))]
+        committed = sorted(rows, key=lambda row: (row.offset, row.seq))
+        kinds = [w.kind for w in sets_apart(committed)]
+        first = {row.offset: names_of(row) for row in reversed(committed)}
+        assert kinds.count(TWO_SETS) == sum(names_of(row) != first[row.offset] for row in committed)
         in_order = [first[offset] for offset in sorted(first)]
         assert kinds.count(FAR_SETS) == sum(len(a ^ b) > 1 for a, b in pairwise(in_order))

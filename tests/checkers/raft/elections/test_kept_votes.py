@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from injected_violations import correct_run, invalid, only, rows_of
-
-from checkers.base.columns import TRACE
-from checkers.raft.elections.kept_votes import last_vote, votes_not_kept
-
-
-def rows(*reports: tuple[str, int, str | None]) -> pa.Table:
-    """reports: event, epoch, vote."""
-    known = {"node": "n1", "incarnation": 0, "time_ns": 0}
-    return pa.Table.from_pylist(
-        [known | {"seq": seq, "event": e, "epoch": n, "peer": peer} for seq, (e, n, peer) in enumerate(reports)], TRACE
-    )
+from trace_rows import followed
 
 
 def test_a_vote_that_is_gone_when_the_voter_comes_to_follow(tmp_path: Path) -> None:
@@ -47,9 +36,6 @@ def test_another_vote_than_the_one_that_was_cast(tmp_path: Path) -> None:
     ],
 )
 def test_votes_last_as_long_as_their_epoch(reports: list[tuple[str, int, str | None]], epochs: list[int]) -> None:
-    assert [witness.facts["epoch"] for witness in votes_not_kept(rows(*reports))] == epochs
-
-
-def test_only_the_last_vote_can_still_be_contradicted() -> None:
-    assert last_vote(rows(("vote", 3, "n2"), ("vote", 4, "n1"), ("quorum-state", 5, None))) == (1,)
-    assert last_vote(rows(("quorum-state", 5, None))) == ()
+    rows = [{"event": event, "epoch": epoch, "peer": peer} for event, epoch, peer in reports]
+    gone = [each for each in followed(rows).broken if each.kind == "vote not kept"]
+    assert [each.witness().facts["epoch"] for each in gone] == epochs

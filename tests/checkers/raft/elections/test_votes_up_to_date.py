@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from toy_quorum import Quorum, unfair_leader
+from trace_rows import followed
 
-from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.raft.elections.votes_up_to_date import LogAt, ballots
+from checkers.raft.rules import LogAt
 
 NAME = "vote-up-to-date"
 
@@ -42,10 +41,9 @@ def test_a_run_without_a_vote_to_compare_is_unknown(tmp_path: Path) -> None:
 
 
 def logs_at_votes(*rows: dict[str, Any]) -> list[LogAt]:
-    """The log at each vote of a node whose trace holds these rows."""
-    plain = {"node": "n1", "incarnation": 0, "time_ns": 0, "epoch": 9}
-    whole = [dict.fromkeys(TRACE.names) | plain | {"seq": seq} | row for seq, row in enumerate(rows)]
-    return [ballot.log for ballot in ballots(pa.Table.from_pylist(whole, TRACE), "n1")]
+    """The log at each vote of a node whose trace holds these rows; each vote is of an epoch of its own."""
+    numbered = [row | ({"epoch": 9 + at} if row["event"] == "vote" else {}) for at, row in enumerate(rows)]
+    return [ballot.log for ballot in followed([{"epoch": 9} | row for row in numbered]).ballots]
 
 
 def start(end: int, epoch: int = 9) -> dict[str, Any]:

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from fault_records import fault_of
 from toy_quorum import Evidence, Quorum, Row
+from trace_rows import followed
 
-from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity, Verdict
-from checkers.raft.nodes.kept_disk import KIND, spans_of_loss, unexplained_copies, unexplained_starts
+from checkers.raft.monitor import NodeMonitor, NodeReport
+from checkers.raft.rules import DISK_REPLACED as KIND
+from checkers.raft.trace_checkers import explained, spans_of_loss, unnamed_disks
 from checkers.record.faults import DAMAGES_DATA, WIPES_DISKS
 
 MS = 1_000_000
 
 
-def trace(*rows: tuple[int, str, str | None]) -> pa.Table:
+def trace(*rows: tuple[int, str, str | None]) -> list[Row]:
     """rows: time in ms, event, and the disk."""
-    known = {"node": "n1", "incarnation": 0, "epoch": 1}
-    made = [
-        known | {"seq": i, "time_ns": at * MS, "event": event, "detail": disk}
-        for i, (at, event, disk) in enumerate(rows)
-    ]
-    return pa.Table.from_pylist(made, TRACE)
+    return [{"epoch": 1, "time_ns": at * MS, "event": event, "detail": disk} for at, event, disk in rows]
+
+
+def starts(rows: list[Row], *spans: tuple[int, int]) -> NodeReport:
+    """What the monitor reports, where faults may have taken the disk in these spans of ms."""
+    return followed(rows, NodeMonitor("n1", explains=lambda gone, there: explained(ns(spans), gone, there)))
+
+
+def ns(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(a * MS, b * MS) for a, b in spans]
 
 
 REPLACED = trace((0, "disk", "a"), (1, "start", None), (40, "vote", None), (60, "disk", "b"), (61, "start", None))
 
 
 @pytest.mark.parametrize(
-    ("spans", "explained"),
+    ("spans", "expected"),
     [
         ([], False),
         ([(45, 50)], True),
@@ -45,36 +51,36 @@ REPLACED = trace((0, "disk", "a"), (1, "start", None), (40, "vote", None), (60, 
     ],
 )
 def test_a_fault_explains_a_disk_only_if_it_held_between_the_old_and_the_new(
-    spans: list[tuple[int, int]], explained: bool
+    spans: list[tuple[int, int]], expected: bool
 ) -> None:
-    found = unexplained_starts(REPLACED, [(a * MS, b * MS) for a, b in spans])
+    found = starts(REPLACED, *spans)
     assert found.counts == {"disks named": 2, "disks replaced": 1}
-    assert [w.kind for w in found.witnesses] == ([] if explained else [KIND])
+    assert [each.kind for each in found.broken] == ([] if expected else [KIND])
 
 
 def test_a_start_with_the_same_disk_needs_no_fault() -> None:
-    found = unexplained_starts(trace((0, "disk", "a"), (5, "start", None), (9, "disk", "a"), (9, "start", None)), [])
-    assert found.witnesses == () and found.counts == {"disks named": 2, "disks replaced": 0}
+    found = starts(trace((0, "disk", "a"), (5, "start", None), (9, "disk", "a"), (9, "start", None)))
+    assert found.broken == [] and found.counts == {"disks named": 2, "disks replaced": 0}
 
 
 def test_each_change_needs_a_fault_of_its_own() -> None:
     twice = trace((0, "disk", "a"), (50, "disk", "b"), (55, "start", None), (90, "disk", "a"))
-    (witness,) = unexplained_starts(twice, [(20 * MS, 54 * MS)]).witnesses
-    assert [row["detail"] for row in witness.rows] == ["b", "a"]
+    (found,) = starts(twice, (20, 54)).broken
+    assert [row["detail"] for row in found.witness().rows] == ["b", "a"]
 
 
 def test_a_copy_of_a_disk_that_no_start_named() -> None:
     rows = trace((0, "disk", "a"), (1, "start", None), (40, "vote", None))
 
     def found(disk: str | None, taken_ms: int, *spans: tuple[int, int], trace_seq: int = 2) -> int:
-        copies: list[Row] = [{"copy": 3, "node": "n1", "when": "final", "disk": disk, "trace_seq": trace_seq}]
-        return len(unexplained_copies(rows, copies, {3: taken_ms * MS}, [(a * MS, b * MS) for a, b in spans]))
+        copy = {"copy": 3, "node": "n1", "when": "final", "disk": disk, "trace_seq": trace_seq}
+        copy |= {"quorum_epoch": 0, "state": "running"}
+        return len(unnamed_disks(followed(rows, NodeMonitor("n1", [copy])), ns(spans), {3: taken_ms * MS}))
 
     assert [found(disk, 70) for disk in ("a", None, "b")] == [0, 0, 1]
     assert found("b", 70, (50, 60)) == found("b", 70, (70, 90)) == 0
     assert found("b", 70, (0, 39)) == found("b", 70, (71, 90)) == 1
     assert found("b", 70, trace_seq=-1) == 0, "the copy was made before the node had named any disk"
-    assert unexplained_copies(trace((1, "start", None)), [{"copy": 0, "disk": "b", "trace_seq": 0}], {}, []) == []
 
 
 def wiping(node: str, injected_ns: int, healed_ns: int, **settings: bool) -> dict[str, Any]:

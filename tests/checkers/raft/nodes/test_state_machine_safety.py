@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from injected_violations import correct_run, invalid, last_own, only, rows_of
 from toy_quorum import Evidence
+from trace_rows import broken
 
-from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.raft.nodes.state_machine_safety import applied_wrongly
 
 
 @pytest.fixture
@@ -57,7 +55,7 @@ def test_states_are_compared_over_ranges_of_offsets(
     evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many small ranges say what one says."""
-    monkeypatch.setattr("checkers.raft.nodes.state_machine_safety.ROWS_PER_RANGE", 60)
+    monkeypatch.setattr("checkers.raft.trace_checkers.ROWS_PER_RANGE", 60)
     whole = evidence.judge(tmp_path / "clean", "state-machine-safety")["state-machine-safety"]
     assert whole.validity is Validity.VALID and whole.looked_at["offsets compared"] == 12
     applied = last_own(evidence, "n4", "applied")
@@ -69,7 +67,6 @@ def test_states_are_compared_over_ranges_of_offsets(
 @pytest.mark.parametrize(("peer", "kinds"), [("n1", []), ("n4", []), (None, ["applied beyond the high watermark"])])
 def test_the_state_of_a_loaded_snapshot_needs_no_mark(peer: str | None, kinds: list[str]) -> None:
     """One that the node fetched (n1) or found (n4, the node itself); what it has just taken itself shows nothing."""
-    base = {"node": "n4", "incarnation": 1, "time_ns": 0, "epoch": 3, "offset": 5, "hash": 7}
-    rows = [{"seq": 1, "event": "snapshot", "peer": peer}, {"seq": 2, "event": "applied"}]
-    table = pa.Table.from_pylist([base | row for row in rows], TRACE)
-    assert [witness.kind for witness in applied_wrongly(table)] == kinds
+    base = {"node": "n4", "incarnation": 1, "epoch": 3, "offset": 5, "hash": 7}
+    rows = [base | {"event": "snapshot", "peer": peer}, base | {"event": "applied"}]
+    assert [kind for kind in broken(rows) if kind != "snapshot beyond the high watermark"] == kinds

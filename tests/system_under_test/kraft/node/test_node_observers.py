@@ -10,7 +10,7 @@ import pytest
 from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
 
 from checkers.raft.model.trace_replay import replay
-from checkers.raft.model.trace_row import TraceRow
+from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.snapshot_limits import SnapshotLimits

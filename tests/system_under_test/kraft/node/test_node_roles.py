@@ -17,7 +17,7 @@ from node_cluster import QUICK
 from test_assembly import Lines, MemoryNetwork
 
 from checkers.raft.model.trace_replay import replay
-from checkers.raft.model.trace_row import TraceRow
+from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.node import config

@@ -7,17 +7,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from node_cluster import REPLICAS, Cluster, create, set_retention
 
-from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import of_events
-from checkers.raft.commits.joined_after_catching_up import EVENTS, judge_nodes, node_rows
-from checkers.raft.commits.quorum_intersection import QUORUM_INTERSECTION
 from checkers.raft.model.trace_replay import replay
-from checkers.raft.model.trace_row import TraceRow
-from checkers.raft.witness_rows import whole
+from checkers.raft.monitor import NodeMonitor, TimedMonitor
+from checkers.raft.reading import read_rows, rows_of_table
+from checkers.raft.trace_checkers import in_time
+from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.collected.trace_files import table_of, write_trace
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
@@ -287,8 +285,9 @@ def judged_changes(cluster: Cluster, folder: Path) -> list[str]:
         source, target = folder / f"n{replica}.jsonl", folder / f"n{replica}.parquet"
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
         write_trace(source, target, 0)
-        part = Part((str(target),), {"node": f"n{replica}", "copies": []})
-        kinds += [witness.kind for witness in QUORUM_INTERSECTION.judge(part, Budget()).witnesses]
+        monitor = NodeMonitor(f"n{replica}")
+        found = [broken for row in read_rows(str(target)) for broken in monitor.take(row)]
+        kinds += [broken.kind for broken in found if broken.rule.checker == "quorum-intersection"]
     return kinds
 
 
@@ -308,17 +307,19 @@ async def test_a_voter_joins_once_it_has_caught_up_and_with_the_bug_at_once(bug:
     await add(cluster, 4)
     await cluster.close()
     assert unexplained(cluster) == []
-    tables = {node: rows_of(cluster, node) for node in cluster.traces}
-    found = judge_nodes({f"n{node}": node_rows(rows, whole) for node, rows in tables.items()})
-    assert found.joined == 2
+    names = [f"n{node}" for node in cluster.traces]
+    monitor = TimedMonitor(names, names)
+    rows = in_time(row for node in cluster.traces for row in rows_of(cluster, node))
+    found = [broken for row in rows for broken in monitor.take(row) if broken.rule.checker == "voters-caught-up"]
+    assert monitor.joined == 2
     kinds = ["voter joined before it had caught up"] if bug else []
-    assert [witness.kind for witness in found.witnesses] == kinds
-    assert all(witness.facts["nodes"] == [f"n{leader.node_id}", "n4"] for witness in found.witnesses)
+    assert [broken.kind for broken in found] == kinds
+    assert all(broken.witness().facts["nodes"] == [f"n{leader.node_id}", "n4"] for broken in found)
 
 
-def rows_of(cluster: Cluster, replica: int) -> pa.Table:
+def rows_of(cluster: Cluster, replica: int) -> list[TraceRow]:
     lines = "".join(json.dumps(row) + "\n" for row in cluster.traces[replica]).encode()
-    return of_events(table_of(f"n{replica}", lines, 0), EVENTS)
+    return list(rows_of_table(of_events(table_of(f"n{replica}", lines, 0), TimedMonitor.EVENTS)))
 
 
 @pytest.mark.parametrize("bug", ["", "two-voter-changes-at-once"])

@@ -18,9 +18,7 @@ from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
-from checkers.raft.elections.election_safety import VOTE_ONCE
-from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
+from checkers.raft.trace_checkers import COMMITS_OWN_EPOCH, VOTE_ONCE, VOTE_UP_TO_DATE
 from system_under_test.kraft.raft import commitment, election, replication
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voter_memory import Voter
@@ -39,7 +37,7 @@ def judged(seed: int, folder: Path) -> tuple[Outcome, dict[str, Verdict]]:
     run = StoredRun(folder, Demands(servers=tuple(worlds[0].traces), nodes=True, traces=True, elections=True))
     run.trace.mkdir(parents=True)
     for node, rows in worlds[0].traces.items():
-        table = pa.Table.from_pylist([{"node": node, "time_ns": 0, **row._asdict()} for row in rows], TRACE)
+        table = pa.Table.from_pylist([row._asdict() | {"node": node} for row in rows], TRACE)
         pq.write_table(table, run.trace / f"{node}.parquet")
     return outcome, judge_run(run, RULES)
 

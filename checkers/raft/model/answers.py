@@ -5,20 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class TraceRow(NamedTuple):
-    """One row of a node's trace, as `checkers.base.columns.TRACE` defines its columns."""
-
-    seq: int
-    incarnation: int
-    event: str
-    epoch: int
-    offset: int | None
-    hash: int | None
-    peer: str | None
-    role: str | None
-    detail: str | None = None
-
-
 class Blocked(NamedTuple):
     """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it.
 

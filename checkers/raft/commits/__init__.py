@@ -1,1 +1,0 @@
-"""Judges which entries were committed, and that they stay."""

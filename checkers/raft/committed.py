@@ -1,0 +1,753 @@
+"""Committed entries are never lost, and every leader has them: what logs must hold of the marks of all traces.
+
+Two things prove that an entry is committed: a high watermark above it that any node reported, or an acknowledgement to
+a client.  A *mark* is a committed prefix: its end offset, its prefix hash, and an epoch in which it was certainly
+committed.  That is the lowest epoch in which any node reported the mark.  The hash represents the whole prefix.  So a
+log holds the prefix iff it has that hash at that offset.
+
+These must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness and log matching):
+
+- A log with an entry of a later epoch, because the leader of that epoch had everything committed before.
+- A log whose last entry is of epoch e and that is as long as the mark, because it is a prefix of that leader's log.  At
+  the end of a run, this covers every log that has caught up.  It excludes a node that was cut off.  Such a node rightly
+  lacks what it never received, and its tail of an older epoch may even be longer than the mark.
+- A node that held the prefix in epoch e or later.  Its own high watermark, an append that ended exactly there in that
+  epoch, or an earlier copy shows this.  Holding it *before* epoch e proves nothing: an uncommitted entry may be
+  truncated, return with a later leader, and only then be committed.
+- A leader of a later epoch, from its first moment.  Its `role` row shows where its log ended then.  Any copy of its
+  log, taken before or after, shows what it held, as far as nothing was cut in between: up to the smallest end that its
+  own trace reports on the way (truncations, restarts, the copy's own end).
+
+A disk that replaced another one, with an id of its own, held nothing yet: the node is another replica (KIP-853).
+A crash may rightly remove what a node had not flushed, so a restarted node must hold only what it had flushed.  A
+failed fsync may do the same: then the node ends, and a copy may catch it between the loss and its last trace row.
+Two marks at one offset with different hashes show that two different things were committed.  A log that holds a mark
+but lacks a smaller one shows the same.
+
+A part is one node, with the marks of all nodes.  Cost: linear in the rows of all traces and in the entries of that
+node's copies; marks lie in ascending runs, which a merge sort joins, one trace after another.  Memory: 100 bytes a
+distinct mark, 16 bytes a batch of one log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.history import Type
+from checkers.base.run_evidence import (
+    BeyondBudget,
+    conclude,
+    gaps,
+    log_groups,
+    log_rows,
+    numbers,
+    present,
+    read_entries,
+    read_trace,
+    row,
+    trace_row,
+)
+from checkers.base.stored_run import StoredRun, node_files
+from checkers.base.verdict import Verdict, Witness
+from checkers.kernels.raft.compared_rows import NOWHERE, disagreements, lowest
+from checkers.raft.client_writes import Entries, WantedNames, invoke_of, offset_ranges, operations, read_writes
+from checkers.raft.monitor import AtCopy, NodeMonitor, NodeReport, two_rows
+from checkers.raft.reading import Condensed, nothing_of
+from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER
+from checkers.raft.trace_checkers import first_pairs
+from checkers.raft.trace_row import Row, TraceRow, in_trace, of_row
+from checkers.sealing.codes import Words
+
+TAIL_SIZE_BYTES = 200
+"""The memory of one entry beyond all marks that its log holds."""
+
+MARK_SIZE_BYTES = 100
+"""The memory of one mark while it is joined with others."""
+
+BATCH_SIZE_BYTES = 16
+
+
+# Marks, and what logs hold of them
+
+
+class CopiedLog(NamedTuple):
+    """One log as its batches.
+
+    ends: int64[n], ascending, exclusive.  hashes: prefix hashes at those ends.  end: the log end offset.
+    last_epoch: the epoch of the last entry, ABSENT if the log is empty.  start: the first offset; a snapshot covers
+    everything below.
+    """
+
+    ends: Int64
+    hashes: Int64
+    end: int
+    last_epoch: int
+    start: int = 0
+
+
+class Marks(NamedTuple):
+    """Committed prefixes: everything below `offset`, with this prefix hash, was committed in `epoch` or earlier.
+
+    known: False if the hash is unknown, because the mark lies inside a batch.
+    """
+
+    offset: Int64
+    hash: Int64
+    known: Bools
+    epoch: Int64
+
+
+def holds(log: CopiedLog, marks: Marks) -> tuple[Bools, Bools]:
+    """Return, per mark, (whether the log holds exactly this prefix, whether it certainly does not hold it).
+
+    Both are False if the log reaches the mark but the hash there is unknown.  No hash is known for a log that begins
+    above 0, because a prefix hash starts at offset 0.
+    """
+    reaches = marks.offset <= log.end
+    if log.start > 0:
+        return np.zeros(len(marks.offset), np.bool_), ~reaches
+    if len(log.ends) == 0:
+        at_batch_end = np.zeros(len(marks.offset), np.bool_)
+        equal = at_batch_end
+    else:
+        place = np.minimum(np.searchsorted(log.ends, marks.offset), len(log.ends) - 1)
+        at_batch_end = log.ends[place] == marks.offset
+        equal = at_batch_end & (log.hashes[place] == marks.hash)
+    return marks.known & equal, ~reaches | (marks.known & ~equal)
+
+
+def must_hold(log: CopiedLog, marks: Marks) -> Bools:
+    """Return, per mark, whether every correct log with this end and this last epoch holds it.
+
+    A leader of a later epoch holds everything committed before (leader completeness).  A log with an entry of that
+    epoch holds what the leader held up to there (log matching).  Within the epoch of the mark itself, a log is a prefix
+    of the leader's log.  So it must hold the mark if it is long enough.
+    """
+    later = marks.epoch < log.last_epoch
+    as_long = (marks.epoch == log.last_epoch) & (marks.offset <= log.end)
+    return np.asarray(later | as_long, np.bool_)
+
+
+_COLUMNS = ("epoch", "offset", "hash")
+_OF_LOG = ("offset", "epoch", "batch_offset", "batch_hash")
+
+Columns = tuple[npt.NDArray[Any], ...]
+"""Offset, hash, known, epoch, seq, source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMarks:
+    """Distinct marks in ascending order of offset.  source, seq: the row that reported each; source counts `paths`."""
+
+    marks: Marks
+    paths: tuple[str, ...]
+    source: Int64
+    seq: Int64
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def row(self, position: int) -> Row:
+        """Return the trace row that reported a mark."""
+        return trace_row(self.paths[int(self.source[position])], int(self.seq[position]))
+
+
+def reported_marks(paths: Sequence[str], budget: Budget) -> ReportedMarks:
+    """Return every distinct (offset, hash) in any of these traces, with the lowest epoch in which it was reported.
+
+    Parts of one run need the same marks one after another, so the last result is cached.  Raises BeyondBudget.
+    """
+    stamps = tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, paths))
+    return _reported_marks(tuple(paths), stamps, budget)
+
+
+@lru_cache(maxsize=1)
+def _reported_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> ReportedMarks:
+    """Read the marks.  stamps: they distinguish files of the same name."""
+    joined = _of_trace(0, paths[0]) if paths else _NOTHING
+    for number, path in enumerate(paths[1:], 1):
+        more = _of_trace(number, path)
+        if (count := len(joined[0]) + len(more[0])) * MARK_SIZE_BYTES > budget.size_bytes:
+            raise BeyondBudget(f"{count} marks are beyond the budget of {budget.size_bytes} bytes")
+        joined = _distinct(tuple(np.concatenate(pair) for pair in zip(joined, more, strict=True)))
+    offset, hashes, known, epoch, seq, source = _distinct(joined)
+    return ReportedMarks(Marks(offset, hashes, known, epoch), paths, source, seq)
+
+
+_NOTHING: Columns = tuple(np.empty(0, kind) for kind in (np.int64, np.int64, np.bool_, np.int64, np.int64, np.int64))
+
+
+def _of_trace(number: int, path: str) -> Columns:
+    rows = read_trace(path, ("high-watermark",), _COLUMNS)
+    offset, epoch, seq = numbers(rows, "offset"), numbers(rows, "epoch"), numbers(rows, "seq")
+    columns = (offset, numbers(rows, "hash", 0), present(rows, "hash"), epoch, seq, np.full(len(seq), number, np.int64))
+    real = offset > 0
+    return columns if real.all() else tuple(column[real] for column in columns)
+
+
+def _distinct(columns: Columns) -> Columns:
+    """Keep one row per (offset, hash, known): the first row of the lowest epoch."""
+    offset, hashes, known, epoch, _, _ = columns
+    if len(offset) == 0:
+        return columns
+    order = np.argsort(offset, kind="stable")
+    one_offset = np.diff(offset[order]) == 0
+    if np.any(one_offset & (_steps(hashes[order]) | _steps(known[order]))):
+        order = np.lexsort((hashes, known, offset))  # several prefixes up to one offset: rare, and slower
+    fresh = _steps(offset[order]) | _steps(hashes[order]) | _steps(known[order])
+    begins = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+    kept = order[lowest(begins, epoch[order])]
+    return tuple(column[kept] for column in columns)
+
+
+def _steps(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(values[1:] != values[:-1], np.bool_)
+
+
+def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedLog:
+    """Read one copy of a node's log as batches, row group by row group.  snapshot: where its newest snapshot ends.
+
+    Raises BeyondBudget, and ValueError if its offsets do not ascend.
+    """
+    file = pq.ParquetFile(path)
+    groups = log_groups(file.metadata, copy)
+    rows = sum(file.metadata.row_group(group.number).num_rows for group in groups)
+    if rows * BATCH_SIZE_BYTES > budget.size_bytes:
+        raise BeyondBudget(f"{path}: {rows} entries are beyond the budget of {budget.size_bytes} bytes")
+    pieces: list[tuple[Int64, Int64, Int64]] = []
+    last_epoch, first, reached = NOWHERE, NOWHERE, NOWHERE
+    for group in groups:
+        columns = _OF_LOG if group.copy >= 0 else (*_OF_LOG, "copy")
+        table = file.read_row_group(group.number, columns, use_threads=False)
+        if group.copy < 0:
+            table = table.filter(numbers(table, "copy") == copy)
+        if len(table) == 0:
+            continue
+        offset, batch, hashes = (numbers(table, name) for name in ("offset", "batch_offset", "batch_hash"))
+        if offset[0] < reached or np.any(offset[1:] < offset[:-1]):
+            raise ValueError(f"{path}: the offsets of copy {copy} do not ascend")
+        first = int(offset[0]) if first == NOWHERE else first
+        reached, last_epoch = int(offset[-1]), int(table["epoch"][-1].as_py())
+        last = np.concatenate((np.flatnonzero(_steps(batch)), [len(batch) - 1]))
+        if pieces and pieces[-1][0][-1] == batch[0]:  # its batch begins in the group before
+            before = pieces.pop()
+            if len(before[0]) > 1:
+                pieces.append((before[0][:-1], before[1][:-1], before[2][:-1]))
+        pieces.append((batch[last], offset[last] + 1, hashes[last]))
+    ends, hashes = (np.concatenate([p[i] for p in pieces] or [np.empty(0, np.int64)]) for i in (1, 2))
+    start = snapshot if first == NOWHERE else first
+    return CopiedLog(ends, hashes, max(reached + 1, start), last_epoch, start)
+
+
+# Committed entries in the logs of one node
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A log that lacks a mark it must hold.
+
+    proof: the trace row of the mark, or the log row of an acknowledged write.
+    differs: the log holds a larger mark, so two different things were committed.
+    """
+
+    node: str
+    copy: int
+    when: str
+    offset: int
+    hash: int | None
+    epoch: int
+    proof: Row
+    why: str
+    differs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """An acknowledged write beyond every mark that its log holds: only the client's answer shows its commit."""
+
+    node: str
+    offset: int
+    end: int
+    hash: int
+    epoch: int
+    entry: Row
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """What the logs and the trace of one node show; for `node` None, what all marks together show.
+
+    lacking: terms of office without a mark of an earlier epoch.  offices, compared: numbers of terms of office, and of
+    pairs of a term and a copy that shows its log."""
+
+    witnesses: tuple[Witness, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    acknowledged: tuple[Acknowledged, ...] = ()
+    lacking: tuple[Lacking, ...] = ()
+    offices: int = 0
+    compared: int = 0
+    marks: int = 0
+    logs: int = 0
+    unknown: str = ""
+
+
+def _split(run: StoredRun) -> list[Part]:
+    traces, logs, copied = node_files(run.trace), node_files(run.log), run.copies
+    if not traces and not logs:
+        return []
+    parts = [Part(tuple(traces.values()), {"node": None})]
+    for node in dict.fromkeys([*traces, *logs]):
+        parts.append(
+            Part(
+                tuple(traces.values()),
+                {
+                    "node": node,
+                    "trace": traces.get(node),
+                    "log": logs.get(node),
+                    "history": str(run.history) if run.history.exists() else None,
+                    "copies": [c for c in copied if c["node"] == node and not c["error"]],
+                },
+            )
+        )
+    return parts
+
+
+def _judge(part: Part, budget: Budget) -> NodeFinding:
+    try:
+        return _judge_marks(part, budget) if part.params["node"] is None else _judge_node(part, budget)
+    except BeyondBudget as problem:
+        return NodeFinding(unknown=str(problem))
+
+
+def _judge_marks(part: Part, budget: Budget) -> NodeFinding:
+    """Check all marks together: marks at one offset must have one hash."""
+    reported = reported_marks(part.paths, budget)
+    marks, at = reported.marks, np.flatnonzero(reported.marks.known)
+    found = disagreements(marks.offset[at], marks.hash[at])
+    rows = [(of_row(reported.row(int(at[a]))), of_row(reported.row(int(at[b])))) for a, b in first_pairs(found)]
+    return NodeFinding(tuple(two_rows(PREFIXES_DIFFER, *pair).witness() for pair in rows), marks=len(reported))
+
+
+def _judge_node(part: Part, budget: Budget) -> NodeFinding:
+    params = part.params
+    reported = reported_marks(part.paths, budget)
+    marks, copies = reported.marks, params["copies"]
+    own = follow(params["trace"], params["node"], copies, marks) if params["trace"] else NodeReport(params["node"])
+    witnesses = [b.witness() for b in own.broken if b.rule.checker == "committed-never-lost"]
+    offices = [row for row in own.offices if row.offset is not None]
+    lacking = [found for office in offices for found in _too_short(office, reported)]
+    if params["log"] is None:
+        return NodeFinding(tuple(witnesses), lacking=tuple(lacking), offices=len(offices), marks=len(reported))
+    cut_seqs, cut_offsets = (np.array([getattr(row, name) for row in own.cuts], np.int64) for name in ("seq", "offset"))
+    of_other_content: dict[int, list[Lacking]] = {}
+    lost: list[Lost] = []
+    tails: list[tuple[CopiedLog, pa.Table]] = []
+    earlier: list[tuple[Row, Bools, AtCopy | None]] = []
+    compared = 0
+    at_copies: Sequence[AtCopy | None] = own.copies or [None] * len(copies)
+    for copy, at in zip(copies, at_copies, strict=True):
+        log = read_log(params["log"], copy["copy"], budget, at.snapshot if at is not None and at.same_disk else 0)
+        held, lacks = holds(log, marks)
+        lost += _lost_marks(copy, reported, log, (held, lacks))
+        if at is not None:
+            lost += _lost_own(at, log)
+            lost += _lost_since(at, earlier, reported, lacks)
+        earlier.append((copy, held, at))
+        contradicted = lacks & marks.known & (marks.offset <= log.end)
+        for number, office in enumerate(offices):
+            moments = (copy["trace_seq"], copy["log_end"]), (office.seq, office.offset or 0)
+            end = shared_prefix(cut_seqs, cut_offsets, *moments)
+            compared += end > 0
+            if found := _other_content(office, copy, contradicted, reported, end):
+                of_other_content.setdefault(number, found)
+        tail = _tail(copy, params, log, int(marks.offset[held].max(initial=0)), budget)
+        tails += [] if tail is None else [(log, tail)]
+    lacking += [found for number in sorted(of_other_content) for found in of_other_content[number]]
+    return NodeFinding(
+        tuple(witnesses),
+        tuple(lost),
+        tuple(_acknowledged(params["history"], params["node"], tails)),
+        tuple(lacking),
+        len(offices),
+        compared,
+        len(reported),
+        len(copies),
+    )
+
+
+def follow(trace: str, node: str, copies: Sequence[Row], marks: Marks) -> NodeReport:
+    """Follow what a node must keep by its own trace, knowing the marks of all nodes."""
+    rows = Condensed(trace, [copy["trace_seq"] for copy in copies], (marks.offset, marks.epoch))
+    names = set(zip(marks.offset.tolist(), marks.epoch.tolist(), strict=True))
+    monitor = NodeMonitor(node, copies, at_mark=lambda offset, epoch: (offset, epoch) in names)
+    for each in rows:
+        monitor.take(each)
+    return monitor.finish()
+
+
+def _lost_marks(copy: Row, reported: ReportedMarks, log: CopiedLog, state: tuple[Bools, Bools]) -> list[Lost]:
+    """Find a mark that this log lacks although its epochs, or a larger mark that it holds, require it."""
+    (held, lacks), marks = state, reported.marks
+    by_epoch = np.flatnonzero(must_hold(log, marks) & lacks)
+    if len(by_epoch):
+        i = int(by_epoch[0])
+        later = marks.epoch[i] < log.last_epoch
+        has = f"has an entry of {'the later epoch' if later else 'the same epoch'} {log.last_epoch}"
+        rule = "whose leader held everything committed before" if later else "and reaches beyond that offset"
+        return [_lost(copy, reported, i, f"This log {has}, {rule}.")]
+    highest = int(marks.offset[held].max(initial=0))
+    split = np.flatnonzero(lacks & marks.known & (marks.offset < highest))
+    if len(split):
+        why = f"This log holds what was committed up to offset {highest}, but not what was committed below it."
+        return [_lost(copy, reported, int(split[0]), why, differs=True)]
+    return []
+
+
+def _lost(copy: Row, reported: ReportedMarks, i: int, why: str, differs: bool = False) -> Lost:
+    mark = reported.row(i)
+    return Lost(
+        copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why, differs
+    )
+
+
+def _lost_own(at: AtCopy, log: CopiedLog) -> list[Lost]:
+    """Check the largest mark that the node itself had to keep when it was copied."""
+    mark, copy = at.owed, at.copy
+    if not at.same_disk or mark is None:
+        return []
+    known = np.array([mark.hash is not None])
+    one = Marks(np.array([mark.offset or 0]), np.array([mark.hash or 0]), known, np.array([0]))
+    if not holds(log, one)[1][0]:
+        return []
+    why = f"{copy['node']} itself held it before it was copied ({mark.where})."
+    where = (copy["node"], copy["copy"], copy["when"])
+    return [Lost(*where, mark.offset or 0, mark.hash, mark.epoch, mark.as_row(), why)]
+
+
+def _lost_since(
+    at: AtCopy, earlier: list[tuple[Row, Bools, AtCopy | None]], reported: ReportedMarks, lacks: Bools
+) -> list[Lost]:
+    """Find a mark that this copy lacks and that an earlier copy of the node held in the mark's epoch or later."""
+    marks, copy = reported.marks, at.copy
+    for before, held, then in earlier:
+        if before.get("disk") != copy.get("disk") or then is None:
+            continue
+        owed = held & lacks & (marks.epoch <= before["quorum_epoch"])
+        if at.starts > then.starts or at.only_flushed:
+            owed &= marks.offset <= then.flushed
+        if owed.any():
+            why = f"Copy {before['copy']} of {copy['node']} ({before['when']}) still held it."
+            return [_lost(copy, reported, int(np.flatnonzero(owed)[0]), why)]
+    return []
+
+
+def _tail(copy: Row, params: dict[str, Any], log: CopiedLog, held: int, budget: Budget) -> pa.Table | None:
+    """Return the entries beyond `held`, the largest mark that this log holds; None if no client wrote any of them."""
+    if params["history"] is None or held >= log.end:
+        return None
+    tail = read_entries(params["log"], copy["copy"], held)
+    if len(tail) * TAIL_SIZE_BYTES > budget.size_bytes:
+        raise BeyondBudget(f"{params['log']}: {len(tail)} entries beyond all marks exceed the budget")
+    return tail if len(tail) > tail["key"].null_count else None
+
+
+def _acknowledged(history: str, node: str, tails: list[tuple[CopiedLog, pa.Table]]) -> list[Acknowledged]:
+    """Find entries of acknowledged writes in these tails, with one pass over the history."""
+    if not tails:
+        return []
+    keys = Words()
+    tails = [(log, tail.filter(pc.is_valid(tail["key"]))) for log, tail in tails]
+    names, name_of = WantedNames.of([Entries.of(tail, keys) for _, tail in tails], keys)
+    fates = read_writes(history, names).fates
+    found = []
+    for (log, tail), name in zip(tails, name_of, strict=True):
+        ok = (name >= 0) & (fates.times[name] == 1) & (fates.outcome[name] == Type.OK) if len(names) else name >= 0
+        for i in np.flatnonzero(ok).tolist():
+            entry = row(tail, i, "log")
+            end = int(log.ends[np.searchsorted(log.ends, entry["offset"], side="right")])
+            found.append(Acknowledged(node, entry["offset"], end, entry["batch_hash"], entry["epoch"], entry))
+    return found
+
+
+def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
+    acknowledged = [a for f in findings for a in f.acknowledged]
+    lost = [x for f in findings for x in f.lost] + _lost_acknowledged(run, acknowledged)
+    witnesses = [w for f in findings for w in f.witnesses if w.kind != PREFIXES_DIFFER]
+    witnesses = [lost_witness(run, x) for x in _worst(lost)] + witnesses
+    witnesses += [w for f in findings for w in f.witnesses if w.kind == PREFIXES_DIFFER]
+    looked_at = {
+        "nodes": len(node_files(run.log)),
+        "logs": sum(f.logs for f in findings),
+        "high watermarks": max((f.marks for f in findings), default=0),
+        "acknowledged writes above every high watermark": len({(a.end, a.hash) for a in acknowledged}),
+    }
+    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
+    unknown += nothing_of(looked_at, "logs", "high watermarks")
+    return conclude(witnesses, looked_at, unknown)
+
+
+def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list[Lost]:
+    """Find logs that lack an acknowledged write although their epochs require it.  Opens logs only if needed."""
+    unique = {(a.end, a.hash, a.epoch): a for a in acknowledged}
+    if not unique:
+        return []
+    some = [unique[key] for key in sorted(unique)]
+    marks = Marks(
+        np.array([a.end for a in some]),
+        np.array([a.hash for a in some]),
+        np.ones(len(some), np.bool_),
+        np.array([a.epoch for a in some]),
+    )
+    lost = []
+    files = node_files(run.log)
+    for copy in run.copies:
+        if copy["error"] or copy["node"] not in files:
+            continue
+        log = read_log(files[copy["node"]], copy["copy"], Budget())
+        missing = np.flatnonzero(must_hold(log, marks) & holds(log, marks)[1])
+        if len(missing):
+            a = some[int(missing[0])]
+            why = f"It was acknowledged to a client, and this log goes on in epoch {log.last_epoch} without it."
+            lost.append(Lost(copy["node"], copy["copy"], copy["when"], a.end, a.hash, a.epoch, a.entry, why))
+    return lost
+
+
+def _worst(lost: list[Lost]) -> list[Lost]:
+    """Return the latest copy per node and mark, largest loss first; the first of each node precedes any second one."""
+    latest = {(x.node, x.offset, x.hash): x for x in sorted(lost, key=lambda x: x.copy)}
+    by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy, x.node))
+    seen: dict[str, int] = {}
+    ranked = []
+    for x in by_size:
+        seen[x.node] = seen.get(x.node, -1) + 1
+        ranked.append((seen[x.node], x))
+    return [x for _, x in sorted(ranked, key=lambda pair: pair[0])]
+
+
+# Witnesses
+
+
+def lost_witness(run: StoredRun, missing: Lost) -> Witness:
+    """Return the witness of a log that lacks a mark.
+
+    It shows the mark, the offset where a log that holds the mark differs from the log that lacks it, and the write of
+    the first missing entry.
+    """
+    proof: Row = missing.proof
+    holder = holder_of(run, missing.offset, missing.hash)
+    at, rows = (missing.offset - 1, []) if holder is None else parting(run, holder, (missing.node, missing.copy))
+    if holder is None:
+        rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
+    events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
+    name = f"the log of {missing.node} (copy {missing.copy}, {missing.when})"
+    committed = _committed(proof, missing.offset)
+    difference = f"has another entry at offset {at}" if len(rows) > 1 else f"has no entry at offset {at}"
+    holds = f", where {holder[0]} (copy {holder[1]}) still holds the committed one" if holder is not None else ""
+    return Witness(
+        kind=PREFIXES_DIFFER if missing.differs else ENTRY_LOST,
+        summary=f"{committed} But {name} {difference}{holds}.",
+        events=tuple(events),
+        rows=(proof, *rows),
+        facts={
+            "nodes": list(dict.fromkeys([missing.node, *([holder[0]] if holder else []), proof["node"]])),
+            "copies": [missing.copy, *([holder[1]] if holder else [])],
+            "epoch": missing.epoch,
+            "offset": at,
+            "committed_below": missing.offset,
+            "why": [committed, missing.why, f"Yet it {difference}."],
+            "expected": f"every entry below offset {missing.offset}, as it was committed",
+        },
+    )
+
+
+def _committed(proof: Row, offset: int) -> str:
+    if proof["table"] == "log":
+        write = f"The write of {proof['value']} to {proof['key']} at offset {proof['offset']}"
+        return f"{write} was acknowledged to a client."
+    if proof["event"] == "append":
+        return f"{proof['node']} held everything below offset {offset} in epoch {proof['epoch']}, and it was committed."
+    return f"{proof['node']} reported in epoch {proof['epoch']} that everything below offset {offset} is committed."
+
+
+def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str, int] | None:
+    """Return (node, number) of the latest copy that holds the mark; None if no copy does, or the hash is unknown."""
+    if prefix_hash is None:
+        return None
+    found = [
+        (entry["copy"], node)
+        for node, path in node_files(run.log).items()
+        for copy in sorted({c["copy"] for c in run.copies if c["node"] == node})
+        for entry in log_rows(path, copy, [offset - 1])
+        if entry["batch_hash"] == prefix_hash
+    ]
+    readable = {(c["copy"], c["node"]) for c in run.copies if not c["error"]}
+    found = [f for f in found if f in readable]
+    return (max(found)[1], max(found)[0]) if found else None
+
+
+def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
+    """Return the first offset where the loser's log lacks or changes an entry of the holder's, and the rows there.
+
+    Reads both logs, one range of offsets at a time.
+    """
+    files = node_files(run.log)
+    columns = ("epoch", "checksum")
+    at = -1
+    for first, end in offset_ranges([files[holder[0]]]):
+        have, lack = (read_entries(files[node], copy, first, columns, end) for node, copy in (holder, loser))
+        size = min(len(have), len(lack))
+        same = np.ones(size, np.bool_)
+        for column in ("offset", *columns):
+            same &= numbers(have, column)[:size] == numbers(lack, column)[:size]
+        position = size if same.all() else int(np.argmin(same))
+        if position < len(have):
+            at = int(numbers(have, "offset")[position])
+            break
+        at = int(numbers(have, "offset")[-1]) if len(have) else at
+    return at, log_rows(files[holder[0]], holder[1], [at]) + log_rows(files[loser[0]], loser[1], [at])
+
+
+def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
+    """Return the history rows of the write behind an entry: its invoke and its completion."""
+    wanted = [(r["key"], r["value"]) for r in rows if r["key"] is not None and r["value"] is not None]
+    if not wanted or not run.history.exists():
+        return []
+    call = invoke_of(str(run.history), *wanted[0])
+    return [] if call is None else operations(str(run.history), [call])
+
+
+# Leaders
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A leader that lacks a mark of an earlier epoch.  copy: the copy that shows it, None if the log was too short."""
+
+    office: TraceRow
+    mark: Row
+    copy: Row | None = None
+
+
+def _too_short(office: TraceRow, reported: ReportedMarks) -> list[Lacking]:
+    """Find the largest mark of an earlier epoch, if it lies beyond the end of the log with which a leader began."""
+    earlier = np.flatnonzero(reported.marks.epoch < office.epoch)
+    if not len(earlier) or reported.marks.offset[earlier[-1]] <= (office.offset or 0):
+        return []
+    return [Lacking(office, reported.row(int(earlier[-1])))]
+
+
+def _other_content(
+    office: TraceRow, copy: Row, contradicted: Bools, reported: ReportedMarks, end: int
+) -> list[Lacking]:
+    """Find the smallest mark of an earlier epoch that a leader did not hold, as a copy of its log shows.
+
+    end: of what the log certainly kept between the two."""
+    marks = reported.marks
+    wrong = np.flatnonzero(contradicted & (marks.offset <= end) & (marks.epoch < office.epoch))
+    return [Lacking(office, reported.row(int(wrong[0])), copy)] if len(wrong) else []
+
+
+def shared_prefix(cut_seqs: Int64, cut_offsets: Int64, one: tuple[int, int], other: tuple[int, int]) -> int:
+    """Return the length of the prefix that a log certainly kept between two moments of one node's trace.
+
+    cut_seqs, cut_offsets: every truncation and every start, in seq order.  one, other: (seq, log end) of each moment.
+    A log end that was copied from disk may be one change ahead of the trace.
+    """
+    (first, first_end), (last, last_end) = sorted((one, other))
+    between = cut_offsets[(cut_seqs > first) & (cut_seqs <= last)]
+    return int(min(first_end, last_end, between.min(initial=first_end)))
+
+
+def _combine_leaders(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
+    lacking = [x for f in findings for x in f.lacking]
+    witnesses = [_without(run, x) for x in sorted(lacking, key=lambda x: (x.office.epoch, x.copy is not None))]
+    looked_at = {
+        "nodes": len(node_files(run.trace)),
+        "terms of office": sum(f.offices for f in findings),
+        "copies compared with the log a leader began with": sum(f.compared for f in findings),
+    }
+    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
+    unknown += nothing_of(looked_at, "terms of office")
+    return conclude(witnesses, looked_at, unknown)
+
+
+def _without(run: StoredRun, lacking: Lacking) -> Witness:
+    office, mark, copy = lacking.office, lacking.mark, lacking.copy
+    leader, epoch, start = office.node, office.epoch, office.offset or 0
+    committed = (
+        f"{mark['node']} reported in epoch {mark['epoch']} that everything below offset {mark['offset']} is committed"
+    )
+    rows: list[Row] = [mark, office.as_row()]
+    at, copies_shown, nodes = start, [], [leader, mark["node"]]
+    if copy is None:
+        lack = f"its log ended at offset {start}"
+    else:
+        at, shown, other = _parting(run, mark, (leader, copy["copy"]))
+        rows += shown
+        copies_shown = [copy["copy"]]
+        lack = f"copy {copy['copy']} ({copy['when']}) shows that its log held something else there"
+        if at != NOWHERE and other is not None:
+            nodes.append(other)
+            lack += f", from offset {at} on"
+    return Witness(
+        kind=LACKING_LEADER,
+        summary=f"{leader} became leader of epoch {epoch} without what was committed before: {committed}, but {lack}.",
+        rows=tuple(rows),
+        facts={
+            "nodes": list(dict.fromkeys(nodes)),
+            "copies": copies_shown,
+            "epoch": epoch,
+            "offset": at if at != NOWHERE else mark["offset"] - 1,
+            "committed_below": mark["offset"],
+            "why": [
+                f"{committed} ({in_trace(mark)}).",
+                f"{leader} became leader of the later epoch {epoch} ({office.where}), and {lack}.",
+            ],
+            "expected": "a leader holds every entry committed in an earlier epoch: a majority holds it, and a majority "
+            "votes only for a log as complete as its own",
+        },
+    )
+
+
+def _parting(run: StoredRun, mark: Row, leader: tuple[str, int]) -> tuple[int, list[Row], str | None]:
+    """Return (offset where the leader's log differs from one that holds the mark, the rows there, that log's node).
+
+    The offset is NOWHERE if no copy holds the mark."""
+    holder = holder_of(run, mark["offset"], mark["hash"])
+    if holder is None:
+        return NOWHERE, [], None
+    at, rows = parting(run, holder, leader)
+    return at, rows, holder[0]
+
+
+COMMITTED = Checker(
+    name="committed-never-lost",
+    title="Committed entries are never lost",
+    question="Does every log that must hold a committed entry hold it, and was only one thing committed at an offset?",
+    split=_split,
+    judge=_judge,
+    combine=_combine,
+    needs=frozenset({"logs", "traces"}),
+)
+
+LEADER_COMPLETENESS = Checker(
+    name="leader-completeness",
+    title="Leader completeness",
+    question="Did every leader hold, when it took office, all that was committed in earlier epochs?",
+    split=_split,
+    judge=_judge,
+    combine=_combine_leaders,
+    needs=frozenset({"logs", "traces"}),
+)

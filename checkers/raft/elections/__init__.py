@@ -1,1 +1,0 @@
-"""Judges who led in each epoch, and with which votes."""

@@ -1,0 +1,619 @@
+"""The Raft monitor: it takes rows of traces and finds the rules (`rules.py`) that they break.
+
+    NodeMonitor    the rows of one node, in the order of `seq`; it collects what comparisons between nodes need
+    Leaders        who led each epoch, by the claims of all nodes, in any order
+    FirstHashes    the first hash that was reported at each offset, in any order
+    Monitor        all of these for rows that come while a quorum runs: each node's in order, nodes in any order
+    TimedMonitor   two rules that need the rows of all nodes in the order of one clock
+
+A judged run takes its traces apart: one `NodeMonitor` a node, side by side, and one comparison over all of them.  The
+online checks, the swarm and tests hand over rows as they come.  Facts are only ever added, so that the order between
+nodes changes no finding.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from checkers.base.verdict import Witness
+from checkers.raft.rules import (
+    BEFORE_MAJORITY,
+    BY_EVENT,
+    DISK_REPLACED,
+    FAR_SETS,
+    JOINED_EARLY,
+    LEADER_AGAIN,
+    PREFIXES_DIFFER,
+    STATES_DIFFER,
+    TWO_LEADERS,
+    TWO_SETS,
+    LogAt,
+    NodeState,
+    RuleBreach,
+    RuleEvidence,
+    rule_of,
+)
+from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow
+
+CAUGHT_UP_WITHIN_S = 5.0
+"""Of the bundled KRaft (`raft.changes`)."""
+
+Explains = Callable[[int, int], bool]
+"""Returns True if a fault explains that a disk was gone at one time and another one there at a later time (ns)."""
+
+
+class Ballot(NamedTuple):
+    """A vote for another node, or a candidacy (peer is the node itself), with the log at that row."""
+
+    row: TraceRow
+    peer: str
+    log: LogAt
+
+
+@dataclass(slots=True)
+class Reach:
+    """How far one node durably held its log.  Uncertainty makes it larger, never smaller.
+
+    held: epoch -> the largest durable end while the node was in that epoch.  own: the same while its last batch was of
+    that epoch.  base: (end, epoch) at its first row; whatever a trace that begins in the middle may have held before.
+    """
+
+    held: dict[int, int] = field(default_factory=dict)
+    own: dict[int, int] = field(default_factory=dict)
+    base: tuple[float, int] = (0, -1)
+    epoch: int = 0
+    durable: int = 0
+
+    def take(self, row: TraceRow, log: LogAt) -> None:
+        """log: after this row."""
+        self.epoch = max(self.epoch, row.epoch)
+        if not self.held:
+            self.base = (row.offset or 0 if row.event == "start" else float("inf"), self.epoch)
+        if row.event in ("start", "flush") or (row.event == "snapshot" and row.peer is not None):
+            self.durable = row.offset or 0
+        elif row.event == "truncate":
+            self.durable = min(self.durable, row.offset or 0)
+        self.held[self.epoch] = max(self.held.get(self.epoch, 0), self.durable)
+        if log.highest == self.epoch:
+            self.own[self.epoch] = max(self.own.get(self.epoch, 0), self.durable)
+
+    def may_have_held(self, offset: int, epoch: int, beyond_start: bool) -> bool:
+        """Return True if the node may have durably held everything below an offset in an epoch up to this one.
+
+        beyond_start: the last of these entries is of that epoch."""
+        if offset <= self.base[0] and epoch <= self.base[1]:
+            return True
+        return offset <= (self.own.get(epoch, 0) if beyond_start else self.longest(epoch))
+
+    def longest(self, epoch: int) -> int:
+        """Return the largest durable end while the node was in an epoch up to this one."""
+        return max((end for e, end in self.held.items() if e <= epoch), default=0)
+
+
+@dataclass(slots=True)
+class AtCopy:
+    """What the rows before a copy of a node's disk had shown, where the copy is of the disk that they are about.
+
+    disk: the row that named the disk.  vote: of the epoch that the copy holds.  highest_epoch: the row of it.
+    owed, flushed: as in `NodeState`.  starts: how many starts came before.  snapshot: the newest one.
+    applied: the largest offset.  last_ns: time of the last row.  only_flushed: what was not flushed may be gone: the
+    process was dead, or ended before its log changed again.
+    """
+
+    copy: Row
+    disk: TraceRow | None
+    same_disk: bool
+    vote: TraceRow | None
+    highest_epoch: TraceRow | None
+    owed: TraceRow | None
+    flushed: int
+    starts: int
+    snapshot: int
+    last_ns: int
+    only_flushed: bool
+
+
+@dataclass(slots=True)
+class NodeReport:
+    """What one node's trace shows; everything that comparisons between nodes need.
+
+    claims: its first rows that show an epoch's leader.  votes: the first for each epoch and candidate.
+    ballots, candidacies: votes for others, and what it stood with.  offices: rows in which it became leader.
+    tops: (its largest mark in an epoch under one set of voters, that set or None).  sets: each set of voters that its
+    log named, with the first row.  cuts: truncations and starts.  disks: every id that it named.
+    counts: of rows, and of what was judged.
+    log_epoch: (offset, epoch) of the first entry of the highest epoch in the last copy of its log.
+    """
+
+    node: str
+    broken: list[RuleBreach] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    claims: list[TraceRow] = field(default_factory=list)
+    votes: list[TraceRow] = field(default_factory=list)
+    ballots: list[Ballot] = field(default_factory=list)
+    candidacies: list[Ballot] = field(default_factory=list)
+    offices: list[TraceRow] = field(default_factory=list)
+    reach: Reach = field(default_factory=Reach)
+    tops: list[tuple[TraceRow, frozenset[str] | None]] = field(default_factory=list)
+    sets: list[TraceRow] = field(default_factory=list)
+    cuts: list[TraceRow] = field(default_factory=list)
+    snapshots: list[TraceRow] = field(default_factory=list)
+    largest_mark: int = -1
+    copies: list[AtCopy] = field(default_factory=list)
+    disks: list[str] = field(default_factory=list)
+    log_epoch: tuple[int, int] = (0, -1)
+    unknown: str = ""
+
+
+_CHANGE_A_LOG = frozenset({"high-watermark", "append", "flush", "truncate", "start", "disk", "fatal"})
+
+
+class NodeMonitor:
+    """Follows the rows of one node.
+
+    copies: rows of COPIES of this node.  explains: for changes of the disk; None: they are not judged.
+    at_mark: tells whether an append ended at a committed prefix, by the marks of all nodes."""
+
+    def __init__(
+        self,
+        name: str,
+        copies: Sequence[Row] = (),
+        explains: Explains | None = None,
+        at_mark: Callable[[int, int], bool] | None = None,
+    ) -> None:
+        self.state = NodeState(name)
+        self.report = NodeReport(name)
+        self._copies = deque(sorted(copies, key=lambda copy: int(copy["trace_seq"])))
+        self._until = max((copy["trace_seq"] for copy in copies), default=-1)
+        self._explains, self._at_mark = explains, at_mark
+        self._claims: set[tuple[int, str, int | None]] = set()
+        self._votes: set[tuple[int, str]] = set()
+        self._tops: dict[tuple[int, frozenset[str] | None], TraceRow] = {}
+        self._sets: set[tuple[int, frozenset[str]]] = set()
+        self._named: frozenset[str] | None = None  # last, in any life
+        self._starts = self._snapshot = 0
+
+    def take(self, row: TraceRow) -> list[RuleBreach]:
+        """Take the next row; returns the rules that it breaks."""
+        while self._copies and self._copies[0]["trace_seq"] < row.seq:
+            self._copied(self._copies.popleft(), row)
+        state, found = self.state, []
+        if row.incarnation != state.life or row.event == "start":
+            state.begin_life(row.incarnation)
+        if row.event == "disk":
+            found += self._disk(row)
+        for rule in BY_EVENT.get(row.event, ()):
+            if rule.broken is not None and (evidence := rule.broken(state, row)) is not None:
+                once = {"epoch": row.epoch, "life": row.incarnation, "disk": ""}.get(rule.once, row.seq)
+                if (rule, once) not in state.told:
+                    state.told.add((rule, once))
+                    found.append(RuleBreach(rule, evidence))
+        if row.event == "voters" and row.offset is not None:
+            self._voters(row, row.offset)
+        appended = self._at_mark is not None and row.event == "append"
+        state.follow(row, at_mark=appended and self._at_mark is not None and self._at_mark(_at(row), row.epoch))
+        self._collect(row)
+        self.report.broken += found[: max(0, WITNESSES_PER_PART - len(self.report.broken))]
+        return found
+
+    def finish(self) -> NodeReport:
+        """Return the report, once all rows were taken."""
+        while self._copies:
+            self._copied(self._copies.popleft(), None)
+        self.report.copies.sort(key=lambda at: int(at.copy.get("copy", 0)))
+        led = {row.epoch for row in self.report.offices}
+        self.report.tops = [(row, names if row.epoch in led else None) for (_, names), row in self._tops.items()]
+        return self.report
+
+    def _copied(self, copy: Row, following: TraceRow | None) -> None:
+        """following: the next row of any kind."""
+        state = self.state
+        named = None if state.disk is None else state.disk.detail
+        vote = state.votes.get(copy["quorum_epoch"])
+        changes = following is not None and following.event in _CHANGE_A_LOG
+        ends = changes and following is not None and following.event in ("start", "disk", "fatal")
+        at_copy = AtCopy(
+            copy,
+            state.disk,
+            named is None or named == copy.get("disk"),
+            vote,
+            state.highest_epoch,
+            state.owed,
+            state.flushed,
+            self._starts,
+            self._snapshot,
+            -1 if state.last is None else state.last.time_ns,
+            copy["state"] == "dead" or ends,
+        )
+        self.report.copies.append(at_copy)
+
+    def _disk(self, row: TraceRow) -> list[RuleBreach]:
+        state, found = self.state, list[RuleBreach]()
+        self._count("disks named")
+        self._count("disks replaced", 0)
+        self.report.disks.append(str(row.detail))
+        if not state.replaced(row) or state.disk is None:
+            return found
+        self._count("disks replaced")
+        gone_ns = -1 if state.last is None else state.last.time_ns
+        if self._explains is not None and not self._explains(gone_ns, row.time_ns):
+            words = {"disk": row.detail, "found": f"at a start ({row.where})"}
+            found.append(RuleBreach(rule_of(DISK_REPLACED), RuleEvidence((state.disk, row), words)))
+        state.begin_disk()
+        self._snapshot = 0
+        return found
+
+    def _voters(self, row: TraceRow, offset: int) -> None:
+        state, names = self.state, frozenset((row.detail or "").split())
+        if state.office is not None and state.named is not None and offset > state.named[0]:
+            self._count("changes by leaders")
+        if (offset, names) not in self._sets:
+            self._sets.add((offset, names))
+            self.report.sets.append(row)
+
+    def _collect(self, row: TraceRow) -> None:
+        event, report, log = row.event, self.report, self.state.log.now
+        if event == "vote":
+            peer = str(row.peer)
+            if (row.epoch, peer) not in self._votes:
+                self._votes.add((row.epoch, peer))
+                report.votes.append(row)
+                ballots = report.candidacies if peer == row.node else report.ballots
+                ballots.append(Ballot(row, peer, log))
+            elif peer == row.node:
+                report.candidacies.append(Ballot(row, peer, log))
+        elif event == "role":
+            self._role(row, log)
+        elif event == "voters":
+            self._named = frozenset((row.detail or "").split())
+        elif event == "high-watermark" and row.offset is not None:
+            report.largest_mark = max(report.largest_mark, row.offset)
+            name = (row.epoch, self._named)
+            known = self._tops.get(name)
+            if row.offset > 0 and row.seq <= self._until and (known is None or row.offset > _at(known)):
+                self._tops[name] = row
+        elif event == "snapshot":
+            report.snapshots.append(row)
+            self._snapshot = max(self._snapshot, _at(row))
+        elif event in ("start", "truncate"):
+            self._starts += event == "start"
+            report.cuts += [] if row.offset is None else [row]
+        if event in _OF_REACH:
+            report.reach.take(row, log)
+
+    def _role(self, row: TraceRow, log: LogAt) -> None:
+        leads, report = row.role == "leader", self.report
+        if leads or row.peer is not None:
+            claim = (row.epoch, row.node if leads else str(row.peer), row.incarnation if leads else None)
+            if claim not in self._claims:
+                self._claims.add(claim)
+                report.claims.append(row)
+        if leads:
+            report.offices.append(row)
+        if row.role in ("candidate", "leader"):
+            report.candidacies.append(Ballot(row, row.node, log))
+
+    def _count(self, name: str, more: int = 1) -> None:
+        self.report.counts[name] = self.report.counts.get(name, 0) + more
+
+
+_OF_REACH = frozenset({"high-watermark", "append", "flush", "truncate", "start", "vote", "role", "voters", "snapshot"})
+
+
+def _at(row: TraceRow) -> int:
+    return row.offset or 0
+
+
+class Leaders:
+    """Who led each epoch.  A node may die before it reports its own leadership, so followers' rows count too."""
+
+    def __init__(self) -> None:
+        self._led: defaultdict[int, dict[str, set[int]]] = defaultdict(dict)
+
+    def claim(self, epoch: int, leader: str, life: int | None) -> str | None:
+        """Take a claim; returns the kind of the violation that it shows.
+
+        life: of the leader's process; None if another node names it as its leader."""
+        led = self._led[epoch]
+        lives = led.setdefault(leader, set())
+        if life is not None:
+            lives.add(life)
+        if len(led) > 1:
+            return TWO_LEADERS
+        return LEADER_AGAIN if len(lives) > 1 else None
+
+    def take(self, row: TraceRow) -> str | None:
+        """Take the claim of a role row, if it makes one."""
+        if row.role == "leader":
+            return self.claim(row.epoch, row.node, row.incarnation)
+        return None if row.peer is None else self.claim(row.epoch, row.peer, None)
+
+    @property
+    def suspicious(self) -> list[int]:
+        """The epochs with a violation, ascending."""
+        return sorted(e for e, led in self._led.items() if len(led) > 1 or any(len(each) > 1 for each in led.values()))
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs in which a node itself reported to lead."""
+        return sum(any(led.values()) for led in self._led.values())
+
+
+def elected(epoch: int, claims: Iterable[TraceRow], votes: Iterable[TraceRow]) -> Witness:
+    """Return the violation of an epoch that is suspicious.  claims, votes: the first rows of all nodes about it."""
+    own = [row for row in claims if row.role == "leader"]
+    first_of: dict[str, TraceRow] = {}
+    for row in (*own, *(row for row in claims if row.role != "leader")):
+        first_of.setdefault(row.node if row.role == "leader" else str(row.peer), row)
+    names = sorted(first_of, key=_by_number)
+    given = sorted(votes, key=lambda row: _by_number(row.node))
+    if len(names) > 1:
+        all_of = "both" if len(names) == 2 else "all"
+        kind, shown = TWO_LEADERS, [first_of[name] for name in names]
+        summary = f"{', '.join(names[:-1])} and {names[-1]} {all_of} led epoch {epoch}."
+        why = [_claimed(row) for row in shown]
+        expected = "at most one leader in an epoch: two majorities share a voter, and a voter votes once"
+    else:
+        kind, shown = LEADER_AGAIN, own
+        summary = f"{names[0]} led epoch {epoch}, was restarted, and led the same epoch again."
+        why = [f"{names[0]} became leader of epoch {epoch} in more than one life of its process."]
+        expected = (
+            "a restarted leader needs a new epoch: what it had not written to disk is gone, and it would put other "
+            "entries at the same offsets of the same epoch"
+        )
+    voters: dict[str, list[str]] = {}
+    for row in given:
+        voters.setdefault(str(row.peer), []).append(row.node)
+    facts: dict[str, Any] = {
+        "nodes": names,
+        "epoch": epoch,
+        "offset": None,
+        "votes": voters,
+        "why": why + [f"Voted for {who} in epoch {epoch}: {', '.join(gave)}." for who, gave in voters.items()],
+        "expected": expected,
+    }
+    return Witness(kind, summary, rows=tuple(row.as_row() for row in (*shown, *given)), facts=facts)
+
+
+def _claimed(row: TraceRow) -> str:
+    if row.role == "leader":
+        return f"{row.node} became leader of epoch {row.epoch} ({row.where})."
+    return f"{row.node} took {row.peer} for the leader of epoch {row.epoch} ({row.where})."
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    digits = "".join(each for each in name if each.isdigit())
+    return int(digits or 0), name
+
+
+def two_rows(kind: str, one: TraceRow, other: TraceRow) -> RuleBreach:
+    """Return the violation of two rows at one offset, whose prefixes or states differ."""
+    both = " and ".join(dict.fromkeys((one.node, other.node)))
+    return RuleBreach(rule_of(kind), RuleEvidence((one, other), {"both": both, "last": _at(other) - 1}))
+
+
+class FirstHashes:
+    """The first hash that was reported at each offset, and by which node.  16 bytes an offset."""
+
+    def __init__(self) -> None:
+        self._hashes, self._nodes = array("q"), array("h")
+        self._names: list[str] = []
+
+    def take(self, row: TraceRow) -> TraceRow | None:
+        """Take a hash at an offset; returns what another row reported there first, if that is another hash.
+
+        Of that row only the node, the offset and the hash are kept."""
+        at, value = _at(row), row.hash
+        if value is None or at <= 0:
+            return None
+        if at >= len(self._nodes):
+            more = max(at + 1, 2 * len(self._nodes)) - len(self._nodes)
+            self._hashes.extend([0] * more)
+            self._nodes.extend([-1] * more)
+        if self._nodes[at] < 0:
+            if row.node not in self._names:
+                self._names.append(row.node)
+            self._hashes[at], self._nodes[at] = value, self._names.index(row.node)
+            return None
+        if self._hashes[at] == value:
+            return None
+        return row._replace(node=self._names[self._nodes[at]], hash=self._hashes[at], seq=-1)
+
+
+class Monitor:
+    """All rows of a quorum as they come: each node's rows in order, the nodes in any order."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._nodes: dict[str, NodeMonitor] = {}
+        self._leaders = Leaders()
+        self._claims: defaultdict[int, list[TraceRow]] = defaultdict(list)
+        self._votes: defaultdict[int, list[TraceRow]] = defaultdict(list)
+        self._hashes = {"high-watermark": FirstHashes(), "applied": FirstHashes()}
+
+    def take(self, row: TraceRow) -> list[tuple[str, Witness]]:
+        """Take one row; returns the violations that it shows, each behind the name of its checker."""
+        self.rows += 1
+        node = self._nodes.get(row.node)
+        if node is None:
+            node = self._nodes[row.node] = NodeMonitor(row.node)
+        found = [(broken.rule.checker, broken.witness()) for broken in node.take(row)]
+        if (hashes := self._hashes.get(row.event)) is not None:
+            if (first := hashes.take(row)) is not None:
+                kind = PREFIXES_DIFFER if row.event == "high-watermark" else STATES_DIFFER
+                broken = two_rows(kind, first, row)
+                found.append((broken.rule.checker, broken.witness()))
+        elif row.event == "role":
+            if self._leaders.take(row) is not None:
+                votes = self._votes[row.epoch]
+                found.append(("election-safety", elected(row.epoch, [*self._claims[row.epoch], row], votes)))
+            if row.role == "leader" or row.peer is not None:
+                self._claims[row.epoch].append(row)
+        elif row.event == "vote":
+            self._votes[row.epoch].append(row)
+        return found
+
+
+def sets_apart(committed: Sequence[TraceRow]) -> list[Witness]:
+    """Return the violations between sets of voters in a row.  committed: the rows that name them, by offset and seq.
+
+    Two sets that differ by at most one voter have majorities that overlap (Ongaro 2014, section 4.1)."""
+    first: dict[int, TraceRow] = {}
+    witnesses = []
+    for row in committed:
+        known = first.setdefault(_at(row), row)
+        if _names(known) != _names(row):
+            witnesses.append(_two_sets(TWO_SETS, known, row))
+    for before, after in pairwise(first[offset] for offset in sorted(first)):
+        if len(_names(before) ^ _names(after)) > 1:
+            witnesses.append(_two_sets(FAR_SETS, before, after))
+    return witnesses
+
+
+def _names(row: TraceRow) -> frozenset[str]:
+    return frozenset((row.detail or "").split())
+
+
+def _two_sets(kind: str, before: TraceRow, after: TraceRow) -> Witness:
+    words = [", ".join(sorted(_names(row))) for row in (before, after)]
+    facts: Mapping[str, object] = {
+        "nodes": sorted(_names(before) ^ _names(after)),
+        "epoch": None,
+        "offset": after.offset,
+        "why": [
+            f"The record at offset {before.offset} names {words[0]} as voters.",
+            f"The record at offset {after.offset} names {words[1]}.",
+        ],
+        "expected": "two committed sets in a row differ by at most one voter, and every log names the same ones",
+    }
+    summary = f"The voters {words[0]} (offset {before.offset}) were followed by {words[1]} (offset {after.offset})."
+    return Witness(kind=kind, summary=summary, facts=facts)
+
+
+@dataclass(slots=True)
+class _Voter:
+    """reach: epoch of the last batch -> durable end.  recovered: found by a restart, of any epoch.
+
+    office: (epoch, its start) while it leads.  members: the voters that its log names last.  latest: (offset, names) in
+    this life.  written: (time, end) of its log.  durable: its end that is durable now."""
+
+    last_epoch: int | None = None
+    reach: dict[int, int] = field(default_factory=dict)
+    recovered: int = 0
+    office: tuple[int, int] | None = None
+    members: frozenset[str] | None = None
+    latest: tuple[int, frozenset[str]] | None = None
+    written: deque[tuple[int, int]] = field(default_factory=deque)
+    durable: int = 0
+
+    def held(self, epoch: int) -> int:
+        """Return the durable end of its log while that may have ended with an entry of this epoch."""
+        return max(self.recovered, self.reach.get(epoch, 0))
+
+    def wrote(self, time_ns: int, end: int) -> None:
+        self.written.append((time_ns, end))
+        self.end_before(time_ns)
+
+    def end_before(self, time_ns: int) -> int:
+        """Return the end of its log CAUGHT_UP_WITHIN_S before this time, and forget the ends before that."""
+        before_ns = time_ns - round(CAUGHT_UP_WITHIN_S * 1e9)
+        while len(self.written) > 1 and self.written[1][0] <= before_ns:
+            self.written.popleft()
+        return self.written[0][1] if self.written and self.written[0][0] <= before_ns else 0
+
+
+class TimedMonitor:
+    """Takes the rows of all nodes in the order of one clock; at equal times, marks and voters come last.
+
+    A voter stamps its `flush` row before it writes the row, and writes it before its next Fetch leaves.  The leader
+    stamps its mark, or the voters it adds, after that Fetch arrived.  So at the time of a mark a majority has reported
+    that it durably holds everything below, as entries of the leader's epoch; and a replica that joins has reported the
+    first entry of the epoch, and everything that the leader's log held CAUGHT_UP_WITHIN_S before.
+
+    A node of which nothing is known counts as one that holds everything, and so does what a restart recovered.
+
+    voters: of the configuration.  known: those with a trace, empty or not.  until: node -> the last seq to judge.
+    marks, joined: number judged so far.
+    """
+
+    EVENTS = ("start", "append", "flush", "truncate", "snapshot", "role", "high-watermark", "voters")
+    LAST = frozenset({"high-watermark", "voters"})
+
+    def __init__(
+        self, voters: Collection[str], known: Iterable[str] = (), until: Mapping[str, int] | None = None
+    ) -> None:
+        self.marks = self.joined = 0
+        self._all = frozenset(voters)
+        self._voters = {name: _Voter() for name in known}
+        self._until = until
+
+    def take(self, row: TraceRow) -> list[RuleBreach]:
+        voter, offset = self._voters.get(row.node), _at(row)
+        if voter is None:
+            voter = self._voters[row.node] = _Voter()
+        match row.event:
+            case "append":
+                voter.last_epoch = row.epoch
+                voter.wrote(row.time_ns, offset)
+            case "flush":
+                voter.durable = offset
+                if voter.last_epoch is not None:
+                    voter.reach[voter.last_epoch] = max(offset, voter.reach.get(voter.last_epoch, 0))
+            case "high-watermark":
+                return self._mark(voter, row, offset)
+            case "voters":
+                return self._voters_named(voter, row)
+            case "role":
+                leads = row.role == "leader" and row.offset is not None
+                voter.office = (row.epoch, offset) if leads else None
+            case "start":
+                voter.recovered = max(voter.recovered, offset)
+                voter.office = voter.latest = None
+        if row.event in ("start", "truncate") or (row.event == "snapshot" and row.peer is not None):
+            voter.durable = offset
+            voter.wrote(row.time_ns, offset)
+        return []
+
+    def _mark(self, leader: _Voter, row: TraceRow, mark: int) -> list[RuleBreach]:
+        if leader.office is None or row.epoch != leader.office[0] or mark <= leader.office[1]:
+            return []
+        if self._until is not None and row.seq > self._until.get(row.node, -1):
+            return []
+        self.marks += 1
+        members = leader.members or self._all
+        known = {name: voter for name in members if (voter := self._voters.get(name)) is not None}
+        without = [name for name, voter in sorted(known.items()) if voter.held(row.epoch) < mark]
+        if 2 * (len(members) - len(without)) > len(members):
+            return []
+        holders = sorted(known.keys() - set(without))
+        held = f"only {', '.join(holders)} of {len(members)} voters" if holders else f"none of {len(members)} voters"
+        lacked = " ".join(
+            f"{name} durably held entries of that epoch only up to {known[name].held(row.epoch)}." for name in without
+        )
+        words = {"held": held, "lacked": lacked, "without": " ".join(without)}
+        facts = {"offset": mark - 1, "committed_below": mark, "may_have_held": holders}
+        return [RuleBreach(rule_of(BEFORE_MAJORITY), RuleEvidence((row,), words, facts))]
+
+    def _voters_named(self, leader: _Voter, row: TraceRow) -> list[RuleBreach]:
+        names, latest = _names(row), leader.latest
+        leader.members = names
+        leader.latest = None if row.offset is None else (row.offset, names)
+        if leader.office is None or latest is None or row.offset is None or row.offset <= latest[0]:
+            return []
+        start = leader.office[1]
+        needed, found = max(start + 1, leader.end_before(row.time_ns)), list[RuleBreach]()
+        for name in sorted(names - latest[1]):
+            replica = self._voters.get(name)
+            if replica is None:
+                continue
+            self.joined += 1
+            if replica.durable < needed:
+                words = {"voter": name, "reached": replica.durable, "needed": needed, "start": start}
+                words["within"] = CAUGHT_UP_WITHIN_S
+                found.append(RuleBreach(rule_of(JOINED_EARLY), RuleEvidence((row,), words)))
+        return found

@@ -1,0 +1,192 @@
+"""Reads traces and logs for the checkers of Raft.
+
+`condensed` hands a trace to the monitor without the rows that cannot matter.  Appends, flushes, high watermarks and
+applied offsets come in long runs in which every value rises.  Of such a run only the first and the last row of each
+event can change what the monitor finds: it keeps extremes, and a rising run has its extremes at its ends.  A row that
+does not rise, or that a rule about single rows could object to, ends a run and is handed over itself.  Each applied
+offset that is handed over has its mark before it, each mark its flush, and each flush its append, so that it meets the
+state that it met on the node.
+
+Cost: linear in the rows of a trace, one row group in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.run_evidence import coded, numbers
+from checkers.raft.rules import CURRENT_EPOCH_EVENTS
+from checkers.raft.trace_row import Row, TraceRow
+
+_APPEND, _FLUSH, _MARK, _APPLIED, _APPEND_AT_MARK, _ROLE, _START, _OTHER = range(8)
+_STEADY = (_APPEND, _FLUSH, _MARK, _APPLIED, _APPEND_AT_MARK)
+_EVENTS = {
+    "append": _APPEND,
+    "flush": _FLUSH,
+    "high-watermark": _MARK,
+    "applied": _APPLIED,
+    "role": _ROLE,
+    "start": _START,
+}
+
+
+def rows_of_table(table: pa.Table) -> Iterator[TraceRow]:
+    """Return the rows of a table of schema TRACE."""
+    return map(TraceRow._make, zip(*(table[name].to_pylist() for name in TraceRow._fields), strict=True))
+
+
+def read_rows(path: str) -> Iterator[TraceRow]:
+    """Return the rows of a trace in seq order, one row group in memory at a time."""
+    file = pq.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        yield from rows_of_table(file.read_row_group(group, list(TraceRow._fields), use_threads=False))
+
+
+def read_events(path: str, events: Collection[str]) -> Iterator[TraceRow]:
+    """Return the rows of some events of a trace in seq order."""
+    file, wanted = pq.ParquetFile(path), dict.fromkeys(events, 1)
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group, list(TraceRow._fields), use_threads=False)
+        yield from rows_of_table(table.filter(pa.array(coded(table, "event", wanted) == 1)))
+
+
+class Condensed:
+    """The rows of one trace that can matter.  cuts: seqs after which the state of the monitor is wanted.
+
+    marks: (offset, epoch) of the committed prefixes, sorted; appends that end there are told apart.
+    counts: of the rows of the whole trace, once it was read.  unread: why it cannot be read, or "".
+    """
+
+    def __init__(self, path: str, cuts: Sequence[int] = (), marks: tuple[Int64, Int64] | None = None) -> None:
+        self.counts: Counter[str] = Counter()
+        self._path, self._cuts = path, np.array(sorted(cuts), np.int64)
+        self._marks = marks
+        self._mark, self._office = 0, -1
+
+    def __iter__(self) -> Iterator[TraceRow]:
+        file = pq.ParquetFile(self._path, read_dictionary=["node", "event", "peer", "role"])
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, list(TraceRow._fields), use_threads=False)
+            if len(table):
+                seq = numbers(table, "seq")
+                table = table if np.all(seq[1:] >= seq[:-1]) else table.sort_by("seq")
+                yield from rows_of_table(table.take(pa.array(self._kept(table))))
+
+    def _kept(self, table: pa.Table) -> Int64:
+        event, offset = coded(table, "event", _EVENTS, _OTHER), numbers(table, "offset")
+        epoch, life, seq = (numbers(table, name) for name in ("epoch", "incarnation", "seq"))
+        if self._marks is not None:
+            event = np.where((event == _APPEND) & self.at_mark(offset, epoch), _APPEND_AT_MARK, event)
+        alone = (event >= _ROLE) | (offset < 0)
+        known = (event == _MARK) & (offset >= 0)
+        marks = _carried(known, offset, self._mark)
+        alone |= (event == _APPLIED) & (offset > marks)
+        leads = (event == _ROLE) & (coded(table, "role", {"leader": 1}) == 1)
+        office = _carried((event == _ROLE) | (event == _START), np.where(leads, offset, -1), self._office)
+        alone |= (event == _MARK) & (offset <= office)
+        for kind in _STEADY:
+            at = np.flatnonzero(event == kind)
+            before, after = at[:-1], at[1:]
+            rises = (offset[after] >= offset[before]) & (epoch[after] == epoch[before]) & (life[after] == life[before])
+            alone[after[~rises]] = True
+        self._count(table, event, offset, seq, office)
+        begins = alone | np.concatenate(([True], alone[:-1]))
+        begins[np.searchsorted(seq, self._cuts[self._cuts < seq[-1]], side="right")] = True
+        run, kept = np.cumsum(begins), alone
+        places = {kind: np.flatnonzero(event == kind) for kind in _STEADY}
+        for at in places.values():
+            changes = np.flatnonzero(np.diff(run[at]))
+            kept[at[:1]] = kept[at[-1:]] = kept[at[changes]] = kept[at[changes + 1]] = True
+        for kind, needs in ((_APPLIED, _MARK), (_MARK, _FLUSH), (_FLUSH, _APPEND), (_FLUSH, _APPEND_AT_MARK)):
+            before = np.searchsorted(places[needs], np.flatnonzero(kept & (event == kind))) - 1
+            kept[places[needs][before[before >= 0]]] = True
+        self._mark, self._office = int(marks[-1]), int(office[-1])
+        return np.flatnonzero(kept)
+
+    def at_mark(self, offset: Int64, epoch: Int64) -> Bools:
+        """Return which of these appends ended at a committed prefix, in the epoch of its commit."""
+        assert self._marks is not None
+        radix = int(max(epoch.max(initial=0), self._marks[1].max(initial=0))) + 1
+        return np.isin(offset * radix + epoch, self._marks[0] * radix + self._marks[1])
+
+    def _count(self, table: pa.Table, event: Int64, offset: Int64, seq: Int64, office: Int64) -> None:
+        is_mark = (event == _MARK) & (offset >= 0)
+        votes = coded(table, "event", {"vote": 1}) == 1
+        reports = coded(table, "event", dict.fromkeys(CURRENT_EPOCH_EVENTS, 1)) == 1
+        until = self._cuts[-1] if len(self._cuts) else -1
+        self.counts += Counter(
+            {
+                "votes": int(votes.sum()),
+                "epochs reported": int(reports.sum()),
+                "high watermarks": int(is_mark.sum()),
+                "leaders' high watermarks": int((is_mark & (office >= 0)).sum()),
+                "marks before the last copy": int((is_mark & (offset > 0) & (seq <= until)).sum()),
+            }
+        )
+
+
+def _carried(shows: Bools, values: Int64, before: int) -> Int64:
+    """Return, for each row, the value of the last row that shows one.  before: of the rows of an earlier group."""
+    at = np.maximum.accumulate(np.where(shows, np.arange(len(shows)), -1))
+    return np.where(at >= 0, values[np.maximum(at, 0)], before)
+
+
+# Disks
+
+
+DISK = "disk"
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DisksByRow:
+    """Which disk a node had at each row of its trace.  A node reports the id before its `start` row.
+
+    number: of the disk at each row, from 0 on.  is_report: the rows that name a disk.  ids: the id of each disk; ""
+    if no row names it."""
+
+    number: Int64
+    is_report: Bools
+    ids: tuple[str, ...]
+
+    def of_copy(self, copy: Row) -> int:
+        """Return the number of the disk that this copy (a row of COPIES) was made of.
+
+        UNKNOWN: a disk that no row names, so that no row speaks of it.  Where no row names any disk, there is one."""
+        if self.ids == ("",):
+            return 0
+        return max((number for number, known in enumerate(self.ids) if known == copy.get("disk")), default=UNKNOWN)
+
+
+def disks_by_row(rows: pa.Table) -> DisksByRow:
+    """Follow the disks of one node.  rows: in seq order, those of DISK among them."""
+    is_report = coded(rows, "event", {DISK: 1}) == 1
+    reports = np.flatnonzero(is_report)
+    named = [str(name) for name in rows["detail"].take(pa.array(reports)).to_pylist()]
+    replaced = np.zeros(len(rows), np.int64)
+    replaced[reports[1:]] = [after != before for before, after in pairwise(named)]
+    ids = [name for at, name in enumerate(named) if at == 0 or name != named[at - 1]]
+    return DisksByRow(np.cumsum(replaced), is_report, tuple(ids) or ("",))
+
+
+# Findings
+
+
+def beyond_budget(path: str, rows: int, row_size_bytes: int, size_bytes: int) -> str:
+    """Return why so many rows of a file are not judged, or "" if they fit the budget."""
+    if rows * row_size_bytes <= size_bytes:
+        return ""
+    return f"{path}: {rows} rows are beyond the budget of {size_bytes} bytes"
+
+
+def nothing_of(looked_at: Mapping[str, int | float | str], *names: str) -> list[str]:
+    """Return one clause for each of these counts that is 0.  Such a run is never valid: nothing was looked at."""
+    return [f"there were no {name} to look at" for name in names if not looked_at.get(name)]
