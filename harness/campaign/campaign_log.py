@@ -21,9 +21,9 @@ from typing import Any
 
 from checkers.base.json_file import read_object
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
-from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import plural
 from harness.spec import Spec, WrongSpec
+from harness.story.kinds import name_in_words
 
 LOG, LOCK = "campaign.json", ".lock"
 FORMAT = 2

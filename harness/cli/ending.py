@@ -97,7 +97,7 @@ def _count_errors(console: Console, results: Results, width: int) -> None:
 
 def _kinds(checker: CheckerResult) -> str:
     """The kinds of violations that a checker kept; the first of them all stands in the first line."""
-    from harness.explanations.kinds.catalog import name_in_words
+    from harness.story.kinds import name_in_words
 
     return ", ".join(dict.fromkeys(name_in_words(witness.kind) for witness in checker.witness))
 

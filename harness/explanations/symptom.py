@@ -19,8 +19,8 @@ from typing import Any
 from checkers.base.json_file import mapping, number
 from checkers.base.verdict import Witness
 from checkers.record.faults import FaultRecord
-from harness.explanations.kinds.catalog import name_in_words
 from harness.explanations.violations_by_cause import ReportedViolation
+from harness.story.kinds import name_in_words
 
 LEADER, OTHERS = "leader", "others"
 _ID_BYTES = 4

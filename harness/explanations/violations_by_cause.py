@@ -2,7 +2,7 @@
 
 A checker keeps a few witnesses of what may be thousands of violations; `looked_at["violations"]` has the number of all,
 and `details["violations_by_kind"]` the number of each kind.  Here witnesses are sorted as one reads a chain of causes:
-the earliest moment first, and of equal moments the earliest stage (`kinds/kind.py`).
+the earliest moment first, and of equal moments the earliest stage (`harness/story/kinds.py`).
 
 Some evidence has no moment.  A copy of a log shows that an entry is wrong or missing, and not since when.  It is
 sorted by the first violation that it can have caused: the next one of a later stage.
@@ -24,9 +24,8 @@ from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.results import CheckerResult, Results
 from checkers.base.verdict import Witness
-from harness.explanations.kinds.catalog import kind_of, name_in_words
-from harness.explanations.kinds.kind import MECHANISMS, Stage
 from harness.plain_words import shorten
+from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
 
 NEVER_NS = 1 << 62
 """Moment of a violation whose evidence has no time at all."""

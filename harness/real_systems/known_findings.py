@@ -14,8 +14,8 @@ from typing import Any
 
 from checkers.base.results import Results
 from checkers.base.verdict import Witness
-from harness.explanations.kinds.catalog import name_in_words
 from harness.spec import Spec
+from harness.story.kinds import name_in_words
 
 _TREE = Path(__file__).resolve().parents[2]
 EXAMPLES = next(path for path in (_TREE / "examples", _TREE / "krucible" / "examples") if path.exists())

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.verdict import Verdict
-from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import shorten
+from harness.story.kinds import name_in_words
 
 LINE_MAX = 2000
 """Characters of a line; values of a history may be long, or hold line ends and worse."""

@@ -15,8 +15,8 @@ from typing import Any
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.verdict import Witness
 from checkers.by_hand.judge_registers import ONLY_OBJECT
-from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import amount, label, listed, sentence, shorten
+from harness.story.kinds import name_in_words
 from harness.story.operations import (
     DrawnWindow,
     WindowOp,

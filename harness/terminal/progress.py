@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.status import Status
 
-from harness.explanations.kinds.catalog import name_in_words
+from harness.story.kinds import name_in_words
 from harness.terminal.lines import width_of, wrapped
 
 QUIET_S = 10.0

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from checkers.base.json_file import number
 from checkers.record.header import Revision
-from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.run_data.report_data import ReportData
+from harness.story.kinds import kind_of
 from harness.story.operations import type_of, value
 from harness.story.story import Story
 from harness.terminal.witness import draw_witness

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
 from harness.plain_words import label, plural, sentence, shorten
 from harness.report.faults.fault_views import FaultView
@@ -26,6 +25,7 @@ from harness.report.witness.paste import paste
 from harness.report.witness.sentences import Sentence, in_sentences, steps, window_words
 from harness.report.witness.shapes import Picture
 from harness.report.witness.transaction_cycle import Cycle, cycle_of
+from harness.story.kinds import kind_of
 from harness.story.operations import message_logs, value
 from harness.story.story import Story, story_of
 

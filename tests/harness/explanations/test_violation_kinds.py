@@ -11,8 +11,7 @@ import pytest
 
 from checkers.kafka_log.judge import ANOMALIES
 from checkers.transactions.anomalies import WORST_FIRST
-from harness.explanations.kinds.catalog import KINDS, kind_of, name_in_words
-from harness.explanations.kinds.kind import Stage
+from harness.story.kinds import KINDS, Stage, kind_of, name_in_words
 
 CHECKERS = Path(__file__).parents[3] / "checkers"
 MAKERS = {
@@ -32,7 +31,7 @@ MAKERS = {
 
 def test_every_kind_that_a_checker_can_give_is_explained() -> None:
     given = _kinds_in_the_source() | {*WORST_FIRST, *ANOMALIES}
-    assert sorted(given - set(KINDS)) == [], "add two sentences about each of these to harness/explanations/kinds/"
+    assert sorted(given - set(KINDS)) == [], "add two sentences about each of these to harness/story/kinds.toml"
     assert sorted(set(KINDS) - given) == [], "no checker gives these any more"
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from checkers.base.results import as_object
 from harness.explanations.headline import headline, in_all
-from harness.explanations.kinds.catalog import kind_of
-from harness.explanations.kinds.kind import Stage
 from harness.explanations.violations_by_cause import (
     explains,
     findings,
@@ -21,6 +19,7 @@ from harness.explanations.violations_by_cause import (
     violations_by_cause,
 )
 from harness.judge.judge_run import judge
+from harness.story.kinds import Stage, kind_of
 from tests.support.results_of_runs import results_in, witness_in
 
 DATA = Path(__file__).parents[2] / "data"
