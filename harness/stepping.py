@@ -27,7 +27,7 @@ from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past_states import states_at_calls
 from checkers.record.reading import RunRecord
-from harness.explanations.violations_by_cause import NEVER_NS, violations_by_cause
+from harness.story.findings import NEVER_NS, violations_by_cause
 
 MODELS: Mapping[str, Model] = {
     "linearizability": CAS_REGISTER, "counter": COUNTER, "kv": KV, "mutex": MUTEX, "fenced-lock": FENCED,

@@ -21,7 +21,7 @@ RESERVED: Mapping[str, tuple[str, ...]] = {
     "ledger": ("checkers/base/ledger.py", "checkers/run_quality/evidence.py", "harness/run/last_entries.py",
                "harness/campaign/findings_ledger.py", "harness/campaign/hunts_ledger.py"),
     "hunt": ("harness/campaign/", "harness/cli/campaigns.py", "docs/generate.py"),
-    "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/explanations/", "harness/real_systems/",
+    "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/real_systems/", "harness/story/",
                 "harness/report/", "docs/generate.py"),
     "mark": ("checkers/", "system_under_test/kraft/raft/", "harness/exploring/", "harness/campaign/swarm/",
              *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),

@@ -29,10 +29,10 @@ from checkers.record.outcome import RunOutcome
 from checkers.record.reading import RunRecord
 from harness.campaign.campaign_log import AS_EXPECTED, FAILED, FOUND, CampaignLog, Ended, Planned
 from harness.campaign.child_run import ChildRun, run_child
-from harness.explanations.violations_by_cause import violations_by_cause
 from harness.plain_words import plural, shorten
 from harness.registry import load_subject
 from harness.spec import Spec
+from harness.story.findings import violations_by_cause
 
 OUTPUT, RUNS = "campaign.log", "runs"
 

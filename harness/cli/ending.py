@@ -1,8 +1,12 @@
-"""The last lines of a run: every checker's verdict, the verdict of all, where the report is, how to run it again."""
+"""The last lines of a run: every checker's verdict, the verdict of all, where the report is, how to run it again.
+
+An unknown run is followed by what it lacked, and a kept cluster by how to enter and release it.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,10 +14,12 @@ import click
 from rich.console import Console
 
 from checkers.base.results import CheckerResult, Results, RunVerdict, as_object
+from checkers.record.header import Header
 from checkers.record.reading import RunRecord
 from checkers.sealing.signature import SignedBy
 from harness.run.run_folder import as_typed
-from harness.terminal.lines import width_of, wrapped
+from harness.story.next_steps import shortfalls
+from harness.terminal.progress import width_of, wrapped
 
 if TYPE_CHECKING:
     from harness.run.session import JudgedRun
@@ -79,8 +85,6 @@ def _print(console: Console, judged: JudgedRun) -> None:
     if judged.stored:
         console.print(f"stored: {judged.stored}", highlight=False, markup=False)
     if judged.kept is not None:
-        from harness.terminal.kept import lines_to_enter
-
         console.print("\n".join(["", *lines_to_enter(asdict(judged.kept))]), highlight=False, markup=False)
 
 
@@ -106,7 +110,6 @@ def _show_to_do(console: Console, judged: JudgedRun) -> None:
     """Of an unknown run what it lacked, with the runs that would make up for it."""
     if judged.results.verdict is not RunVerdict.UNKNOWN:
         return
-    from harness.terminal.to_do import show_to_do
 
     if (header := RunRecord(judged.folder).header) is not None:
         show_to_do(console, judged.results, header, as_typed(judged.folder))
@@ -114,10 +117,48 @@ def _show_to_do(console: Console, judged: JudgedRun) -> None:
 
 def _draw_first(console: Console, results: Results) -> None:
     """The witness that the first line is about, drawn; all of them, with their reasons, are in the report."""
-    from harness.explanations.violations_by_cause import violations_by_cause
+    from harness.story.findings import violations_by_cause
     from harness.terminal.witness import show_witness
 
     if found := violations_by_cause(results):
         console.print()
         show_witness(found[0].witness, compact=True, file=console.file)
     console.print()
+
+
+def show_to_do(console: Console, results: Results, header: Header | None, folder: str) -> None:
+    """Nothing for a run with another verdict.  folder: of the run, as a user types it."""
+    found = shortfalls(results, header, folder)
+    if not found:
+        return
+    console.print("what it would take to know:", highlight=False, markup=False)
+    for each in found:
+        figures = f": wanted {each.wanted}, got {each.got}" if each.wanted else ""
+        words = "" if each.wanted and each.words.rstrip(".") in each.what else f" {each.words}"
+        lines = wrapped(f"{each.what}{figures}.{words}", width_of(console), "  - ", "    ")
+        console.print(lines, highlight=False, markup=False)
+    for command in dict.fromkeys(each.command for each in found if each.command):
+        console.print(f"    {command}", highlight=False, markup=False, soft_wrap=True)
+
+
+def lines_to_enter(kept: Mapping[str, Any]) -> list[str]:
+    """kept: a `KeptCluster` as a dictionary."""
+    nodes: Sequence[Mapping[str, Any]] = kept["entrances"]
+    lines = ["The cluster is up.  Faults are healed, and servers that the harness had stopped were started again."]
+    width = max((len(node["node"]) for node in nodes), default=0)
+    for node in nodes:
+        lines.append(f"  {node['node']:<{width}}  {node['command']}")
+        where = f"address {node['address']}"
+        where += f", client shell:\n  {'':<{width}}  {node['client']}" if node["client"] else ""
+        where += "" if node["client"] else f", data {node['data']}, logs {node['logs']}"
+        lines.append(f"  {'':<{width}}  {where}")
+    lines.append(f"release: krucible release {kept['folder']}")
+    return lines
+
+
+def line_of(kept: Mapping[str, Any], stale: str) -> str:
+    """A kept cluster in a list.  stale: why it is up no more, "" if it is."""
+    where = kept["folder"]
+    if stale:
+        return f"kept, but {stale}: {where} ({kept['title']}); `krucible release {where}` removes what is left"
+    return f"kept: {where} ({kept['title']}), up since {kept['since']}; krucible release {where}"

@@ -50,7 +50,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
     from harness.campaign.findings_ledger import note
     from harness.run.run_folder import as_typed
     from harness.run.session import run_and_judge
-    from harness.terminal.lasting_console import LastingConsole
+    from harness.terminal.progress import LastingConsole
 
     console, began_s = LastingConsole(soft_wrap=True), time.monotonic()
     judged = run_and_judge(spec, results, None, console, note_folder)

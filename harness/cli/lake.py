@@ -97,7 +97,7 @@ def runs(
         return
     click.echo("\n".join(listing.lines(found)))
     for kept in kept_clusters():
-        from harness.terminal.kept import line_of
+        from harness.cli.ending import line_of
 
         click.echo(line_of(asdict(kept), kept.why_stale))
 

@@ -48,7 +48,7 @@ def clean_up(inventory: str | None) -> None:
     from dataclasses import asdict
 
     from harness.backends.leftovers import forget, kept_clusters
-    from harness.terminal.kept import line_of
+    from harness.cli.ending import line_of
 
     if inventory is not None:
         click.echo("\n".join(_clean_up_hosts(Path(inventory))) or "nothing was left behind")
@@ -86,7 +86,7 @@ def release(run_folder: str | None, everything: bool) -> None:
 
     from harness.backends.leftovers import kept_clusters
     from harness.backends.leftovers import release as let_go
-    from harness.terminal.kept import line_of
+    from harness.cli.ending import line_of
 
     kept = kept_clusters()
     if run_folder is not None:

@@ -194,7 +194,7 @@ def run(
 
     from harness.cli.ending import end, print_end
     from harness.run.session import Aside, run_and_judge
-    from harness.terminal.lasting_console import LastingConsole
+    from harness.terminal.progress import LastingConsole
 
     console = LastingConsole(soft_wrap=True, stderr=as_json)
     aside = Aside(metrics, store, keeper)
@@ -280,7 +280,7 @@ def analyze(
 
     from harness.cli.ending import end
     from harness.run.session import IN_PROCESS, judge_again
-    from harness.terminal.lasting_console import LastingConsole
+    from harness.terminal.progress import LastingConsole
 
     console = LastingConsole(soft_wrap=True, stderr=as_json)
     came_from = fetched_from()

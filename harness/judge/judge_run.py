@@ -198,8 +198,8 @@ def judge(
     results = replace(results, finding=story_of(spec, results))
     judged = time.monotonic()
     if report:
-        from harness.explanations.headline import verdict_in_words
-        from harness.report.elements.fates import words_of_lost
+        from harness.report.element_fates import words_of_lost
+        from harness.story.headline import verdict_in_words
 
         results = replace(results, lost_elements=words_of_lost(root, results))
         summary, seconds = verdict_in_words(results, header), round(judged - began, 3)

@@ -24,9 +24,17 @@ from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
 from checkers.record.outcome import RunOutcome, SeenLeader
 from checkers.record.reading import TEST, RunRecord
-from harness.explanations.symptom import LEADER, OTHERS, ViolationSymptom, faults_behind, symptom_of
-from harness.explanations.violations_by_cause import ReportedViolation, violation_count, violations_by_cause
 from harness.lake import tables
+from harness.story.findings import (
+    LEADER,
+    OTHERS,
+    ReportedViolation,
+    ViolationSymptom,
+    faults_behind,
+    symptom_of,
+    violation_count,
+    violations_by_cause,
+)
 
 NO_FAULT = "none"
 _OUTCOMES = {int(Type.OK): "ok", int(Type.FAIL): "fail", int(Type.INFO): "info"}

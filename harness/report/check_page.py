@@ -16,12 +16,12 @@ from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.verdict import Validity, combine
 from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
-from harness.explanations.violations_by_cause import violations_by_cause
+from harness.report import run_data
 from harness.report.judged_file import JudgedFile
 from harness.report.render import STYLES, environment, json_block, script_hash, template_text
-from harness.report.run_data import operation_columns
-from harness.report.run_data.report_data import ReportData
+from harness.report.run_data import ReportData
 from harness.report.witness import violation_views as witness
+from harness.story.findings import violations_by_cause
 
 _SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")
 
@@ -92,7 +92,7 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
             checkers[str(place)] = CheckerResult.of(shown, title=each.file)
     data = ReportData(
         folder=Path(os.devnull), header=None, results=Results(RunVerdict.INVALID, checkers), outcome=RunOutcome(),
-        faults=(), operations=operation_columns.none(), traces={}, copies=[], event_count=0,
+        faults=(), operations=run_data.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
     found = witness.refolded(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from checkers.base.results import CheckerResult, RunVerdict
 from checkers.base.verdict import Validity
-from harness.explanations.headline import verdict_in_words
-from harness.explanations.violations_by_cause import title_of
 from harness.plain_words import looked_at
-from harness.report.run_data.report_data import ReportData
+from harness.report.run_data import ReportData
+from harness.story.findings import title_of
+from harness.story.headline import verdict_in_words
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST = 4000

@@ -11,9 +11,9 @@ from typing import Any
 
 from checkers.base.json_file import mapping
 from checkers.base.results import Criterion, ErrorCount
-from harness.explanations.next_steps import YES_OR_NO, figure
 from harness.plain_words import amount, looked_at, shorten
-from harness.report.run_data.report_data import ReportData
+from harness.report.run_data import ReportData
+from harness.story.next_steps import YES_OR_NO, figure
 
 _WORDS_MOST = 10_000
 """Characters of a criterion's words: whole, unless somebody changed the results."""

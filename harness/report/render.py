@@ -24,23 +24,16 @@ from checkers.base.results import RunVerdict
 from checkers.base.verdict import Validity
 from checkers.record.outcome import Death
 from harness import plain_words as words
-from harness.explanations.headline import headline, in_all
-from harness.explanations.next_steps import next_steps, shortfalls
-from harness.explanations.notes import notes
-from harness.explanations.planted_bug_words import planted
-from harness.explanations.violations_by_cause import title_of
-from harness.report import junit, real_test
-from harness.report.elements import plot as element_plot
-from harness.report.elements.fates import NAMES, ElementFates, fates_of, lost_in_words
-from harness.report.faults import coverage_table
-from harness.report.faults import fault_views as faults
-from harness.report.logs.around import around
-from harness.report.run_data import roles
-from harness.report.run_data.report_data import ReportData, load
-from harness.report.timeline import plots
-from harness.report.timeline import view as timeline
-from harness.report.timeline.figures import prewarm as prewarm_figures
+from harness.report import fault_views as faults
+from harness.report import figures, junit, real_test, roles
+from harness.report import timeline_view as timeline
+from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_of, lost_in_words
+from harness.report.logs_around import around
+from harness.report.run_data import ReportData, load
 from harness.report.witness import violation_views as witness
+from harness.story.findings import title_of
+from harness.story.headline import headline, in_all, notes, planted
+from harness.story.next_steps import next_steps, shortfalls
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("styles/base.css", "styles/report.css")
@@ -77,7 +70,7 @@ def render(run_folder: Path, *, with_plots: bool = True) -> Path:
 
 def prewarm() -> None:
     """Import and compile what rendering needs, while the test still runs."""
-    prewarm_figures()
+    figures.prewarm()
     for name in environment().list_templates(extensions=["j2"]):
         environment().get_template(name)
 
@@ -125,11 +118,10 @@ def _page(data: ReportData, with_plots: bool) -> str:
     moments = timeline.moments(found)
     marks = roles.watermarks(data)
     lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
-    figures = real_test.figures(data)
     folder = data.folder / "plots"
-    drawn = plots.render(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
+    drawn = figures.plots(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
     fates = fates_of(data)
-    elements = element_plot.render(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
+    elements = draw_fates(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
     judged = data.results.verdict is not RunVerdict.NOT_JUDGED
     verdict = str(data.results.verdict if judged else RunVerdict.UNKNOWN)
     script = "(async () => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
@@ -141,7 +133,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         story=_story(data),
         notes=notes(data.results, data.outcome),
         facts=_facts(data),
-        figures=figures,
+        figures=real_test.figures(data),
         functions=real_test.functions(data),
         errors=real_test.errors(data),
         checkers=_checkers(data, found),
@@ -158,7 +150,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         elements_words=_elements(fates, fault_views),
         faults=fault_views,
         faults_words=faults.summary(fault_views),
-        coverage=coverage_table.view(data),
+        coverage=faults.coverage_of(data),
         deposed=deposed,
         deaths=(deaths := _deaths(data, fault_views)),
         stopped=sum(d.at_the_end for d in deaths),

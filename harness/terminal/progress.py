@@ -1,21 +1,30 @@
-"""What a user sees while a run goes on: one line that changes on a terminal, a line now and then in a log file.
+"""Lines of a terminal or of the log of a CI job while something goes on: a running test, or a check of files.
 
-Beside that line, lines that stay: each phase that took a second, each fault, each heal and each skipped card with its
-time, and each kind of violation that online checks find.  The sentence about a violation stands in the verdict, once.
+    Progress          a running test: one line that changes on a terminal, a line now and then in a log file.  Lines
+                      that stay: each phase that took a second, each fault, heal and skipped card, and each kind of
+                      violation that online checks find
+    FilesProgress     judged files, on stderr, shown only if the check takes a while
+    ReadingProgress   the file that is being read
+    LastingConsole    a console whose reader may go, as in `krucible run … | head`
+
 Times are seconds since the test began, as everywhere in the report.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO, TypeVar
 
 from rich.console import Console
 from rich.status import Status
 
 from harness.story.kinds import name_in_words
-from harness.terminal.lines import width_of, wrapped
 
 QUIET_S = 10.0
 """Where there is no terminal, a line about the running phase is printed this often."""
@@ -116,3 +125,110 @@ class Progress:
         elif words and (now - self._printed_s >= QUIET_S or (always and self._console.is_terminal)):
             self._printed_s = now
             self._console.print(wrapped(words, width_of(self._console), "  ", "    "), highlight=False, markup=False)
+
+
+WIDTH_LEAST = 60
+WIDTH_MOST = 160
+"""Lines longer than this are hard to follow with the eye."""
+
+
+def width_of(console: Console) -> int:
+    """Columns in which words are broken."""
+    return min(max(WIDTH_LEAST, console.width), WIDTH_MOST)
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> str:
+    """The text in lines of at most `width` columns.  first: before the first line; rest: before the others, as many
+    spaces if none is given.  A single word that is longer than a line (a path, a command) is never broken."""
+    indent = " " * len(first) if rest is None else rest
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) or first.rstrip()
+
+
+class LastingConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Let this console and everything else that writes to the same stream write to nowhere from now on."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
+CHECK_QUIET_S = 2.0
+"""Nothing is shown before so many seconds have passed."""
+
+LINE_EVERY_S = 10.0
+"""Where there is no terminal, a line is printed this often."""
+
+CLEAR_LINE = "\r\x1b[K"
+
+T = TypeVar("T")
+
+
+class FilesProgress:
+    """The number of judged files, on a terminal.  The line is removed before anything else is printed."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._began = time.monotonic()
+        self._shown = False
+
+    def reading(self, first: Path) -> None:
+        """Show the first sentence, before anything slow is imported."""
+        if sys.stderr.isatty():
+            self._show("reading " + (str(first) if self._total == 1 else f"{self._total} files"))
+
+    def tick(self, done: int) -> None:
+        """Show how many files are judged."""
+        self._done = done
+        if sys.stderr.isatty() and self._total > 1 and time.monotonic() - self._began > CHECK_QUIET_S:
+            self._show(f"{CLEAR_LINE}judged {done} of {self._total} files")
+
+    def passing(self, judged: Iterator[T]) -> Iterator[T]:
+        """Pass the files on as they are judged; between them the line is shown."""
+        for done, each in enumerate(judged, 1):
+            self._clear()
+            yield each
+            self.tick(max(done, self._done))
+        self._clear()
+
+    def _show(self, words: str) -> None:
+        print(words, end="", file=sys.stderr, flush=True)
+        self._shown = True
+
+    def _clear(self) -> None:
+        if self._shown:
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+
+class ReadingProgress:
+    """What is being read: one line that changes on a terminal, else a line every LINE_EVERY_S."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + CHECK_QUIET_S
+        self._shown = False
+
+    def __call__(self, words: str) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if self._stream.isatty():
+            self._next = now + 0.2
+            self._stream.write(f"{CLEAR_LINE}{words}")
+            self._shown = True
+        else:
+            self._next = now + LINE_EVERY_S
+            self._stream.write(f"{words}\n")
+        self._stream.flush()
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            self._stream.write(CLEAR_LINE)
+            self._stream.flush()
+            self._shown = False

@@ -8,10 +8,8 @@ import pytest
 
 from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
-from harness.explanations import planted_bug_words as bugs
-from harness.explanations.headline import verdict_in_words
-from harness.explanations.notes import notes
-from harness.explanations.planted_bug_words import planted
+from harness.story import headline as bugs
+from harness.story.headline import notes, planted, verdict_in_words
 from system_under_test.subject import Bug
 from tests.support.records_of_runs import header_of, outcome_of
 from tests.support.results_of_runs import results_in

@@ -21,9 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.plain_words import natural, plural, seconds, shorten
-from harness.report.faults.fault_views import FaultView
-from harness.report.run_data.report_data import ReportData
-from harness.report.run_data.roles import DEAD, UNKNOWN, RoleSegment, leaders
+from harness.report.fault_views import FaultView
+from harness.report.roles import (
+    DEAD,
+    UNKNOWN,
+    RoleSegment,
+    leaders,
+)
+from harness.report.run_data import ReportData
 from harness.spec import CLIENT_NODES
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, say, value
 

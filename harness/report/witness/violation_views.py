@@ -12,19 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
 from harness.plain_words import label, plural, sentence, shorten
-from harness.report.faults.fault_views import FaultView
-from harness.report.run_data.report_data import ReportData
-from harness.report.run_data.roles import RoleSegment
+from harness.report.fault_views import FaultView
+from harness.report.roles import RoleSegment, background, circumstances
+from harness.report.run_data import ReportData
 from harness.report.witness import divergence, message_diagram, picture
-from harness.report.witness.circumstances import background, circumstances
-from harness.report.witness.divergence import Ballots, LogReach, LogTable
+from harness.report.witness.divergence import Ballots, Cycle, LogReach, LogTable, cycle_of
 from harness.report.witness.message_diagram import Diagram
-from harness.report.witness.paste import paste
-from harness.report.witness.sentences import Sentence, in_sentences, steps, window_words
-from harness.report.witness.shapes import Picture
-from harness.report.witness.transaction_cycle import Cycle, cycle_of
+from harness.report.witness.picture import Picture
+from harness.report.witness.sentences import Sentence, in_sentences, paste, steps, window_words
+from harness.story.findings import (
+    Group,
+    ReportedViolation,
+    groups,
+)
 from harness.story.kinds import kind_of
 from harness.story.operations import message_logs, value
 from harness.story.story import Story, story_of

@@ -17,8 +17,8 @@ from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
 from checkers.base.ledger import PHASE
 from checkers.base.results import as_object
 from checkers.sealing.seal import seal
-from harness.explanations.headline import verdict_in_words
 from harness.judge.judge_run import judge
+from harness.story.headline import verdict_in_words
 from tests.support.results_of_runs import results_in
 
 

@@ -9,8 +9,8 @@ from canary_run import canary_run
 from checkers.base.ledger import END
 from checkers.base.results import Results, RunVerdict, as_object
 from checkers.sealing.walk import history_batches
-from harness.explanations.headline import verdict_in_words
 from harness.judge.judge_run import _note_set_up_failure, judge
+from harness.story.headline import verdict_in_words
 from tests.support.results_of_runs import results_in
 
 

@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.by_hand.judge_events import judge_events
-from harness.report.elements.fates import KEPT, LOST, UNKNOWN, ElementFates, fates_of, words_of_lost
+from harness.report.element_fates import (
+    KEPT,
+    LOST,
+    UNKNOWN,
+    ElementFates,
+    fates_of,
+    words_of_lost,
+)
 from harness.report.render import render
-from harness.report.run_data.report_data import load
+from harness.report.run_data import load
 from tests.support.results_of_runs import results_in
 
 NS = 1_000_000_000

@@ -11,11 +11,11 @@ import pytest
 from report_runs import build
 
 from checkers.record.outcome import Coverage, Death
-from harness.report.faults import coverage_table
-from harness.report.faults import fault_views as faults
-from harness.report.faults.majority import sides
+from harness.report import fault_views
+from harness.report import fault_views as faults
+from harness.report.fault_views import sides
 from harness.report.render import _ended_by
-from harness.report.run_data.report_data import ReportData, load
+from harness.report.run_data import ReportData, load
 from tests.support.fault_records import fault_of
 
 S = 1_000_000_000
@@ -160,7 +160,7 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
     cells = (("kill", "leader", "no node leads", 7), ("kill", "follower", "a node leads", 3))
     coverage = Coverage(cells, {"two terms": 0, "one": 4, "votes": None})
     outcome = dataclasses.replace(data.outcome, coverage=coverage)
-    shown = coverage_table.view(dataclasses.replace(data, outcome=outcome))
+    shown = fault_views.view(dataclasses.replace(data, outcome=outcome))
     assert shown is not None
     assert [(row.role, row.looks) for row in shown.rows] == [
         ("leader", (0, 7, 0)),
@@ -174,7 +174,7 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
 @pytest.mark.parametrize("kept", [None, Coverage()])
 def test_a_run_without_such_a_table_shows_none(data: ReportData, kept: Coverage | None) -> None:
     outcome = dataclasses.replace(data.outcome, coverage=kept)
-    assert coverage_table.view(dataclasses.replace(data, outcome=outcome)) is None
+    assert fault_views.view(dataclasses.replace(data, outcome=outcome)) is None
 
 
 def test_no_line_of_the_report_branches_on_a_kind() -> None:

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 from report_runs import build
 
-from harness.report.faults import fault_views as faults
-from harness.report.logs.around import FAR_NS, LINES_MOST, NEAR_NS, around
-from harness.report.logs.times import time_of
-from harness.report.run_data.report_data import load
+from harness.report import fault_views as faults
+from harness.report.logs_around import (
+    FAR_NS,
+    LINES_MOST,
+    NEAR_NS,
+    around,
+    time_of,
+)
+from harness.report.run_data import load
 
 BEGAN = datetime(2026, 11, 24, 10, 11, 40, tzinfo=UTC)
 MINUTE_NS = 60 * 10**9

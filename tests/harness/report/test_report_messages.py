@@ -9,13 +9,13 @@ import pytest
 from report_runs import build
 
 from checkers.base.history import Type
-from harness.explanations.violations_by_cause import findings
 from harness.judge.judge_run import judge
-from harness.report.faults import fault_views as faults
-from harness.report.run_data import roles
-from harness.report.run_data.report_data import ReportData, load
+from harness.report import fault_views as faults
+from harness.report import roles
+from harness.report.run_data import ReportData, load
 from harness.report.witness import message_diagram
 from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
+from harness.story.findings import findings
 from harness.story.operations import DrawnWindow
 from harness.story.story import Story, story_of
 from tests.support.results_of_runs import witness_in

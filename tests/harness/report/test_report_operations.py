@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import NEMESIS, Event, Type
-from harness.report.run_data.operation_columns import NEVER, none, pair
+from harness.report.run_data import (
+    NEVER,
+    none,
+    pair,
+)
 
 
 def event(index: int, process: int, kind: Type, f: str = "write", value: int | None = None, **more: object) -> Event:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from checkers.base.columns import TRACE
 from checkers.base.results import NO_RESULTS
 from checkers.record.outcome import RunOutcome
-from harness.report.run_data import operation_columns
-from harness.report.run_data.report_data import ReportData
+from harness.report import run_data
+from harness.report.run_data import ReportData
 from harness.report.witness.divergence import reach
 
 
@@ -27,7 +27,7 @@ def trace(node: str, *reported: tuple[int, str, int | None]) -> pa.Table:
 
 
 def run(**traces: pa.Table) -> ReportData:
-    return ReportData(Path(), None, NO_RESULTS, RunOutcome(), (), operation_columns.none(), traces, [], 0)
+    return ReportData(Path(), None, NO_RESULTS, RunOutcome(), (), run_data.none(), traces, [], 0)
 
 
 MARK = [{"table": "trace", "node": "n1", "time_ns": 100, "event": "high-watermark", "offset": 34}]

@@ -23,12 +23,12 @@ import pytest
 from report_runs import build
 
 from checkers.catalog import CATALOG
+from harness.report import run_data as load_module
+from harness.report import timeline_view as timeline
+from harness.report.figures import COLOURS, for_page
 from harness.report.real_test import figures
 from harness.report.render import json_block, prewarm, render, title_in_a_list
-from harness.report.run_data import report_data as load_module
-from harness.report.run_data.report_data import load
-from harness.report.timeline import view as timeline
-from harness.report.timeline.figures import COLOURS, for_page
+from harness.report.run_data import load
 from tests.support.results_of_runs import results_in
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000

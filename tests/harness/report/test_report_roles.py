@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from report_runs import build
 
-from harness.report.faults import fault_views as faults
-from harness.report.run_data import roles
-from harness.report.run_data.report_data import ReportData, load
-from harness.report.witness.circumstances import background
+from harness.report import fault_views as faults
+from harness.report import roles
+from harness.report.roles import background
+from harness.report.run_data import ReportData, load
 
 NS = 1_000_000_000
 

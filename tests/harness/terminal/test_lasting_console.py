@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.terminal.lasting_console import LastingConsole
+from harness.terminal.progress import LastingConsole
 
 
 def test_what_is_printed_after_the_reader_has_gone_goes_nowhere() -> None:

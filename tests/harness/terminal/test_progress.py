@@ -6,8 +6,7 @@ import io
 
 from rich.console import Console
 
-from harness.terminal.lines import wrapped
-from harness.terminal.progress import Progress
+from harness.terminal.progress import Progress, wrapped
 
 S = 1_000_000_000
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.cli.ending import show_to_do
 from harness.spec import Spec
-from harness.terminal.to_do import show_to_do
 from tests.support.records_of_runs import header_of
 from tests.support.results_of_runs import results_in
 

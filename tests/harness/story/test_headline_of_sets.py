@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.explanations.headline import headline
+from harness.story.headline import headline
 from tests.support.results_of_runs import results_in
 
 SUMMARY = "one read saw 1 without 2, another 2 without 1"

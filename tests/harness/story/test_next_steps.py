@@ -9,8 +9,8 @@ import pytest
 
 from checkers.base.results import Results, RunVerdict
 from checkers.record.header import Header
-from harness.explanations.next_steps import next_steps, shortfalls
 from harness.spec import Spec
+from harness.story.next_steps import next_steps, shortfalls
 from tests.support.records_of_runs import header_of
 from tests.support.results_of_runs import results_in
 

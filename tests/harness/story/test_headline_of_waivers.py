@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.explanations.headline import verdict_in_words
+from harness.story.headline import verdict_in_words
 from tests.support.results_of_runs import results_in
 
 SHORT = "elections won under a fault: 0, and at least 1 is needed"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.results import as_object
-from harness.explanations.headline import headline, in_all
-from harness.explanations.violations_by_cause import (
+from harness.judge.judge_run import judge
+from harness.story.findings import (
     explains,
     findings,
     groups,
@@ -18,7 +18,7 @@ from harness.explanations.violations_by_cause import (
     violation_count,
     violations_by_cause,
 )
-from harness.judge.judge_run import judge
+from harness.story.headline import headline, in_all
 from harness.story.kinds import Stage, kind_of
 from tests.support.results_of_runs import results_in, witness_in
 

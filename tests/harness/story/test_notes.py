@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkers.record.outcome import RunOutcome
-from harness.explanations.notes import REFUSED_MIN, notes
+from harness.story.headline import REFUSED_MIN, notes
 from tests.support.results_of_runs import results_in
 
 

@@ -17,10 +17,15 @@ import numpy as np
 
 from checkers.base.history import Type
 from harness.plain_words import plural, seconds, shorten
-from harness.report.faults.fault_views import FaultView
-from harness.report.run_data.operation_columns import OperationColumns
-from harness.report.run_data.report_data import ReportData
-from harness.report.run_data.roles import DEAD, Deposed, RoleSegment, Watermarks, leaders
+from harness.report.fault_views import FaultView
+from harness.report.roles import (
+    DEAD,
+    Deposed,
+    RoleSegment,
+    Watermarks,
+    leaders,
+)
+from harness.report.run_data import OperationColumns, ReportData
 from harness.report.witness.violation_views import FindingView
 
 MAX_OPERATIONS = 120_000

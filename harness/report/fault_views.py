@@ -5,18 +5,28 @@ left (`checkers.record.faults.FaultRecord`); what a record does not have is not 
 
 A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and let something through, or was meant
 to be open and let nothing through.  A link that another fault cut at that time is neither.
+
+Sides: the links that a fault leaves open are a directed graph over servers and client nodes.  Two nodes can talk if
+both directions between them are open.  A server reaches a majority if it can talk to enough other servers itself,
+because servers do not forward for each other.  A client reaches one if it can talk to such a server.  The connected
+components of that graph are the sides of the partition.
+
+Coverage: the table of what the faults met, by which the deck deals (`nemesis.coverage`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import networkx
 
 from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Proof
 from harness.plain_words import amount, label, listed, natural, plural, shorten
-from harness.report.faults.majority import sides
-from harness.report.run_data.report_data import ReportData
+from harness.report.run_data import ReportData
+from nemesis.coverage import PHASES, ROLES
+from nemesis.grudges import grudge_graph, reaching_majority, talking
 
 OK_MARK = {
     Achieved.INSTALLED: "valid",
@@ -322,3 +332,103 @@ def _line(a: Point, b: Point) -> tuple[float, float, float, float]:
 
 def _servers_first(name: str) -> tuple[int, tuple[str, int, str]]:
     return (1 if name.startswith("c") and name[1:].isdigit() else 0, natural(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Nodes that can still talk, directly or through each other.
+
+    reach: those that reach a majority of the servers.  cut_off: the others.  servers: how many of them are servers.
+    most_reached: the largest number of servers that one of them can talk to itself, with itself if it is a server.
+    """
+
+    reach: tuple[str, ...]
+    cut_off: tuple[str, ...]
+    servers: int
+    most_reached: int
+
+    def words(self, server_count: int) -> str:
+        """One sentence."""
+        together = f"{self.servers} of {server_count} servers together"
+        if not self.cut_off:
+            return f"{listed(self.reach)} could reach a majority: {together}."
+        if not self.reach and self.most_reached < self.servers:
+            most = f"no server talked to more than {self.most_reached} of {server_count}, itself included"
+            return f"{listed(self.cut_off)} could not: {most}."
+        if not self.reach:
+            return f"{listed(self.cut_off)} could not: {together}."
+        return f"{listed(self.reach)} could reach a majority, {listed(self.cut_off)} could not."
+
+
+def sides(servers: Sequence[str], nodes: Iterable[str], cut: Collection[Link]) -> list[Side]:
+    """The sides of a fault that cuts these links, the one with most servers first.  nodes: servers and client nodes."""
+    grudge = grudge_graph({*servers, *nodes}, cut)
+    can_talk = talking(grudge)
+    able = reaching_majority(grudge, servers)
+    reach = able | {node for node in can_talk if node not in servers and able & set(can_talk[node])}
+    found = []
+    for members in networkx.connected_components(can_talk):
+        ordered = sorted(members, key=lambda name: (name not in servers, natural(name)))
+        found.append(
+            Side(
+                reach=tuple(n for n in ordered if n in reach),
+                cut_off=tuple(n for n in ordered if n not in reach),
+                servers=sum(n in servers for n in members),
+                most_reached=max((_reached(n, can_talk, servers) for n in members if n in servers), default=0),
+            )
+        )
+    return sorted(found, key=lambda side: (-side.servers, side.reach, side.cut_off))
+
+
+def _reached(server: str, can_talk: networkx.Graph, servers: Sequence[str]) -> int:
+    return 1 + sum(other in servers for other in can_talk[server])
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRow:
+    """kind, role: the fault and the role of a node that it hit.  looks: in each phase, how many looks met it."""
+
+    kind: str
+    role: str
+    looks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SituationRow:
+    """words: "met", "never", or that the system does not report it."""
+
+    name: str
+    words: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageView:
+    phases: tuple[str, ...]
+    rows: list[CoverageRow]
+    situations: list[SituationRow]
+    summary: str
+
+
+def coverage_of(data: ReportData) -> CoverageView | None:
+    """None for a run that kept no such table, or broke nothing."""
+    coverage = data.outcome.coverage
+    if coverage is None or not coverage.cells:
+        return None
+    looks = {(kind, role, phase): count for kind, role, phase, count in coverage.cells}
+    kinds = sorted({kind for kind, _, _ in looks})
+    rows = [
+        CoverageRow(shorten(kind, 40), role, tuple(looks.get((kind, role, phase), 0) for phase in PHASES))
+        for kind in kinds
+        for role in ROLES
+    ]
+    met = sum(count > 0 for row in rows for count in row.looks)
+    situations = [_situation(name, count) for name, count in coverage.situations.items()]
+    summary = f"{met} of {len(rows) * len(PHASES)} combinations were met."
+    return CoverageView(PHASES, rows, situations, summary)
+
+
+def _situation(name: str, count: int | None) -> SituationRow:
+    if count is None:
+        return SituationRow(shorten(name, 120), "not reported by this system", "none")
+    return SituationRow(shorten(name, 120), "met" if count else "never", "valid" if count else "none")

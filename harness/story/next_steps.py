@@ -18,10 +18,10 @@ from typing import Any
 from checkers.base.results import VACUITY, Criterion, Results, RunVerdict
 from checkers.base.verdict import Validity
 from checkers.record.header import Header
-from harness.explanations.violations_by_cause import findings, title_of
 from harness.plain_words import amount, sentence, shorten
 from harness.registry import BACKENDS
 from harness.spec import LIMITS, Spec, WrongSpec
+from harness.story.findings import findings, title_of
 
 _LENGTH_MOST = 600
 _SAME_SEED = "Run the same seed again: the same operations and faults, at other moments."

@@ -1,1 +1,0 @@
-"""What the checkers found, in words and in order: sentences on each kind of violation, their causes, the headline."""

@@ -1,1 +1,0 @@
-"""The faults of a run: what was ordered, and what was measured."""

@@ -1,1 +1,0 @@
-"""What a run left behind, read for the page: operations, roles and commits."""

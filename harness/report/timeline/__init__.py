@@ -1,1 +1,0 @@
-"""The run on one axis of time."""

@@ -1,0 +1,264 @@
+"""The verdict of a run in words: the headline, planted bugs, kinds of fault that were never in force, and notes.
+
+The headline stands in the terminal, in results.json and at the head of the page.  The sentence of an invalid run is the
+summary of its leading finding (`findings.py`); if elements of a set were lost, it says how many.  A planted bug that
+was not found makes the first sentence of the run, because then the run has not shown what it was made for.  A valid run
+in which a kind of fault was never in force says so, and every run names the demands that were waived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checkers.base.results import CheckerResult, KindNeverInForce, Results, RunVerdict
+from checkers.base.verdict import Validity
+from checkers.models.objects.sets import LOST
+from checkers.record.header import Header
+from checkers.record.outcome import RunOutcome
+from checkers.run_quality.processor_time import busy_in_words, shares_between
+from harness.plain_words import LONGEST, listed, lower_first, plural, seconds, sentence, shorten
+from harness.story.findings import (
+    ReportedViolation,
+    counted_by_checker,
+    title_of,
+    violations_by_cause,
+)
+from system_under_test.subject import Bug
+
+_STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
+
+
+def verdict_in_words(results: Results, header: Header | None) -> str:
+    """One or two sentences: what the run showed."""
+    bug = planted(results, header)
+    head = headline(results, header)
+    head = f"{head} {bug.words}" if bug and bug.words not in head else head
+    names = [name for name, _ in waived_demands(results)]
+    return f"{head} Waived: {listed(names)}." if names and results.verdict is not RunVerdict.VALID else head
+
+
+def headline(results: Results, header: Header | None) -> str:
+    """The verdict as one sentence or two; more where kinds of fault were never in force."""
+    if results.contradiction:
+        return sentence(shorten(results.contradiction, 2 * LONGEST))
+    if failure := results.failure or (results.reason if results.verdict is RunVerdict.HARNESS_FAILED else ""):
+        who = "No test took place" if results.not_tested else "The harness failed"
+        return f"{who}: {lower_first(sentence(shorten(failure)))}"
+    if results.verdict is RunVerdict.INVALID:
+        return _invalid(results)
+    if results.not_tested:
+        return f"No test took place: {lower_first(sentence(shorten(results.reason)))}"
+    bug = planted(results, header)
+    if bug and not bug.found and results.verdict is not RunVerdict.NOT_JUDGED:
+        return f"Unknown: {lower_first(bug.words)}"
+    return _valid(results) if results.verdict is RunVerdict.VALID else _unknown(results)
+
+
+def in_all(results: Results) -> str:
+    """How many violations each checker found, if there are more than one: a sentence, or "".  They are not added up,
+    because several checkers may blame one operation."""
+    by = counted_by_checker(results)
+    if sum(by.values()) < 2:
+        return ""
+    if len(by) == 1:
+        return f"One checker found {sum(by.values()):,} violations in all."
+    counts = listed([f"{lower_first(title)} {count:,}" for title, count in by.items()])
+    return f"{len(by)} checkers found violations, often in the same operations{f': {counts}' if len(by) < 4 else ''}."
+
+
+def _invalid(results: Results) -> str:
+    found = violations_by_cause(results)
+    if not found:
+        return "Invalid, but no checker kept its evidence."
+    first = _lost(found[0], results.checkers[found[0].checker]) or sentence(found[0].summary)
+    first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
+    return " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, in_all(results)]))
+
+
+def _lost(first: ReportedViolation, checker: CheckerResult) -> str:
+    """How many elements were lost, which tells more than the first witness; "" if none was lost."""
+    missing, verbs, where = checker.figure("missing_from_last_read"), ("is", "are"), "missing from the last read"
+    if missing <= 0 and first.kind == LOST:
+        missing, verbs, where = checker.figure("never_taken"), ("was", "were"), "never taken out"
+    if missing <= 0:
+        return ""
+    count = checker.figure("acknowledged") if "acknowledged" in checker.looked_at else missing
+    return f"of {count:,} acknowledged elements, {missing:,} {verbs[missing > 1]} {where}."
+
+
+def _valid(results: Results) -> str:
+    judged = sum(checker.verdict is Validity.VALID for checker in results.checkers.values())
+    looked = f"{plural(judged, 'checker')} looked and found nothing wrong{_of_what(results)}."
+    kinds, waived = kinds_never_in_force(results), waived_demands(results)
+    but = [f"{listed(kinds)} {'was' if len(kinds) == 1 else 'were'} never in force"] if kinds else []
+    but += [f"{_named_demands(waived)} waived"] if waived else []
+    head = f"Valid, but {' and '.join(but)}" if but else "Valid"
+    short = [sentence(shorten(f"{words[0].upper()}{words[1:]}")) for _, words in waived if words]
+    return " ".join([f"{head}: {looked}", *why_never_in_force(results), *short])
+
+
+def waived_demands(results: Results) -> list[tuple[str, str]]:
+    """(name of a demand that the user waived, what fell short of it, "" where it was met)."""
+    silent = "; ".join(results.availability.waived)
+    waived = results.vacuity.waived
+    return [(each.name, silent if each.name == "availability" else each.shortfall) for each in waived]
+
+
+def _named_demands(waived: Sequence[tuple[str, str]]) -> str:
+    return f"{listed([name for name, _ in waived])} {'was' if len(waived) == 1 else 'were'}"
+
+
+def _unknown(results: Results) -> str:
+    unknown = [(name, c) for name, c in results.checkers.items() if c.verdict is Validity.UNKNOWN]
+    if not unknown:
+        return f"Unknown: {lower_first(sentence(results.reason or 'this run has not been judged'))}"
+    name, first = unknown[0]
+    reason = sentence(first.reason or f"{title_of(name, first)} could not decide")
+    more = f" {plural(len(unknown) - 1, 'more checker')} could not decide either." if len(unknown) > 1 else ""
+    return f"Unknown: {lower_first(reason)}{more}"
+
+
+def _of_what(results: Results) -> str:
+    """How much was looked at, from the largest figures named operations and keys."""
+    seen: dict[str, int] = {}
+    for checker in results.checkers.values():
+        for name in ("operations", "keys"):
+            value = checker.looked_at.get(name)
+            if isinstance(value, int):
+                seen[name] = max(seen.get(name, 0), value)
+    if "operations" not in seen:
+        return ""
+    keys = f" on {plural(seen['keys'], 'key')}" if "keys" in seen else ""
+    return f" in {plural(seen['operations'], 'operation')}{keys}"
+
+
+def kinds_never_in_force(results: Results) -> list[str]:
+    """Their names, sorted.  Results of older versions name none."""
+    return [each.kind for each in results.vacuity.never_in_force]
+
+
+def why_never_in_force(results: Results) -> list[str]:
+    """One sentence about all kinds that were never dealt, and one about each other kind."""
+    found = results.vacuity.never_in_force
+    never_dealt = [each.kind for each in found if not each.dealt]
+    out = [f"The time was too short to deal {listed(never_dealt)}."] if never_dealt else []
+    return out + [_why(each) for each in found if each.dealt]
+
+
+def _why(found: KindNeverInForce) -> str:
+    reasons = "; ".join(found.reasons) or "no reason is recorded"
+    were = "was dealt and was not" if found.dealt == 1 else "were dealt and none was"
+    return sentence(shorten(f"{plural(found.dealt, 'fault')} of kind {found.kind} {were} in force: {reasons}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """words: one or two sentences."""
+
+    name: str
+    found: bool
+    words: str
+
+
+def planted(results: Results, header: Header | None) -> Planted | None:
+    """None for a clean system."""
+    spec = header.spec if header is not None else {}
+    decided = results.planted
+    name = decided.bug if decided is not None else spec.get("bug")
+    if not name:
+        return None
+    bug = known_bug(str(spec.get("subject", "")), str(name))
+    if decided is not None:
+        return _decided(shorten(str(name), 60), decided.found, bug, decided.reason)
+    invalid = results.verdict is RunVerdict.INVALID
+    if bug is None:
+        return Planted(str(name), invalid, f"Planted bug {name}: {'found' if invalid else 'not found'}.")
+    return _undecided(results, bug, invalid)
+
+
+def known_bug(subject: str, name: str) -> Bug | None:
+    """What the subject declares about its planted bug.
+
+    None if this version has no such subject or bug, or cannot load it: the report on an old run must not fail then.
+    Systems from outside have no planted bugs, and a report executes no code that a run names.
+    """
+    from harness.registry import SUBJECTS, load_subject
+    from harness.spec import WrongSpec
+
+    if subject not in SUBJECTS:
+        return None
+    try:
+        return load_subject(subject).bugs.get(name)
+    except (WrongSpec, ImportError):
+        return None
+
+
+def _decided(name: str, found: bool, bug: Bug | None, reason: str) -> Planted:
+    by = f" by {bug.found_by}" if bug else ""
+    words = f"Planted bug {name}: {'found' if found else 'not found'}{by}."
+    return Planted(name, found, f"{words} {sentence(shorten(_capital(reason)))}" if reason and not found else words)
+
+
+def _undecided(results: Results, bug: Bug, invalid: bool) -> Planted:
+    checker = results.invalid.get(bug.found_by)
+    if checker is None:
+        others = " Another checker is invalid." if invalid else ""
+        return Planted(bug.name, False, f"Planted bug {bug.name}: not found by {bug.found_by}.{others}")
+    kinds = {witness.kind for witness in checker.witness}
+    if not bug.witness_kinds or kinds & set(bug.witness_kinds):
+        return Planted(bug.name, True, f"Planted bug {bug.name}: found by {bug.found_by}.")
+    reasons = ", ".join(sorted(kinds))
+    words = f"Planted bug {bug.name}: {bug.found_by} is invalid, but for another reason ({reasons})."
+    return Planted(bug.name, False, words)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:] if lower_first(text) == text else text
+
+
+REFUSED_MIN = 10
+"""So many operations of unknown outcome that were refused a connection are worth a sentence."""
+
+
+def notes(results: Results, outcome: RunOutcome) -> list[str]:
+    """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
+    out = []
+    if outcome.set_up_failure:
+        out.append(f"Set-up failed: {sentence(shorten(outcome.set_up_failure))}")
+    if outcome.interrupted:
+        out.append("The run was interrupted: it is judged as far as it went.")
+    if stopped := outcome.stopped:
+        what, at = sentence(shorten(stopped.summary)), seconds(stopped.time_ns, 1)
+        out.append(f"The run was stopped early, {at} after it began, by an online check of {stopped.checker}: {what}")
+    if outcome.online is not None and (failure := outcome.online.failure):
+        out.append(f"Online checks failed and were given up ({shorten(failure)}); the sealed run was judged in full.")
+    kinds = kinds_never_in_force(results) if results.verdict is not RunVerdict.VALID else []  # else in the headline
+    if kinds:
+        were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
+        out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
+    if unused := results.vacuity.never_invoked:
+        out.append(
+            f"The workload states {listed(unused)}, and no client invoked {'it' if len(unused) == 1 else 'them'}."
+        )
+    if (refused := results.statistics.refused_connections) >= REFUSED_MIN:
+        out.append(
+            f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
+            "in `open`, or they excuse what was lost."
+        )
+    wanted, got = outcome.scheduled_rate_hz, outcome.achieved_rate_hz
+    if got is not None and 0 < got < 0.8 * wanted:
+        out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")
+    stalls = [int(stall.stall_ms) for stall in outcome.loop_stalls]
+    if stalls:
+        times = "once" if len(stalls) == 1 else f"{len(stalls)} times"
+        out.append(f"The harness’ own loop stalled {times}, for up to {max(stalls):,} ms.")
+    steal = {n: s for n, s in outcome.steal_s.items() if s > 0.5}
+    if steal:
+        lost = listed([f"{n} {s:.1f} s" for n, s in sorted(steal.items())])
+        out.append(f"The machine took CPU time away from nodes: {lost}.")
+    main = outcome.phase("main")
+    span = (main.start_ns, main.end_ns) if main is not None and main.end_ns > main.start_ns else None
+    if span is not None and (busy := busy_in_words(shares_between(outcome, *span))):
+        out.append(f"The machine was busy: {'; '.join(busy)}.")
+    return out
