@@ -1,10 +1,6 @@
 # `make test-partition` runs the main job, `make test` the project's own tests; both set up what they need first.
 #
-#   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
-#                       SUBJECT=kraft BACKEND=auto INVENTORY=… BUG=… SCHEDULE=… OP_TIMEOUT=2 RECOVERY_LIMIT=60 HOLDS=… WAIVE=… SET=…
-#                       STOP_ON_VIOLATION=1 KEEP=on-violation
-#
-# make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
+# make turns every failure into 2; CI reads results/latest/results.json, or calls `krucible run` itself.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,21 +12,75 @@ MAKEFLAGS += --jobs=2
 MAKEOVERRIDES =
 HANDED_ON = BACKEND=$(BACKEND) PYTHON=$(PYTHON) VENV=$(VENV)
 
-NODES ?= 5
-TIME_LIMIT ?= 60
-RATE ?= 200
-CONCURRENCY ?= 10
-KEYS ?= 10
 SUBJECT ?= kraft
 BACKEND ?= auto
 IMAGE = $(if $(filter auto docker,$(BACKEND)),$(VENV)/image)
-OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
-	--subject $(SUBJECT) --backend $(BACKEND) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
-	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
-	$(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
+# How commands that are printed begin (harness/spec.py).
+export KRUCIBLE_STARTED_AS ?= make
+
+# Variables of test-…, with their defaults.
+# <!-- made: make-options -->
+#   SEED=…                     Decides every random choice.
+#   NODES=5                    Servers (client nodes come on top).
+#   TIME_LIMIT=60              Seconds of the main phase.
+#   RATE=200                   Operations per second in all; 0: as fast as answers come.
+#   CONCURRENCY=10             Processes at once, over all client nodes.
+#   OP_TIMEOUT=2               Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.
+#   RECOVERY_LIMIT=60          Seconds within which the system must recover once every fault is healed.
+#   HOLDS=…                    Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a system that needs longer than 4 s to fail over.
+#   WAIVE=…                    Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict says so.  `list` shows the names.
+#   SET=…                      Parameters of the workload, such as held_s=2 of lock; `list` shows them.
+#   KEYS=10                    Objects to work on, such as registers.
+#   WORKLOAD=register          Which operations clients do.
+#   SUBJECT=kraft              The system under test.
+#   BACKEND=auto               Where nodes live; auto: docker if it answers.
+#   BUG=…                      Run the subject with this planted bug; see `list`.
+#   SCHEDULE=…                 Play this schedule of faults (JSON) instead of dealing one.
+#   STOP_ON_VIOLATION=1        End the main phase early when an online check finds a violation.
+#   INVENTORY=…                The hosts of --backend ssh, a TOML file; see docs/ssh.md.
+
+TAKES_TEST := KEEP \
+	SEED \
+	NODES \
+	TIME_LIMIT \
+	RATE \
+	CONCURRENCY \
+	OP_TIMEOUT \
+	RECOVERY_LIMIT \
+	HOLDS \
+	WAIVE \
+	SET \
+	KEYS \
+	WORKLOAD \
+	SUBJECT \
+	BACKEND \
+	BUG \
+	SCHEDULE \
+	STOP_ON_VIOLATION \
+	INVENTORY \
+
+OPTIONS = \
+	$(if $(SEED),--seed $(SEED)) \
+	$(if $(NODES),--nodes $(NODES)) \
+	$(if $(TIME_LIMIT),--time-limit $(TIME_LIMIT)) \
+	$(if $(RATE),--rate $(RATE)) \
+	$(if $(CONCURRENCY),--concurrency $(CONCURRENCY)) \
+	$(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(RECOVERY_LIMIT),--recovery-limit $(RECOVERY_LIMIT)) \
-	$(if $(HOLDS),--holds $(HOLDS)) $(if $(WAIVE),--waive $(WAIVE)) $(if $(SET),--set $(SET)) \
-	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation) $(if $(KEEP),--keep $(KEEP))
+	$(if $(HOLDS),--holds $(HOLDS)) \
+	$(if $(WAIVE),--waive '$(WAIVE)') \
+	$(if $(SET),--set '$(SET)') \
+	$(if $(KEYS),--keys $(KEYS)) \
+	$(if $(WORKLOAD),--workload '$(WORKLOAD)') \
+	$(if $(SUBJECT),--subject '$(SUBJECT)') \
+	$(if $(BACKEND),--backend '$(BACKEND)') \
+	$(if $(BUG),--bug '$(BUG)') \
+	$(if $(SCHEDULE),--schedule '$(SCHEDULE)') \
+	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation) \
+	$(if $(INVENTORY),--inventory '$(INVENTORY)')
+
+# <!-- end -->
+OPTIONS += $(if $(KEEP),--keep $(KEEP))
 
 # Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
 # nodes of live tests are not short of processor time, and the others use what is left.
@@ -45,8 +95,6 @@ DEMO_BUG ?= stale-read
 DEMO_SEED ?= 3
 
 # A variable that the goal does not take, or an empty one, is a slip: `BUGS=stale-read` would run a clean system.
-TAKES_TEST := NODES TIME_LIMIT RATE CONCURRENCY KEYS SEED WORKLOAD INVENTORY BUG SCHEDULE OP_TIMEOUT RECOVERY_LIMIT \
-	HOLDS WAIVE SET STOP_ON_VIOLATION KEEP
 TAKES_demo := DEMO_BUG DEMO_SEED
 TAKES_nightly := SEEDS STOP_ON_VIOLATION TIME_LIMIT NIGHT
 TAKES_hunt-bugs := SEEDS TIME_LIMIT BUG
@@ -71,7 +119,7 @@ $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is 
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
-	@echo; echo "variables of test-…, with their defaults:"; sed -n '/^#   make test-partition /,/^#$$/s/^#   */  /p' Makefile
+	@echo; echo "variables of test-…, with their defaults:"; sed -nE 's/^#   ([A-Z_]+=)/  \1/p' Makefile
 
 demo: $(VENV)/prepared $(IMAGE) ## plant a bug that a partition shows, find it within a minute, and show what was found
 	@$(PY) -m harness run --nemesis partition --bug $(DEMO_BUG) --seed $(DEMO_SEED) --time-limit 30 --rate 100 --op-timeout 0.7 \
@@ -115,7 +163,7 @@ mutation: $(VENV)/prepared-all $(VENV)/testing ## what the tests of a room are w
 	@$(PY) -m bench.mutation $(ROOM) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 nightly: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## every test and every planted bug over SEEDS seeds, and a summary page (NIGHT="--bug …" for a short one)
-	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
+	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(TIME_LIMIT),--time-limit $(TIME_LIMIT)) \
 		$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation) $(NIGHT)
 	@$(MAKE) nightly-tests $(HANDED_ON)
 	@$(MAKE) findings TIMES=1 $(HANDED_ON)
@@ -126,7 +174,7 @@ nightly-tests: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## the project's ow
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
 
 hunt-bugs: $(VENV)/prepared $(IMAGE) ## every planted bug over SEEDS seeds: found how often, after how many seconds (BUG=… for one)
-	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
+	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) $(if $(TIME_LIMIT),--time-limit $(TIME_LIMIT)) \
 		$(if $(BUG),--bug $(BUG))
 
 hunt: $(VENV)/prepared ## random tests over SUBJECT until something is found, or for MINUTES; what is found is replayed REPLAYS times

@@ -1,4 +1,4 @@
-"""Writes the parts of docs/*.md that are made from the code: tables of what there is, and drawings of who imports whom.
+"""Writes the parts of docs/*.md and of the Makefile that are made from the code: tables, drawings, and options.
 
     python docs/generate.py            rewrite them
     python docs/generate.py --check    change nothing; exit 1 and name the pages that have drifted
@@ -27,7 +27,7 @@ SEARCHES = DOCS / "swarm-ledger.json"
 """How soon swarms found planted bugs (`bench.swarm_bugs`)."""
 SEARCHES_OF_A_BUG = 5
 FLOORS = ("harness", "nemesis", "workloads", "simulation", "system_under_test", "checkers")
-_PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?((?:# )?<!-- end -->)", re.DOTALL)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -213,7 +213,29 @@ def rooms() -> str:
     return table(("folder", "subject"), rows)
 
 
+def make_options() -> str:
+    """Return the variables of make that stand for options of `run`, with the words that hand them on."""
+    from harness.spec import OPTIONS, Spec, option_of
+
+    made = {name: option.make for name, option in OPTIONS.items() if option.make}
+    plain = Spec()
+    shown, passed = [], []
+    for name, variable in made.items():
+        default = getattr(plain, name)
+        given = f"$(filter-out 0,$({variable}))" if default is False else f"$({variable})"
+        value = (
+            "" if default is False else f" '$({variable})'" if isinstance(default, str | None) else f" $({variable})"
+        )
+        passed.append(f"\t$(if {given},{option_of(name)}{value})")
+        usual = "1" if default is False else default if default not in (0, "", None) else "…"
+        shown.append(f"#   {variable}={usual:g}" if isinstance(usual, float) else f"#   {variable}={usual}")
+        shown[-1] = f"{shown[-1]:<30} {OPTIONS[name].help}"
+    takes = "\n".join(["TAKES_TEST := KEEP \\", *(f"\t{variable} \\" for variable in made.values())])
+    return "\n".join(shown) + "\n\n" + takes + "\n\nOPTIONS = \\\n" + " \\\n".join(passed) + "\n"
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
+    "make-options": make_options,
     "checkers": checkers,
     "raft-checkers": raft_checkers,
     "bugs": bugs,
@@ -237,7 +259,7 @@ def renewed(text: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     drifted = []
-    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "Makefile", *sorted(DOCS.glob("*.md"))]:
         old = page.read_text()
         if (new := renewed(old)) != old:
             drifted.append(str(page.relative_to(ROOT)))

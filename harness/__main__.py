@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.this_python import advice
+from harness.started import advice
 
 if words := advice(Path(__file__).resolve().parents[1]):
     print(words, file=sys.stderr)

@@ -7,33 +7,21 @@ one (an operation more, a card less) does not shift the choices of the others.
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from checkers.run_quality.criteria.waivers import WAIVABLE
+from harness.started import STARTED_AS, program
 from system_under_test.client import Placement
 from system_under_test.subject import FAILOVER_S
 
 CLIENT_NODES = ("c1", "c2")
 _MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
-
-
-LIMITS: Mapping[str, tuple[float, float]] = {
-    "nodes": (1, 9),
-    "concurrency": (4 * len(CLIENT_NODES), 1_000),
-    "rate_hz": (0, 1_000_000),
-    "keys": (1, 10_000),
-    "time_limit_s": (1, 7 * 86_400),
-    "op_timeout_s": (0.01, 3_600),
-    "recovery_limit_s": (1, 86_400),
-    "holds": (0, 100),
-    "seed": (-(2**63), 2**63 - 1),
-}
-"""Least and largest value of every number.  More keys than this cannot be created and read again within a minute."""
 
 
 class WrongSpec(ValueError):
@@ -53,42 +41,104 @@ KINDS_IN_A_NAME = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """concurrency: processes at once, over all client nodes.  rate_hz: operations invoked per second in all, 0 = as
-    fast as answers come.  time_limit_s: length of the main phase.  bug: planted bug, None for the clean system."""
+class Option:
+    """One field of `Spec` as an option of commands and as a variable of make.
 
-    subject: str = "kraft"
-    workload: str = "register"
-    nemesis: str = "partition"
-    backend: str = "auto"
-    nodes: int = 5
-    concurrency: int = 10
-    rate_hz: float = 200.0
-    keys: int = 10
-    time_limit_s: float = 60.0
-    seed: int = 0
-    bug: str | None = None
-    op_timeout_s: float = 2.0
-    recovery_limit_s: float = 60.0
-    holds: float = 0.0
-    """So many times as long as usual faults hold, with the pauses between them; 0: as the system's time to fail over
-    demands (`Declares.failover_s`)."""
-    set: str = ""
-    """Parameters of the workload: NAME=VALUE, with commas (`Workload.parameters`)."""
-    waive: str = ""
-    """Names of demands that are not made of this run, with commas (`checkers/run_quality.criteria.waivers.py`)."""
-    schedule: str | None = None
-    """A schedule file (JSON) to play instead of dealing one."""
-    as_executed: bool = False
-    """Play the faults of a run's schedule on the nodes of the same names, also if others lead now."""
-    online: bool = True
-    """Judge while the run goes on, and report what is found."""
-    over_budget: bool = False
-    """Let faults cost more than a minority of servers what they had fsynced; the system is excused for its loss."""
-    stop_on_violation: bool = False
-    """End the main phase as soon as something is found."""
-    inventory: str | None = None
-    """The file that names the hosts (TOML, docs/ssh.md), for a backend whose nodes are hosts of one's own."""
+    help: for `--help`.  make: name of the variable of make, "" if there is none.  limits: least and largest value of a
+    number.  names: of what its value is a name ("subjects", "nemeses", …), for the completion of shells.  metavar: of
+    the value, where its type does not say it.  unset: what an absent option stands for, where that is no constant.
+    existing: the value names a file that must exist.
+    """
+
+    help: str
+    make: str = ""
+    limits: tuple[float, float] | None = None
+    names: str = ""
+    metavar: str | None = None
+    unset: str = ""
+    existing: bool = False
+
+
+def _of(default: Any, help_words: str, **about: Any) -> Any:
+    """Return a field of `Spec` with its default and its `Option`."""
+    return field(default=default, metadata={"option": Option(help_words, **about)})
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One test.  A field with an `Option` is an option of `run`, and of make where it names a variable."""
+
+    nemesis: str = _of(
+        "partition", "What breaks things; see `list`.  Several at once: partition,kill; or all.",
+        names="nemeses", unset="partition, or one that shows the planted bug",
+    )  # fmt: skip
+    seed: int = _of(
+        0, "Decides every random choice.", make="SEED", limits=(-(2**63), 2**63 - 1), unset="a fresh one, printed",
+    )  # fmt: skip
+    nodes: int = _of(5, "Servers (client nodes come on top).", make="NODES", limits=(1, 9))
+    time_limit_s: float = _of(
+        60.0, "Seconds of the main phase.", make="TIME_LIMIT", limits=(1, 7 * 86_400), unset="60, times --holds",
+    )  # fmt: skip
+    rate_hz: float = _of(
+        200.0, "Operations per second in all; 0: as fast as answers come.", make="RATE", limits=(0, 1_000_000),
+    )  # fmt: skip
+    concurrency: int = _of(
+        10, "Processes at once, over all client nodes.", make="CONCURRENCY", limits=(4 * len(CLIENT_NODES), 1_000),
+    )  # fmt: skip
+    op_timeout_s: float = _of(
+        2.0,
+        "Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.",
+        make="OP_TIMEOUT", limits=(0.01, 3_600),
+    )  # fmt: skip
+    recovery_limit_s: float = _of(
+        60.0, "Seconds within which the system must recover once every fault is healed.",
+        make="RECOVERY_LIMIT", limits=(1, 86_400), unset="60, times --holds",
+    )  # fmt: skip
+    holds: float = _of(
+        0.0,
+        "Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a "
+        f"system that needs longer than {FAILOVER_S:g} s to fail over.",
+        make="HOLDS", limits=(0, 100), unset="by `failover_s` of the system",
+    )  # fmt: skip
+    waive: str = _of(
+        "",
+        "Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict "
+        "says so.  `list` shows the names.",
+        make="WAIVE", metavar="NAME,…",
+    )  # fmt: skip
+    set: str = _of(
+        "", "Parameters of the workload, such as held_s=2 of lock; `list` shows them.", make="SET",
+        metavar="NAME=VALUE,…",
+    )  # fmt: skip
+    keys: int = _of(
+        10,  # more than the limit cannot be created and read again within a minute
+        "Objects to work on, such as registers.", make="KEYS", limits=(1, 10_000),
+    )  # fmt: skip
+    workload: str = _of(
+        "register", "Which operations clients do.", make="WORKLOAD", names="workloads",
+        unset="register, or one that shows the planted bug",
+    )  # fmt: skip
+    subject: str = _of("kraft", "The system under test.", make="SUBJECT", names="subjects")
+    backend: str = _of("auto", "Where nodes live; auto: docker if it answers.", make="BACKEND", names="backends")
+    bug: str | None = _of(None, "Run the subject with this planted bug; see `list`.", make="BUG", names="bugs")
+    schedule: str | None = _of(
+        None, "Play this schedule of faults (JSON) instead of dealing one.", make="SCHEDULE", existing=True,
+    )  # fmt: skip
+    stop_on_violation: bool = _of(
+        False, "End the main phase early when an online check finds a violation.", make="STOP_ON_VIOLATION",
+    )  # fmt: skip
+    inventory: str | None = _of(
+        None, "The hosts of --backend ssh, a TOML file; see docs/ssh.md.", make="INVENTORY", metavar="FILE",
+    )  # fmt: skip
+    as_executed: bool = _of(
+        False,
+        "Play the faults of a run's schedule.json on the nodes of the same names; else the leader of now takes the "
+        "place of the leader of then.",
+    )  # fmt: skip
+    online: bool = _of(True, "Judge while the run goes on, too.")
+    over_budget: bool = _of(
+        False, "Let faults also destroy what a majority has fsynced; the system is excused for its loss.",
+    )  # fmt: skip
     finding: str | None = None
     """The known finding that this run shows, or the clean run that it is."""
     clean: bool = False
@@ -98,9 +148,9 @@ class Spec:
         for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
             if not value >= least:  # NaN is neither
-                raise WrongSpec(f"{_option(name)} must be at least {_plain(least)}, not {_plain(value)}{_why(name)}")
+                raise WrongSpec(f"{option_of(name)} must be at least {_plain(least)}, not {_plain(value)}{_why(name)}")
             if value > most:
-                raise WrongSpec(f"{_option(name)} must be at most {_plain(most)}, not {_plain(value)}")
+                raise WrongSpec(f"{option_of(name)} must be at most {_plain(most)}, not {_plain(value)}")
         _ = self.settings
         for name in self.waived:
             if name not in WAIVABLE:
@@ -163,17 +213,16 @@ class Spec:
         return tuple(placements)
 
     def rerun(self) -> str:
-        """The shell command that runs this very test again: by make where there is a Makefile."""
-        if not _MAKEFILE.exists():
-            return shlex.join(["krucible", *self.words()])
-        if self.finding is not None and not self.clean:
-            backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
-            return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])
-        by_make = self.finding is None and self.nemesis != "none" and ":" not in self.nemesis
-        if by_make and not self._changed().keys() - _VARIABLES.keys():
-            variables = [f"{_VARIABLES[name]}={_plain(value)}" for name, value in self._changed().items()]
-            return shlex.join(["make", f"test-{self.nemesis}", f"SEED={self.seed}", *variables])
-        return shlex.join(["python", "-m", "harness", *self.words()])
+        """Return the shell command that runs this very test again: by make if this process was started by it."""
+        if os.environ.get(STARTED_AS, "make") == "make" and _MAKEFILE.exists():
+            if self.finding is not None and not self.clean:
+                backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
+                return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])
+            by_make = self.finding is None and self.nemesis != "none" and ":" not in self.nemesis
+            if by_make and not self._changed().keys() - _VARIABLES.keys():
+                variables = [f"{_VARIABLES[name]}={_plain(value)}" for name, value in self._changed().items()]
+                return shlex.join(["make", f"test-{self.nemesis}", f"SEED={self.seed}", *variables])
+        return f"{program()} {shlex.join(self.words())}"
 
     def words(self) -> list[str]:
         """The arguments of `krucible` that run this very test."""
@@ -183,9 +232,9 @@ class Spec:
         words = ["run", "--nemesis", self.nemesis, "--seed", str(self.seed)]
         for name, value in self._changed().items():
             if isinstance(value, bool):
-                words.append(_option(name) if value else _option(name).replace("--", "--no-", 1))
+                words.append(option_of(name) if value else option_of(name).replace("--", "--no-", 1))
             else:
-                words += [_option(name), _plain(value)]
+                words += [option_of(name), _plain(value)]
         return words
 
     def _changed(self) -> dict[str, Any]:
@@ -193,8 +242,7 @@ class Spec:
         named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
         if self.holds or "." in self.subject or "/" in self.subject:  # a slow system has other defaults
             kept = {*kept, "time_limit_s", "recovery_limit_s"}
-        names = dict.fromkeys((*_VARIABLES, *_DEFAULTS))
-        values = {name: getattr(self, name) for name in names if name not in named}
+        values = {name: getattr(self, name) for name in _DEFAULTS if name not in named}
         return {name: value for name, value in values.items() if value != _DEFAULTS[name] or name in kept}
 
     def to_json(self) -> dict[str, Any]:
@@ -210,29 +258,15 @@ class Spec:
         for name, value in given.items():
             kind = type(_DEFAULTS[name])
             if kind in (bool, int, float, str) and not isinstance(value, (int, float) if kind is float else kind):
-                raise WrongSpec(f"{_option(name)} must be {kind.__name__}, not {value!r:.40}")
+                raise WrongSpec(f"{option_of(name)} must be {kind.__name__}, not {value!r:.40}")
         return Spec(**given)
 
 
-_VARIABLES = {
-    "nodes": "NODES",
-    "time_limit_s": "TIME_LIMIT",
-    "rate_hz": "RATE",
-    "concurrency": "CONCURRENCY",
-    "op_timeout_s": "OP_TIMEOUT",
-    "recovery_limit_s": "RECOVERY_LIMIT",
-    "holds": "HOLDS",
-    "waive": "WAIVE",
-    "set": "SET",
-    "keys": "KEYS",
-    "workload": "WORKLOAD",
-    "subject": "SUBJECT",
-    "backend": "BACKEND",
-    "bug": "BUG",
-    "schedule": "SCHEDULE",
-    "stop_on_violation": "STOP_ON_VIOLATION",
-    "inventory": "INVENTORY",
-}
+OPTIONS: Mapping[str, Option] = {f.name: f.metadata["option"] for f in fields(Spec) if f.metadata}
+"""Name of a field -> what commands and make say of it."""
+LIMITS: Mapping[str, tuple[float, float]] = {name: o.limits for name, o in OPTIONS.items() if o.limits is not None}
+"""Least and largest value of every number."""
+_VARIABLES = {name: option.make for name, option in OPTIONS.items() if option.make and name != "seed"}
 _DEFAULTS = {f.name: f.default for f in fields(Spec)}
 
 
@@ -248,5 +282,6 @@ def _why(name: str) -> str:
     return ": every client node needs two processes that only read and two that write; one of each follows the leader"
 
 
-def _option(name: str) -> str:
+def option_of(name: str) -> str:
+    """Return the option of a field of `Spec`."""
     return "--" + name.removesuffix("_hz").removesuffix("_s").replace("_", "-")

@@ -36,7 +36,11 @@ def test_a_slip_is_refused_before_anything_runs(words: list[str], refusal: str) 
 def test_what_a_goal_takes_is_passed_on() -> None:
     ended = make("test-partition,kill", "BUG=stale-read", "SEED=3", "SUBJECT=my system.py", "BACKEND=docker")
     assert ended.returncode == 0, ended.stderr
-    assert "--nemesis partition,kill" in ended.stdout and "--bug stale-read" in ended.stdout
+    assert (
+        "--nemesis partition,kill" in ended.stdout
+        and "--bug 'stale-read'" in ended.stdout
+        and "--subject 'my system.py'" in ended.stdout
+    )
     kept = make("test-kill", "KEEP=on-violation")
     assert "--keep on-violation" in kept.stdout
     assert (

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
 from harness.cli.known_findings import names
-from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects, trust, workloads
+from harness.cli.parameters import Name, nemeses, results_in, spec_option, trust, workloads
 from harness.spec import Spec, WrongSpec, unknown_name
+from harness.started import program
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
 
-_subject = click.option(
-    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
-)
-_stop = click.option("--stop-on-violation", is_flag=True, help="End each run early when an online check objects.")
 _run_folder = click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-
-
-def _time_limit(default: float = _DEFAULT.time_limit_s) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("--time-limit", default=default, show_default=True, help="Seconds of each main phase.")
 
 
 def _console() -> Console:
@@ -135,7 +127,7 @@ def _summary(plan: Plan, log: CampaignLog) -> list[str]:
         first = group.runs[0]
         lines += [f"found: {group.symptom.words()}", f"  {first.words}", f"  {group.words()}"]
         lines += [f"  report:  {log.folder / first.folder / 'report.html'}", f"  again:   {first.test.spec.rerun()}"]
-        lines += [f"  smaller: krucible shrink {log.folder / first.folder}"] if first.faults else []
+        lines += [f"  smaller: {program()} shrink {log.folder / first.folder}"] if first.faults else []
     return lines
 
 
@@ -165,9 +157,9 @@ def _end(code: int) -> NoReturn:
 @click.option(
     "--bug", "chosen", multiple=True, help="A short night: of the planted bugs only this one (may be repeated)."
 )
-@backend_of_nodes
-@_time_limit()
-@_stop
+@spec_option("backend")
+@spec_option("time_limit_s", 60.0)
+@spec_option("stop_on_violation")
 @results_in("results/nightly")
 def nightly(
     seeds: int,
@@ -176,7 +168,7 @@ def nightly(
     kinds: tuple[str, ...],
     chosen: tuple[str, ...],
     backend: str,
-    time_limit: float,
+    time_limit_s: float,
     stop_on_violation: bool,
     results: Path,
 ) -> None:
@@ -192,7 +184,7 @@ def nightly(
     from harness.campaign.plans import PARTS, night
     from harness.registry import check_names, load_subject
 
-    base = Spec(backend=backend, time_limit_s=time_limit, stop_on_violation=stop_on_violation)
+    base = Spec(backend=backend, time_limit_s=time_limit_s, stop_on_violation=stop_on_violation)
     check_names(base)
     known = load_subject(base.subject).bugs
     for name in chosen:
@@ -202,12 +194,12 @@ def nightly(
     plan, console = night(range(first, first + seeds), parts or PARTS, base, kinds, chosen), _console()
     if not list(plan.tests):
         raise WrongSpec("no test is left of this night: its parts, kinds of fault and bugs share none")
-    console.print(f"{len(list(plan.tests))} runs of about {time_limit + 30:.0f} s each")
+    console.print(f"{len(list(plan.tests))} runs of about {time_limit_s + 30:.0f} s each")
     _end(_night(plan, results, console))
 
 
 @click.command(name="hunt", short_help="Run random tests over one system until something is found.")
-@_subject
+@spec_option("subject")
 @click.option(
     "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after so many minutes."
 )
@@ -230,9 +222,9 @@ def nightly(
     show_default=True,
     help="Operations per second in all; 0: as fast as answers come.  May be repeated.",
 )
-@_time_limit(30.0)
-@backend_of_nodes
-@click.option("--bug", default=None, help="Plant this bug of the subject, to see whether the hunt finds it.")
+@spec_option("time_limit_s", 30.0)
+@spec_option("backend")
+@spec_option("bug", help_words="Plant this bug of the subject, to see whether the hunt finds it.")
 @results_in("results/hunts")
 def hunt_at_random(
     subject: str,
@@ -244,7 +236,7 @@ def hunt_at_random(
     kinds: tuple[str, ...],
     nodes: tuple[int, ...],
     rates: tuple[float, ...],
-    time_limit: float,
+    time_limit_s: float,
     backend: str,
     bug: str | None,
     results: Path,
@@ -268,7 +260,7 @@ def hunt_at_random(
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     console = _console()
-    base = Spec(subject=subject, backend=backend, nodes=nodes[0], time_limit_s=time_limit, nemesis="none", bug=bug)
+    base = Spec(subject=subject, backend=backend, nodes=nodes[0], time_limit_s=time_limit_s, nemesis="none", bug=bug)
     progress = Progress(console)
     try:
         base = replace(base, backend=choose_backend(base, progress))
@@ -295,10 +287,10 @@ def hunt_at_random(
     default="",
     help="What breaks things, instead of the nemesis that the subject names for the bug.",
 )
-@_subject
-@backend_of_nodes
-@_time_limit()
-@_stop
+@spec_option("subject")
+@spec_option("backend")
+@spec_option("time_limit_s", 60.0)
+@spec_option("stop_on_violation")
 @results_in("results/hunt")
 def hunt_bugs(
     bugs: tuple[str, ...],
@@ -307,7 +299,7 @@ def hunt_bugs(
     nemesis: str,
     subject: str,
     backend: str,
-    time_limit: float,
+    time_limit_s: float,
     stop_on_violation: bool,
     results: Path,
 ) -> None:
@@ -327,7 +319,7 @@ def hunt_bugs(
     from harness.registry import check_names
     from harness.run.run_folder import revision
 
-    base = Spec(subject=subject, backend=backend, time_limit_s=time_limit, stop_on_violation=stop_on_violation)
+    base = Spec(subject=subject, backend=backend, time_limit_s=time_limit_s, stop_on_violation=stop_on_violation)
     check_names(replace(base, nemesis=nemesis or _DEFAULT.nemesis))
     plan, console = hunt_for_bugs(bugs, range(first_seed, first_seed + seeds), base, nemesis), _console()
     at = revision()
@@ -341,7 +333,7 @@ def hunt_bugs(
 @click.command(name="findings", short_help="Run every finding, its counterpart and the clean runs, and count.")
 @click.argument("chosen", nargs=-1, type=Name(names), metavar="[NAMES]...")
 @click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
-@backend_of_nodes
+@spec_option("backend")
 @results_in("results/findings")
 def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -> None:
     """Run every finding, its counterpart and the clean runs, and note how each ended (docs/findings-ledger.json).
@@ -460,50 +452,6 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
     console.print("\n".join(_shrunk(found, root, folder)))
-
-
-@click.command(short_help="Find the revision of this repository that brought a violation.")
-@_run_folder
-@click.option("--good", required=True, metavar="REVISION", help="A revision that does not show it.")
-@click.option("--bad", default="HEAD", show_default=True, metavar="REVISION", help="A revision that shows it.")
-@click.option("--times", type=click.IntRange(1), default=3, show_default=True, help="Runs at each revision, at most.")
-@click.option("--needed", type=click.IntRange(1), default=1, show_default=True, help="So many of them must show it.")
-@click.option(
-    "--repository",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    help="The tree of Krucible whose revisions are tried.  [default: this folder]",
-)
-def bisect(run_folder: Path, good: str, bad: str, times: int, needed: int, repository: Path) -> None:
-    """Find the revision that brought the violation of the run in RUN_FOLDER, with k of n runs at each revision.
-
-    Each revision is checked out into a tree of its own and runs the same test.  Exit 0 if the revision was found.
-    """
-    from checkers.base.results import NO_RESULTS, read_results
-    from harness.campaign import bisect as bisecting
-    from harness.campaign.loop import violations_in
-    from harness.judge.judge_run import spec_of
-
-    root, console = run_folder.resolve(), _console()
-    if needed > times:
-        raise WrongSpec(f"--needed must be at most --times, not {needed} of {times}")
-    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
-    if not wanted:
-        raise WrongSpec(f"{run_folder} cannot be bisected: nothing in it was found to be invalid")
-    spec, folder = spec_of(root), root / "bisect"
-    folder.mkdir(exist_ok=True)
-    revisions = bisecting.revisions_between(repository, good, bad)
-    console.print(
-        f"{len(revisions)} revisions; up to {times} runs of about {spec.time_limit_s + 30:.0f} s at each tried"
-    )
-
-    def saw(revision: str) -> bool | None:
-        return bisecting.run_at(repository, revision, spec, folder, wanted)
-
-    found = bisecting.bisect(revisions, saw, needed, times, console.print)
-    console.print(f"came with {found.first_bad}; last without it: {found.last_good}")
-    if found.unknown:
-        console.print(f"or with one that could not be run or judged: {' '.join(found.unknown)}")
 
 
 def _shrunk(found: Shrunk, root: Path, folder: Path) -> list[str]:

@@ -20,7 +20,7 @@ from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
 from checkers.formats.read_once import jepsen_history
 from checkers.formats.session_hints import cobra_logs
 from harness.plain_words import shorten
-from harness.terminal.progress import FilesProgress, ReadingProgress
+from harness.terminal.check_progress import FilesProgress, ReadingProgress
 
 if TYPE_CHECKING:
     from harness.report.judged_file import JudgedFile

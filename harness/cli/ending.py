@@ -18,6 +18,7 @@ from checkers.record.header import Header
 from checkers.record.reading import RunRecord
 from checkers.sealing.signature import SignedBy
 from harness.run.run_folder import as_typed
+from harness.started import program
 from harness.story.next_steps import shortfalls
 from harness.terminal.progress import width_of, wrapped
 
@@ -152,7 +153,7 @@ def lines_to_enter(kept: Mapping[str, Any]) -> list[str]:
         where += f", client shell:\n  {'':<{width}}  {node['client']}" if node["client"] else ""
         where += "" if node["client"] else f", data {node['data']}, logs {node['logs']}"
         lines.append(f"  {'':<{width}}  {where}")
-    lines.append(f"release: krucible release {kept['folder']}")
+    lines.append(f"release: {program()} release {kept['folder']}")
     return lines
 
 
@@ -160,5 +161,5 @@ def line_of(kept: Mapping[str, Any], stale: str) -> str:
     """A kept cluster in a list.  stale: why it is up no more, "" if it is."""
     where = kept["folder"]
     if stale:
-        return f"kept, but {stale}: {where} ({kept['title']}); `krucible release {where}` removes what is left"
-    return f"kept: {where} ({kept['title']}), up since {kept['since']}; krucible release {where}"
+        return f"kept, but {stale}: {where} ({kept['title']}); `{program()} release {where}` removes what is left"
+    return f"kept: {where} ({kept['title']}), up since {kept['since']}; {program()} release {where}"

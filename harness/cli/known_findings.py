@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Name, backend_of_nodes, note_folder, results_in
+from harness.cli.parameters import Name, note_folder, results_in, spec_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,7 @@ def names(_: click.Context) -> list[str]:
 @click.command(short_help="See a known finding in a real system again.")
 @click.argument("name", type=Name(names))
 @click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
-@backend_of_nodes
+@spec_option("backend")
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
 @results_in("results")
 @note_folder

@@ -7,24 +7,17 @@ from pathlib import Path
 
 import click
 
-from harness.cli.parameters import Name, backends, subjects
+from harness.cli.parameters import spec_option
 from harness.spec import Spec, WrongSpec
+from harness.started import program
 
 _DEFAULT = Spec()
 _SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=_DEFAULT.backend,
-    show_default=True,
-    help="Prepare what this backend needs.",
-)
-@click.option(
-    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system to be tested."
-)
+@spec_option("backend", help_words="Prepare what this backend needs.")
+@spec_option("subject")
 @click.option("--all", "everything", is_flag=True, help="Prepare also what `check`, `analyze` and the tests need.")
 def setup(backend: str, subject: str, everything: bool) -> None:
     """Prepare this machine: Java, compiled kernels, Spark's class archive, the node image."""
@@ -93,7 +86,7 @@ def release(run_folder: str | None, everything: bool) -> None:
         whole = str(Path(run_folder).resolve())
         kept = [one for one in kept if one.folder == whole or Path(one.folder).name.startswith(run_folder)]
         if not kept:
-            raise WrongSpec(f"no cluster of {run_folder} is kept; `krucible release` lists those that are")
+            raise WrongSpec(f"no cluster of {run_folder} is kept; `{program()} release` lists those that are")
     if len(kept) > 1 and not everything:
         click.echo("\n".join(line_of(asdict(one), one.why_stale) for one in kept))
         raise WrongSpec("more than one cluster is kept: name its run, or give --all")

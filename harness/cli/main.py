@@ -27,6 +27,7 @@ from typing import NoReturn
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
+from harness.started import STARTED_AS, as_started
 
 COMMANDS: Mapping[str, str] = {
     "run": "harness.cli.run:run",
@@ -45,7 +46,6 @@ COMMANDS: Mapping[str, str] = {
     "setup": "harness.cli.machine:setup",
     "release": "harness.cli.machine:release",
     "clean-up": "harness.cli.machine:clean_up",
-    "bisect": "harness.cli.campaigns:bisect",
     "nightly": "harness.cli.campaigns:nightly",
     "hunt": "harness.cli.campaigns:hunt_at_random",
     "hunt-bugs": "harness.cli.campaigns:hunt_bugs",
@@ -121,6 +121,7 @@ def main() -> NoReturn:
     threads are joined, exit functions run, streams are flushed, and the kernel does the rest.
     """
     _demand_utf8()
+    os.environ.setdefault(STARTED_AS, as_started(sys.orig_argv, sys.argv[0]))
     if needs_no_numpy(sys.argv[1:]):
         sys.modules["numpy"] = None  # type: ignore[assignment]  # Arrow imports it if it can
     if words := of_another_folder(Path.cwd(), Path(__file__).resolve().parents[2]):

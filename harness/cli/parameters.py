@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
-from harness.spec import Spec
+from harness.spec import OPTIONS, Spec, option_of
 
 if TYPE_CHECKING:
     from harness.store import Store
+
+_DEFAULT = Spec()
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class Name(click.ParamType[str]):
@@ -62,6 +65,40 @@ def bugs(context: click.Context) -> Iterable[str]:
     return load_subject(subject).bugs if subject in SUBJECTS else ()
 
 
+_NAMES: Mapping[str, Callable[[click.Context], Iterable[str]]] = {
+    "subjects": subjects, "workloads": workloads, "backends": backends, "nemeses": nemeses, "bugs": bugs,
+}  # fmt: skip
+"""What the value of an option is a name of (`Option.names`) -> the names that a shell completes."""
+
+
+def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable[[Decorated], Decorated]:
+    """Return the option of a field of `Spec`, as declared there; its value reaches the command by the field's name.
+
+    default: another one than the field's; None: the command finds it.  help_words: in place of the field's.
+    """
+    about, of = OPTIONS[name], getattr(_DEFAULT, name) if default is ... else default
+    flag, words = option_of(name), help_words or about.help
+    if isinstance(of, bool):
+        on_or_off = f"{flag}/{flag.replace('--', '--no-', 1)}" if of else flag
+        return click.option(on_or_off, name, is_flag=True, default=of, show_default=of, help=words)
+    kind: Any = type(getattr(_DEFAULT, name))
+    if about.names:
+        kind = Name(_NAMES[about.names])
+    elif kind is type(None):
+        kind = click.Path(exists=about.existing, dir_okay=False)
+    if about.unset and default is None:
+        words += f"  [default: {about.unset}]"
+    shown = default is not None and of not in (None, "") and not about.unset
+    return click.option(flag, name, type=kind, default=of, show_default=shown, metavar=about.metavar, help=words)
+
+
+def spec_options(command: Decorated) -> Decorated:
+    """Give a command the options of all fields of `Spec`; None where one is absent whose default is found later."""
+    for name, about in reversed(list(OPTIONS.items())):
+        command = spec_option(name, None if about.unset and name != "holds" else ...)(command)
+    return command
+
+
 def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> str | None:
     if not master:
         return None
@@ -70,15 +107,6 @@ def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> 
     if problem := problem_with(master):
         raise click.BadParameter(problem)
     return master
-
-
-backend_of_nodes = click.option(
-    "--backend",
-    type=Name(backends),
-    default=Spec().backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
 
 
 def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

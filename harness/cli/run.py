@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,29 +11,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.parameters import (
-    Name,
     RunAddress,
     as_json,
-    backend_of_nodes,
-    bugs,
     fetched_from,
-    nemeses,
     note_folder,
     results_in,
     spark_master,
+    spec_options,
     store,
-    subjects,
     trust,
-    workloads,
 )
 from harness.registry import check_names, load_subject, names_for_bug
 from harness.spec import Spec, WrongSpec
-from system_under_test.subject import FAILOVER_S
 
 if TYPE_CHECKING:
     from harness.run.keeping import Policy
-
-_DEFAULT = Spec()
 
 
 def _address(_: click.Context, __: click.Parameter, text: str) -> str:
@@ -47,91 +40,9 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
 
 
 @click.command()
-@click.option(
-    "--nemesis",
-    type=Name(nemeses),
-    default=None,
-    help="What breaks things; see `list`.  Several at once: partition,kill; or all.  "
-    f"[default: {_DEFAULT.nemesis}, or one that shows the planted bug]",
-)
-@click.option(
-    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
-)
-@click.option(
-    "--workload",
-    type=Name(workloads),
-    default=None,
-    help=f"Which operations clients do.  [default: {_DEFAULT.workload}, or one that shows the planted bug]",
-)
-@backend_of_nodes
-@click.option(
-    "--inventory", type=click.Path(), default=None, help="The hosts of --backend ssh, a TOML file; see docs/ssh.md."
-)
-@click.option("--nodes", default=_DEFAULT.nodes, show_default=True, help="Servers (client nodes come on top).")
-@click.option(
-    "--time-limit",
-    type=float,
-    default=None,
-    help=f"Seconds of the main phase.  [default: {_DEFAULT.time_limit_s:g}, times --holds]",
-)
-@click.option(
-    "--rate",
-    default=_DEFAULT.rate_hz,
-    show_default=True,
-    help="Operations per second in all; 0: as fast as answers come.",
-)
-@click.option("--concurrency", default=_DEFAULT.concurrency, show_default=True, help="Processes at once, in all.")
-@click.option(
-    "--op-timeout",
-    default=_DEFAULT.op_timeout_s,
-    show_default=True,
-    help="Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.",
-)
-@click.option(
-    "--recovery-limit",
-    type=float,
-    default=None,
-    help="Seconds within which the system must recover once every fault is healed.  "
-    f"[default: {_DEFAULT.recovery_limit_s:g}, times --holds]",
-)
-@click.option(
-    "--holds",
-    default=_DEFAULT.holds,
-    help="Let faults hold so many times as long, with the pauses between them and the limits that follow: for a system "
-    f"that needs longer than {FAILOVER_S:g} s to fail over.  [default: by `failover_s` of the system]",
-)
-@click.option(
-    "--set",
-    metavar="NAME=VALUE,…",
-    default=_DEFAULT.set,
-    help="Parameters of the workload, such as held_s=2 of lock; `list` shows them.",
-)
-@click.option(
-    "--waive",
-    metavar="NAME,…",
-    default=_DEFAULT.waive,
-    help="Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict "
-    "says so.  `list` shows the names.",
-)
-@click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Objects to work on, such as registers.")
-@click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one, printed]")
-@click.option("--bug", type=Name(bugs), default=None, help="Run the subject with this planted bug; see `list`.")
-@click.option(
-    "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
-)
-@click.option(
-    "--as-executed",
-    is_flag=True,
-    help="Play the faults of a run's schedule.json on the nodes of the same names; else the leader of now takes the "
-    "place of the leader of then.",
-)
+@spec_options
 @results_in("results")
 @note_folder
-@click.option(
-    "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
-)
-@click.option("--over-budget", is_flag=True, help="Let faults also destroy what a majority has fsynced.")
-@click.option("--stop-on-violation", is_flag=True, help="End the run early when an online check finds a violation.")
 @click.option(
     "--metrics",
     metavar="ADDRESS:PORT",
@@ -150,11 +61,6 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
 @spark_master
 @as_json
 def run(
-    time_limit: float | None,
-    rate: float,
-    op_timeout: float,
-    recovery_limit: float | None,
-    seed: int | None,
     results: Path,
     note_folder: Path | None,
     metrics: str,
@@ -178,15 +84,13 @@ def run(
         if isinstance(child, int):
             raise click.exceptions.Exit(child)
         keeper = child
-    seed = secrets.randbelow(1_000_000) if seed is None else seed
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
     fitting = names_for_bug(options["subject"], options["bug"])
     options |= {name: options[name] or fitting[name] for name in fitting}
-    spec = Spec(rate_hz=rate, seed=seed, op_timeout_s=op_timeout, **options)
-    spec = titled_by_schedule(spec)
+    given = {name: value for name, value in options.items() if value is not None}
+    spec = titled_by_schedule(Spec(**{"seed": secrets.randbelow(1_000_000), **given}))
     check_names(spec)
-    spec = _with_limits(spec, time_limit, recovery_limit)
-    spec = _with_every_kind(spec)
+    spec = _with_every_kind(_with_limits(spec, given))
 
     from harness.run.refused_before_start import check_spec
 
@@ -222,14 +126,11 @@ def titled_by_schedule(spec: Spec) -> Spec:
     return replace(spec, nemesis=",".join(kinds) or spec.nemesis)
 
 
-def _with_limits(spec: Spec, time_limit_s: float | None, recovery_limit_s: float | None) -> Spec:
-    """The spec with the limits that the user gave, and with usual ones that are as much longer as faults are."""
+def _with_limits(spec: Spec, given: Mapping[str, Any]) -> Spec:
+    """Return the spec with the limits that the user gave; the usual ones are stretched as much as faults are."""
     holds = spec.lengthened(load_subject(spec.subject).declares.failover_s)
-    return replace(
-        spec,
-        time_limit_s=_DEFAULT.time_limit_s * holds if time_limit_s is None else time_limit_s,
-        recovery_limit_s=_DEFAULT.recovery_limit_s * holds if recovery_limit_s is None else recovery_limit_s,
-    )
+    limits = ("time_limit_s", "recovery_limit_s")
+    return replace(spec, **{name: holds * getattr(spec, name) for name in limits if name not in given})
 
 
 def _with_every_kind(spec: Spec) -> Spec:

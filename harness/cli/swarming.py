@@ -11,6 +11,7 @@ import click
 
 from harness.cli.parameters import spark_master
 from harness.spec import WrongSpec, unknown_name
+from harness.started import program
 
 _LAYERS = ("core", "node")
 
@@ -116,7 +117,7 @@ def swarm(
     (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     console.print("\n".join(swarms.in_words(found)))
     for path in kept:
-        console.print(f"again: krucible swarm --replay {path}")
+        console.print(f"again: {program()} swarm --replay {path}")
     code = _code([row["verdict"] for row in run.rows], planted=bool(bug))
     if whole and code in (0, 1):
         code = max(code, _whole(whole, first, bug, folder, console))

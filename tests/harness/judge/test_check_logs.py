@@ -123,8 +123,8 @@ def numbered(batches: int, seed: int = 0) -> bytes:
 
 def test_long_logs_over_many_row_groups_and_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes, 300,000 batches each, two segments; one entry differs far in."""
-    monkeypatch.setattr("harness.terminal.progress.QUIET_S", 0.0)
-    monkeypatch.setattr("harness.terminal.progress.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("harness.terminal.check_progress.QUIET_S", 0.0)
+    monkeypatch.setattr("harness.terminal.check_progress.LINE_EVERY_S", 0.0)
     data, size = numbered(300_000), len(numbered(1))
     for node in ("n1", "n2", "n3"):
         data_directory(tmp_path / node, [data[: size * 200_000]])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.terminal.progress import FilesProgress
+from harness.terminal.check_progress import FilesProgress
 
 
 class Terminal(io.StringIO):
@@ -21,7 +21,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file:
     """What stands on stderr after three files, as it was written."""
     now = [0.0]
     monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr("harness.terminal.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("harness.terminal.check_progress.time.monotonic", lambda: now[0])
 
     def judged() -> Iterator[str]:
         for name in ("a", "b", "c"):

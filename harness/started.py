@@ -1,0 +1,58 @@
+"""How this process was started, and if its Python has what Krucible needs.
+
+Imports nothing but Python's own modules, so that it can run where everything else is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+STARTED_AS = "KRUCIBLE_STARTED_AS"
+"""Variable of the environment: the words in front of a command, as the user typed them; "make" for a goal of make.
+Children inherit it, so that all printed commands are in the caller's own words."""
+
+NEEDED = ("click", "numpy", "pyarrow", "numba", "msgspec", "networkx", "rich")
+"""Packages that nearly every command imports.  Those of pyproject.toml are more, but all are installed together."""
+
+
+def advice(root: Path, needed: Sequence[str] = NEEDED) -> str:
+    """A sentence that says what to do if this Python lacks a package; "" if it has all of them.
+
+    root: the folder of the repository, which holds .venv once `make setup` has run."""
+    lacking = [name for name in needed if find_spec(name) is None]
+    if not lacking:
+        return ""
+    own = root / ".venv" / "bin" / "python"
+    instead = f"run it with {own}" if own.exists() else "run `make setup`, and then .venv/bin/krucible"
+    return f"krucible: {sys.executable} lacks {', '.join(lacking)}: {instead}"
+
+
+def program() -> str:
+    """Return the words that start this program, to paste into the shell that started this process."""
+    started = os.environ.get(STARTED_AS, "make")
+    if started != "make":
+        return started
+    script = Path(sys.executable).parent / "krucible"
+    if not script.exists():
+        return f"{shlex.quote(_from_here(Path(sys.executable)))} -m harness"
+    return "krucible" if shutil.which("krucible") == str(script) else shlex.quote(_from_here(script))
+
+
+def as_started(original: Sequence[str], script: str) -> str:
+    """Return the words of this process' command line that name the program.
+
+    original: `sys.orig_argv`.  script: `sys.argv[0]`."""
+    if "-m" in original:
+        return shlex.join(original[: original.index("-m") + 2])
+    return "krucible" if shutil.which("krucible") == script else shlex.quote(_from_here(Path(script)))
+
+
+def _from_here(path: Path) -> str:
+    """Return the path from the working folder if it lies below, else the whole."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
