@@ -13,6 +13,7 @@ and stand as properties in the JUnit file of pytest.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,18 +41,35 @@ class Krucible:
         Raises RunFailed for an invalid run, and for an unknown one unless `unknown_passes`.  Raises WrongSpec for a
         test that cannot be run, and RuntimeError if the harness failed.
         """
+        __tracebackhide__ = True
         import krucible
 
-        judged = krucible.run(krucible.Spec(subject=str(subject), **options), self._results)
-        rerun = judged.rerun
+        if (seed := self._node.config.getoption("--krucible-seed")) is not None:
+            options["seed"] = seed
+        spec = krucible.Spec(subject=str(subject), **options)
+        judged = krucible.run(spec, self._results)
+        rerun = f"pytest '{self._node.nodeid}' --krucible-seed {spec.seed}"
         for name, value in (("report", str(judged.report)), ("again", rerun), ("verdict", str(judged.verdict))):
             self._node.user_properties.append((f"krucible {name}", value))
         self._node.add_report_section("call", "krucible", f"report: {judged.report}\nagain:  {rerun}")
         if judged.exit_code == 3:
             raise RuntimeError(judged.summary)
         if judged.exit_code == 1 or (judged.exit_code == 2 and not unknown_passes):
-            raise RunFailed(f"{judged.summary}\nreport: {judged.report}")
+            raise RunFailed(
+                "\n".join([judged.summary, *_drawn(judged), f"report: {judged.report}", f"again:  {rerun}"])
+            )
         return judged
+
+
+def _drawn(judged: JudgedRun) -> list[str]:
+    """Return the drawing of the witness that the headline is about, as lines of characters."""
+    from harness.story.findings import findings
+    from harness.terminal.witness import show_witness
+
+    out = io.StringIO()
+    for finding in findings(judged.results)[:1]:
+        show_witness(finding.lead.witness, compact=True, file=out)
+    return ["", *out.getvalue().splitlines(), ""] if out.getvalue() else []
 
 
 class SeedFailed(AssertionError):
@@ -81,6 +99,7 @@ class Simulation:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--krucible-results", default="results", help="The folder that keeps the runs of Krucible.")
+    parser.addoption("--krucible-seed", type=int, default=None, help="The seed of each run: what a failing test names.")
     parser.addoption(
         "--simulation-seeds", type=int, default=50, help="How many seeds each simulated test is played with."
     )

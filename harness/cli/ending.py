@@ -6,6 +6,7 @@ An unknown run is followed by what it lacked, and a kept cluster by how to enter
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,12 +15,15 @@ import click
 from rich.console import Console
 
 from checkers.base.results import CheckerResult, Results, RunVerdict, as_object
+from checkers.base.verdict import Validity
+from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.reading import RunRecord
 from checkers.sealing.signature import SignedBy
 from harness.run.run_folder import as_typed
 from harness.started import program
-from harness.story.next_steps import shortfalls
+from harness.story.findings import cause_of, findings
+from harness.story.next_steps import NextStep, next_steps, shortfalls
 from harness.terminal.progress import width_of, wrapped
 
 if TYPE_CHECKING:
@@ -33,15 +37,17 @@ _ERRORS_SHOWN = 4
 _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "harness failed": "bold red"}
 
 
-def end(console: Console, judged: JudgedRun, as_json: bool) -> NoReturn:
-    """Print them, and end the command with the run's exit code.  as_json: one line of JSON on stdout as well."""
-    print_end(console, judged, as_json)
+def end(console: Console, judged: JudgedRun, as_json: bool, every: bool = False) -> NoReturn:
+    """Print them, and end the command with the run's exit code.
+
+    as_json: one line of JSON on stdout as well.  every: also the checkers that found nothing."""
+    print_end(console, judged, as_json, every)
     raise click.exceptions.Exit(judged.exit_code)
 
 
-def print_end(console: Console, judged: JudgedRun, as_json: bool) -> None:
-    """As `end`, and the command goes on."""
-    _print(console, judged)
+def print_end(console: Console, judged: JudgedRun, as_json: bool, every: bool = False) -> None:
+    """Print the last lines of a run, and go on."""
+    _print(console, judged, every)
     if as_json:
         click.echo(json.dumps(in_short(judged)))
 
@@ -59,34 +65,67 @@ def in_short(judged: JudgedRun) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, judged: JudgedRun) -> None:
-    results = judged.results
-    console.print()
-    width = width_of(console)
+def _print(console: Console, judged: JudgedRun, every: bool) -> None:
+    """Print the headline, the checkers, the drawing, and then what to do, with the headline again above it."""
+    results, header, width = judged.results, _header_of(judged), width_of(console)
+
+    def say(words: str, style: str | None = None) -> None:
+        console.print(words, highlight=False, markup=False, style=style, soft_wrap=True)
+
     signer = results.signer
     others = signer is not None and signer.by != SignedBy.THIS_MACHINE
     summary = judged.summary + (f" The run is {signer.words}." if signer is not None and others else "")
-    console.print(wrapped(summary, width), highlight=False, markup=False, style=_COLOUR[results.verdict])
+    say("")
+    say(wrapped(summary, width), _COLOUR[results.verdict])
     if signer is not None and not others:
-        console.print(signer.words, highlight=False, markup=False, style="dim")
-    console.print()
-    for name, checker in results.checkers.items():
+        say(signer.words, "dim")
+    say("")
+    _print_checkers(console, results, width, every)
+    _count_errors(console, results, width)
+    _draw_first(console, results)
+    if results.verdict is RunVerdict.UNKNOWN and header is not None:
+        show_to_do(console, results, header, as_typed(judged.folder))
+    if results.judged_by.startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
+        say(f"judged {results.judged_by}", "yellow")
+    if findings(results):
+        say(wrapped(judged.summary, width), _COLOUR[results.verdict])
+    say(f"report: {as_typed(judged.report)}")
+    say(f"again:  {judged.rerun}")
+    for each in _further(judged, header):
+        say(f"{each.short + ':':<8}{each.command}")
+    if judged.stored:
+        say(f"stored: {judged.stored}")
+    if judged.kept is not None:
+        say("\n".join(["", *lines_to_enter(asdict(judged.kept))]))
+
+
+def _header_of(judged: JudgedRun) -> Header | None:
+    try:
+        return RunRecord(judged.folder).header
+    except BrokenFile:
+        return None  # the verdict has said so
+
+
+def _further(judged: JudgedRun, header: Header | None) -> list[NextStep]:
+    """Return what to do next, beside running the test again: at most two steps, and none after a pass."""
+    steps = next_steps(judged.results, header, as_typed(judged.folder), logs=False)
+    return [step for step in steps if step.command != judged.rerun][:2] if findings(judged.results) else []
+
+
+def _print_checkers(console: Console, results: Results, width: int, every: bool) -> None:
+    """Print a row for each checker that found something or could not decide; the others are counted."""
+    quiet = (Validity.VALID, Validity.NOT_APPLICABLE)
+    shown = {name: c for name, c in results.checkers.items() if every or c.verdict not in quiet}
+    for name, checker in sorted(shown.items(), key=lambda row: row[1].verdict is not Validity.INVALID):
         verdict = f"{checker.verdict:>14}"
         head = f"  {verdict}  {name:<22} "
         lines = wrapped("; ".join(filter(None, (_kinds(checker), checker.why))), width, head, " " * _REASONS_FROM)
-        console.print(f"  [{_COLOUR.get(checker.verdict, 'dim')}]{verdict}[/]", end="")
-        console.print(lines.removeprefix(f"  {verdict}"), highlight=False, markup=False)
-    _count_errors(console, results, width)
-    _draw_first(console, results)
-    _show_to_do(console, judged)
-    if results.judged_by.startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
-        console.print(f"judged {results.judged_by}", highlight=False, markup=False, style="yellow")
-    console.print(f"report: {as_typed(judged.report)}", highlight=False, markup=False)
-    console.print(f"again:  {judged.rerun}", highlight=False, markup=False)
-    if judged.stored:
-        console.print(f"stored: {judged.stored}", highlight=False, markup=False)
-    if judged.kept is not None:
-        console.print("\n".join(["", *lines_to_enter(asdict(judged.kept))]), highlight=False, markup=False)
+        console.print(f"  [{_COLOUR.get(checker.verdict, 'dim')}]{verdict}[/]", end="", soft_wrap=True)
+        console.print(lines.removeprefix(f"  {verdict}"), highlight=False, markup=False, soft_wrap=True)
+    left_out = Counter(str(c.verdict) for name, c in results.checkers.items() if name not in shown)
+    if left_out:
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in left_out.items())
+        console.print(f"  {counted} (--all shows them)", highlight=False, markup=False, style="dim")
 
 
 def _count_errors(console: Console, results: Results, width: int) -> None:
@@ -107,28 +146,19 @@ def _kinds(checker: CheckerResult) -> str:
     return ", ".join(dict.fromkeys(name_in_words(witness.kind) for witness in checker.witness))
 
 
-def _show_to_do(console: Console, judged: JudgedRun) -> None:
-    """Of an unknown run what it lacked, with the runs that would make up for it."""
-    if judged.results.verdict is not RunVerdict.UNKNOWN:
-        return
-
-    if (header := RunRecord(judged.folder).header) is not None:
-        show_to_do(console, judged.results, header, as_typed(judged.folder))
-
-
 def _draw_first(console: Console, results: Results) -> None:
-    """The witness that the first line is about, drawn; all of them, with their reasons, are in the report."""
-    from harness.story.findings import violations_by_cause
+    """Print the witness that the headline is about, drawn, and that of its cause; the others are in the report."""
     from harness.terminal.witness import show_witness
 
-    if found := violations_by_cause(results):
+    found = findings(results)
+    for each in [*found[:1], *([cause] if (cause := cause_of(found)) is not None else [])]:
         console.print()
-        show_witness(found[0].witness, compact=True, file=console.file)
+        show_witness(each.lead.witness, compact=True, file=console.file)
     console.print()
 
 
 def show_to_do(console: Console, results: Results, header: Header | None, folder: str) -> None:
-    """Nothing for a run with another verdict.  folder: of the run, as a user types it."""
+    """Print what an unknown run lacked, and the runs that would make up for it.  folder: as a user types it."""
     found = shortfalls(results, header, folder)
     if not found:
         return

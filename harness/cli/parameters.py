@@ -138,6 +138,8 @@ as_json = click.option(
     help="Print one JSON object on stdout (verdict, exit code, where the report is); all words go to stderr.",
 )
 
+every_checker = click.option("--all", "every", is_flag=True, help="List also the checkers that found nothing wrong.")
+
 trust = click.option(
     "--trust",
     is_flag=True,

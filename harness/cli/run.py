@@ -13,6 +13,7 @@ import click
 from harness.cli.parameters import (
     RunAddress,
     as_json,
+    every_checker,
     fetched_from,
     note_folder,
     results_in,
@@ -59,6 +60,7 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
     help="Leave the cluster up after the run, print how to enter it, and remove it with `release`.",
 )
 @spark_master
+@every_checker
 @as_json
 def run(
     results: Path,
@@ -67,6 +69,7 @@ def run(
     store: str,
     keep: Policy,
     spark_master: str | None,
+    every: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -104,10 +107,10 @@ def run(
     aside = Aside(metrics, store, keeper)
     found = run_and_judge(spec, results, spark_master, console, note_folder, aside)
     if keeper is not None:
-        print_end(console, found, as_json)
+        print_end(console, found, as_json, every)
         keeper.stay(found.exit_code)
         raise click.exceptions.Exit(found.exit_code)
-    end(console, found, as_json)
+    end(console, found, as_json, every)
 
 
 def titled_by_schedule(spec: Spec) -> Spec:
@@ -158,9 +161,16 @@ def _with_every_kind(spec: Spec) -> Spec:
     help="Trust a run of an older format, which recorded less.  Otherwise it is unknown at best.",
 )
 @trust
+@every_checker
 @as_json
 def analyze(
-    run_folder: Path, spark_master: str | None, in_process: bool, trust_old_format: bool, trust: bool, as_json: bool
+    run_folder: Path,
+    spark_master: str | None,
+    in_process: bool,
+    trust_old_format: bool,
+    trust: bool,
+    every: bool,
+    as_json: bool,
 ) -> None:
     """Judge a stored run again, also one whose harness was killed.
 
@@ -190,7 +200,7 @@ def analyze(
         from harness.store import JUDGED
 
         console.print(f"stored: {came_from.upload(root, only=JUDGED)}", highlight=False, markup=False)
-    end(console, found, as_json)
+    end(console, found, as_json, every)
 
 
 @click.command()

@@ -50,7 +50,11 @@ KEPT, LOST, UNKNOWN = range(3)
 NAMES = ("kept", "lost", "unknown")
 
 OUTSIDE = 0
-"""In the place of a fault's number: no fault was in force."""
+"""In the place of a fault's number: no fault had been in force by then."""
+LOSING = frozenset({"power"})
+"""Kinds of fault that take what was acknowledged shortly before them."""
+LOST_WITH_POWER_NS = 5_000_000_000
+_PLACES = ("in the 5 s before {}", "during {}", "after {} was healed", "before any fault")
 
 SERVERS_NAMED = 3
 """So many servers are named in a sentence; the others are counted together."""
@@ -166,11 +170,12 @@ def _who(by: Sequence[tuple[str, int]], total: int) -> str:
     return f"Of the lost, {by[0][0]} had acknowledged {by[0][1]:,}, and {rest}."
 
 
-def _when(during: Mapping[int, int], kinds: Mapping[int, str], total: int) -> str:
-    """during: number of a fault, or OUTSIDE -> count."""
-    numbers = sorted(set(during) - {OUTSIDE})
-    parts = [(f"during fault {number} ({kinds[number]})", during[number]) for number in numbers]
-    parts += [("outside of faults", during[OUTSIDE])] if OUTSIDE in during else []
+def _when(during: Mapping[tuple[int, int], int], kinds: Mapping[int, str], total: int) -> str:
+    """during: (fault, how it lies to the acknowledgement) -> count, as `_fault_at` returns them."""
+    parts = [
+        (_PLACES[place].format(f"fault {number} ({kinds.get(number)})"), count)
+        for (number, place), count in sorted(during.items(), key=lambda each: (each[0][0] == OUTSIDE, each[0]))
+    ]
     if len(parts) == 1:
         return f"{'It was' if total == 1 else 'All were'} acknowledged {parts[0][0]}."
     (first, count), *others = parts
@@ -178,11 +183,20 @@ def _when(during: Mapping[int, int], kinds: Mapping[int, str], total: int) -> st
     return f"{listed(counted)}."
 
 
-def _fault_at(time_ns: int, faults: Sequence[FaultView]) -> int:
-    """The number of the fault that was in force at a time: of several, the one that began last."""
-    there = [f for f in faults if f.happened and f.start_ns <= time_ns <= f.end_ns]
-    last = max(there, key=lambda f: f.start_ns, default=None)
-    return OUTSIDE if last is None else last.number
+def _fault_at(time_ns: int, faults: Sequence[FaultView]) -> tuple[int, int]:
+    """Return (number of the fault that can have taken what was acknowledged at a time, index into _PLACES).
+
+    A power loss takes what was acknowledged shortly before it.  Else it is the fault in force, of several the one that
+    began last, or the one that was healed last before."""
+    happened = [f for f in faults if f.happened]
+    soon = [f for f in happened if f.kind in LOSING and 0 <= f.start_ns - time_ns <= LOST_WITH_POWER_NS]
+    there = [f for f in happened if f.start_ns <= time_ns <= f.end_ns]
+    before = [f for f in happened if f.end_ns < time_ns]
+    if soon and not any(f.kind in LOSING for f in there):
+        return min(soon, key=lambda f: f.start_ns).number, 0
+    if there:
+        return max(there, key=lambda f: f.start_ns).number, 1
+    return (max(before, key=lambda f: f.end_ns).number, 2) if before else (OUTSIDE, 3)
 
 
 if TYPE_CHECKING:

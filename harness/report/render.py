@@ -31,8 +31,8 @@ from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_
 from harness.report.logs_around import around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import violation_views as witness
-from harness.story.findings import title_of
-from harness.story.headline import headline, in_all, notes, planted
+from harness.story.findings import findings, title_of
+from harness.story.headline import first_step, headline, in_all, notes, planted
 from harness.story.next_steps import next_steps, shortfalls
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -239,16 +239,18 @@ def _head(
     verdict = "unknown" if missed else verdict
     title = headline(data.results, data.header)
     below: list[str] = []
-    where = why = ""
+    where = why = cause = ""
     if found:
-        first = found[0]
+        first, findings_of = found[0], findings(data.results)
         more, lost = in_all(data.results), data.results.lost_elements
-        title = title.removesuffix(more).strip().removesuffix(lost).strip()
+        cause = _IN_A_FILE.sub("", first_step(findings_of))
+        for part in (more, first_step(findings_of), lost):
+            title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
         if len(title) > TITLE_MOST:
             title, below = f"Invalid: {first.kind}.", [words.upper_first(first.summary)]
         where = _where(first)
-        why = first.background or groups[0].kinds[0].means or " ".join(first.why[:2])
+        why = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > TITLE_MOST:
@@ -260,7 +262,7 @@ def _head(
         below.append("No checker found a violation, but the run does not show enough to count as a pass.")
     below = [words for words in below if words not in title]
     mark = verdict if verdict in ("valid", "invalid") else "unknown"
-    return {"title": title, "below": below, "mark": mark, "where": where, "why": why}
+    return {"title": title, "below": below, "mark": mark, "where": where, "why": why, "cause": cause}
 
 
 def _where(first: witness.FindingView) -> str:

@@ -240,7 +240,17 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Rol
         for f in _in_force(time_ns, faults)
     ]
     who = listed(lead) if lead else "no node led" if roles else ""
-    return "; ".join(part for part in (listed(held) or "no fault was in force", who) if part)
+    return "; ".join(part for part in (listed(held) or _healed_before(time_ns, faults), who) if part)
+
+
+def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
+    """Return which fault was healed last before a time at which none was in force."""
+    before = [f for f in faults if f.happened and f.end_ns < time_ns]
+    if not before:
+        return "no fault had been in force before" if faults else "no fault was in force"
+    last = max(before, key=lambda f: f.end_ns)
+    hit = f" of {listed(last.nodes)}" if last.nodes else ""
+    return f"fault {last.number} ({last.name}{hit}) had been healed {_lasting(time_ns - last.end_ns)} before"
 
 
 def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:

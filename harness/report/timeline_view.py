@@ -78,6 +78,7 @@ def view(
         servers = list(data.servers)
     payload = {
         "end": data.end_ns / 1e9,
+        "main": data.main_start_ns / 1e9,
         "servers": [shorten(s, 24) for s in servers],
         "ops": packed,
         "segments": [
@@ -244,7 +245,7 @@ def _events(
         rows.append(EventRow(d.start_ns, "leader deposed", words))
     rows += [EventRow(s.start_ns, "node down", f"{s.node} is not running") for s in roles if s.role == DEAD]
     for death in data.outcome.known_deaths:
-        if not death.ordered:
+        if not death.ordered and death.time_ns >= 0:
             words = f"{death.node}: {shorten(death.reason or 'no reason given')}"
             rows.append(EventRow(death.time_ns, "node died unexpectedly", words))
     rows += [EventRow(m.time_ns, "violation", m.text, "violation", m.anchor) for m in moments if m.time_ns >= 0]

@@ -1,15 +1,17 @@
-"""The violations of a run in the order of their causes, all of them counted.
+"""The violations of a run: by their causes, by their effects on users, and the symptom that two runs share.
 
 A checker keeps a few witnesses of what may be thousands of violations; `looked_at["violations"]` has the number of all,
-and `details["violations_by_kind"]` the number of each kind.  Here witnesses are sorted as one reads a chain of causes:
-the earliest moment first, and of equal moments the earliest stage (`harness/story/kinds.py`).
+and `details["violations_by_kind"]` the number of each kind.
 
-Some evidence has no moment.  A copy of a log shows that an entry is wrong or missing, and not since when.  It is sorted
-by the first violation that it can have caused: the next one of a later stage.
+By cause (`violations_by_cause`): the earliest moment first, and of equal moments the earliest stage (`kinds.py`).  Some
+evidence has no moment.  A copy of a log shows that an entry is wrong or missing, and not since when.  It is sorted by
+the first violation that it can have caused: the next one of a later stage.  A kind that says only that a step has no
+cause stands behind every named kind that a checker found in the same row of a trace.
 
-Wrong answers to clients are effects, and often many of one cause.  Of them the one comes first that explains most
-(`explains`): it names the other operation, its node and its time.  Several checkers may blame one operation, or one
-step of a node; this is one `Finding`, with a witness of each.
+By effect (`findings`): what users met comes first.  Wrong answers lead, then lost data, then a system that does not
+serve, then broken rules of the protocol.  Of wrong answers the one comes first that explains most (`explains`): it
+names the other operation, its node and its time.  Several checkers may blame one operation, or one row of a trace; this
+is one `Finding`, with a witness of each.  `cause_of` names the first wrong step behind the leading finding.
 
 The symptom of a violation is what two runs must have in common, so that they probably show one mistake.  It names the
 checker, the kind of the violation, the shape of its witness, the kinds of fault it showed under, and whether they hit
@@ -40,9 +42,6 @@ from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
 
 NEVER_NS = 1 << 62
 """Moment of a violation whose evidence has no time at all."""
-
-_ONE_ELECTION_NS = 2_000_000_000
-"""So near to each other two leaders come into office that one election made."""
 
 _COPY_TABLES = frozenset({"log", "copies"})
 
@@ -119,9 +118,25 @@ def violations_by_cause(results: Results) -> list[ReportedViolation]:
     return _by_cause(found)
 
 
+_EFFECTS: Mapping[Stage, int] = {Stage.ANSWER: 0, Stage.LOSS: 1, Stage.PROCESS: 2}
+"""Stage -> rank of what users meet: wrong answers, lost data, no service.  All others are broken rules, behind them."""
+
+
 def findings(results: Results) -> list[Finding]:
-    """The same violations, those that blame one operation together; in the order of `violations_by_cause`."""
-    return _together(violations_by_cause(results))
+    """Return the violations by effect, those that blame one operation or one row of a trace together."""
+    return sorted(_together(violations_by_cause(results)), key=lambda f: _EFFECTS.get(f.lead.stage, len(_EFFECTS)))
+
+
+def cause_of(found: Sequence[Finding]) -> Finding | None:
+    """Return the first wrong step behind the leading finding; None if no checker saw one before it.
+
+    found: as `findings` orders them."""
+    if not found or found[0].lead.stage not in _EFFECTS:
+        return None
+    lead = found[0].lead
+    steps = [f for f in found if f.lead.stage < Stage.ANSWER and f is not found[0]]
+    behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (lead.cause_ns, lead.stage)]
+    return min(behind, key=lambda f: (f.lead.cause_ns, f.lead.stage == Stage.STEP, f.lead.stage), default=None)
 
 
 def groups(results: Results) -> list[Group]:
@@ -225,7 +240,7 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
 
     ordered = sorted((dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found), key=lambda f: (f.cause_ns, f.stage))
     places: dict[int, tuple[int, int, int]] = {id(f): (f.cause_ns, f.stage, 0) for f in ordered}
-    for step, claim in reversed(_wider_claims(ordered)):  # the earliest step decides where the claim about it stands
+    for step, claim in reversed(_named_claims(ordered)):  # the earliest step decides where the claim about it stands
         places |= {id(claim): (step.cause_ns, step.stage, 0), id(step): (step.cause_ns, step.stage, 1)}
     answers = [f for f in ordered if f.stage is Stage.ANSWER]
     first_ns = min((f.cause_ns for f in answers), default=NEVER_NS)
@@ -235,14 +250,12 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
     return sorted(ordered, key=lambda f: places[id(f)])
 
 
-def _wider_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViolation, ReportedViolation]]:
-    """(a step that nothing caused, what another checker claims of the same row of a trace): two leaders of one epoch
-    say more than one leader without a majority, because both parties are named."""
+def _named_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViolation, ReportedViolation]]:
+    """Return (a step without a cause, the violation that another checker names in the same row of a trace)."""
     out = []
     for step in found:
         if step.stage is Stage.STEP and (rows := _trace_rows(step)):
-            claims = [f for f in found if f.stage in (Stage.VOTE, Stage.LEADER) and f.checker != step.checker]
-            claims = [f for f in claims if abs(f.moment_ns - step.moment_ns) <= _ONE_ELECTION_NS]
+            claims = [f for f in found if Stage.STEP < f.stage < Stage.ANSWER and f.checker != step.checker]
             if claim := next((f for f in claims if rows[-1] in _trace_rows(f)), None):
                 out.append((step, claim))
     return out
@@ -255,13 +268,16 @@ def _trace_rows(violation: ReportedViolation) -> list[tuple[Any, Any]]:
 
 
 def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
-    """Answers to clients that blame one operation, and claims about one row of a trace; all else by itself."""
-    claim_of = {id(step): claim for step, claim in _wider_claims(found)}
+    """Return answers that blame one operation, and violations that end in one row of a trace, as one finding each."""
+    claim_of = {id(step): claim for step, claim in _named_claims(found)}
     alike: dict[Any, list[ReportedViolation]] = {}
     for violation in found:
-        call = blamed_call(violation.witness) if violation.stage is Stage.ANSWER else None
-        alone = ("alone", id(claim_of.get(id(violation), violation)))
-        alike.setdefault(alone if call is None else call, []).append(violation)
+        named = claim_of.get(id(violation), violation)
+        rows, call = _trace_rows(named), None
+        if violation.stage is Stage.ANSWER:
+            call = blamed_call(violation.witness)
+        same_row = ("row", named.stage, *rows[-1]) if rows and named.stage < Stage.ANSWER else ("alone", id(named))
+        alike.setdefault(same_row if call is None else call, []).append(violation)
     out = []
     for mine in alike.values():
         lead = max((v for v in mine if id(v) not in claim_of), key=explains)  # of equal ones the first
@@ -304,9 +320,8 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ViolationSymptom:
-    """shape: the function whose answer no order explains, or else what the witness consists of: functions and tables.
-    faults: kinds, in alphabetical order.  roles: LEADER if a fault hit who led at its injection, OTHERS if one hit
-    only other nodes."""
+    """shape: of the witness (`shape_of`).  faults: kinds, in alphabetical order.  roles: LEADER if a fault hit who led
+    at its injection, OTHERS if one hit only other nodes."""
 
     checker: str
     kind: str
@@ -354,7 +369,8 @@ def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRe
 
 
 def shape_of(witness: Witness) -> str:
-    """What kind of evidence a witness is, whatever its length."""
+    """Return what kind of evidence a witness is, whatever its length: the function whose answer is wrong, or functions
+    and tables, and of traces the last event with the role and the rule that it broke."""
     events, facts = witness.events, witness.facts
     letters = {str(letter): index for index, letter in mapping(facts.get("letters")).items()}
     culprit = number(_integer(letters.get(str(facts.get("culprit") or ""))), -1)
@@ -363,7 +379,9 @@ def shape_of(witness: Witness) -> str:
         return by
     functions = {str(event.get("f")) for event in events if number(event.get("process"), 0) >= 0}
     tables = {str(row.get("table")) for row in witness.rows}
-    return "+".join(sorted(functions | tables)) or "words alone"
+    last: Mapping[str, Any] = next((row for row in reversed(witness.rows) if row.get("table") == "trace"), {})
+    step = " ".join(str(part) for part in (last.get("event"), last.get("role"), facts.get("rule")) if part)
+    return "+".join([*sorted(functions | tables), *([step] if step else [])]) or "words alone"
 
 
 def _integer(text: Any) -> int | None:

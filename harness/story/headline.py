@@ -19,13 +19,16 @@ from checkers.record.outcome import RunOutcome
 from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.plain_words import LONGEST, listed, lower_first, plural, seconds, sentence, shorten
 from harness.story.findings import (
+    Finding,
     ReportedViolation,
+    cause_of,
     counted_by_checker,
+    findings,
     title_of,
-    violations_by_cause,
 )
 from system_under_test.subject import Bug
 
+LOST_WRITE = "lost write"
 _STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
 
 
@@ -56,28 +59,40 @@ def headline(results: Results, header: Header | None) -> str:
 
 
 def in_all(results: Results) -> str:
-    """How many violations each checker found, if there are more than one: a sentence, or "".  They are not added up,
-    because several checkers may blame one operation."""
+    """Return how many violations there are, if more than one: a sentence, or "".  The violations of several checkers
+    are not added up, because they may blame one operation."""
     by = counted_by_checker(results)
     if sum(by.values()) < 2:
         return ""
     if len(by) == 1:
         return f"One checker found {sum(by.values()):,} violations in all."
-    counts = listed([f"{lower_first(title)} {count:,}" for title, count in by.items()])
-    return f"{len(by)} checkers found violations, often in the same operations{f': {counts}' if len(by) < 4 else ''}."
+    found = findings(results)
+    kinds = plural(len({w.kind for finding in found for w in finding.witnesses}), "kind")
+    one = ", probably of one cause" if cause_of(found) is not None else ""
+    return f"{len(by)} checkers found {kinds} of violations{one}."
 
 
 def _invalid(results: Results) -> str:
-    found = violations_by_cause(results)
+    """Return the effect on users, then its cause, then how much there is of it."""
+    found = findings(results)
     if not found:
         return "Invalid, but no checker kept its evidence."
-    first = _lost(found[0], results.checkers[found[0].checker]) or sentence(found[0].summary)
+    lead = found[0].lead
+    first = _lost(lead, results.checkers[lead.checker]) or sentence(lead.summary)
     first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
-    return " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, in_all(results)]))
+    return " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, first_step(found), in_all(results)]))
+
+
+def first_step(found: Sequence[Finding]) -> str:
+    """Return a sentence about the first wrong step behind the leading finding, "" if no checker saw one."""
+    cause = cause_of(found)
+    return "" if cause is None else f"First wrong step: {sentence(cause.lead.summary)}"
 
 
 def _lost(first: ReportedViolation, checker: CheckerResult) -> str:
-    """How many elements were lost, which tells more than the first witness; "" if none was lost."""
+    """Return how many elements or writes were lost, which tells more than the first witness; "" if none was lost."""
+    if first.kind == LOST_WRITE and (writes := checker.violations_by_kind.get(LOST_WRITE, 0)) > 1:
+        return f"{writes:,} acknowledged writes were lost, such as this one: {lower_first(sentence(first.summary))}"
     missing, verbs, where = checker.figure("missing_from_last_read"), ("is", "are"), "missing from the last read"
     if missing <= 0 and first.kind == LOST:
         missing, verbs, where = checker.figure("never_taken"), ("was", "were"), "never taken out"

@@ -3,8 +3,7 @@
     results.json + test.json ──next_steps──> what to try, most useful first
                              ──shortfalls──> of an unknown run: wanted, got, and the run that would make up for it
 
-Commands are in the caller's own words: `make` for those who called make, `krucible` where the project is installed, and
-`python -m harness` else.  The command that ran the test tells which (`test.json`: "rerun").
+Commands begin as this process was started (`harness/started.py`): with make, krucible, or python -m harness.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from checkers.record.header import Header
 from harness.plain_words import amount, sentence, shorten
 from harness.registry import BACKENDS
 from harness.spec import LIMITS, Spec, WrongSpec
+from harness.started import program
 from harness.story.findings import findings, title_of
 
 _LENGTH_MOST = 600
@@ -32,10 +32,11 @@ Change = Callable[[Spec], Spec]
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """words: what it is good for.  command: to copy."""
+    """words: what it is good for.  command: to copy.  short: the name of the step in one word."""
 
     words: str
     command: str
+    short: str = "again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +53,33 @@ class Shortfall:
 def next_steps(results: Results, header: Header | None, folder: str, *, logs: bool) -> list[NextStep]:
     """folder: of the run, as its reader types it.  logs: whether the run kept logs in Kafka's format."""
     rerun = shorten(_rerun(header), _LENGTH_MOST)
-    with_run = f"{_program(rerun)} {{}} {shlex.quote(folder)}"
+    with_run = f"{program()} {{}} {shlex.quote(folder)}"
     out = []
     if findings(results):
-        out.append(NextStep(
-            "Play the same faults on the same roles (the leader of that moment, a follower), five times. This says how "
-            "often the violation comes back.", f"{with_run.format('replay')} --times 5"))  # fmt: skip
-        out.append(NextStep("Look for the smallest schedule of faults that still fails.", with_run.format("shrink")))
+        if _has_faults(header):
+            out.append(NextStep(
+                "Play the same faults on the same roles (the leader of that moment, a follower), five times. This says "
+                "how often the violation comes back.", f"{with_run.format('replay')} --times 5", "replay"))  # fmt: skip
+            out.append(NextStep("Look for the smallest schedule of faults that still fails.",
+                                with_run.format("shrink"), "shrink"))  # fmt: skip
         if enter := _and_keep(rerun, str(header.spec.get("backend", "")) if header is not None else ""):
             out.append(NextStep(
                 "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards with "
-                f"{_program(rerun)} release.", enter))  # fmt: skip
+                f"{program()} release.", enter, "enter"))  # fmt: skip
         if logs:
             out.append(NextStep("Compare the logs that the nodes left, without any client.",
-                                with_run.format("check-logs")))  # fmt: skip
+                                with_run.format("check-logs"), "logs"))  # fmt: skip
     if rerun:
         out.append(NextStep(_SAME_SEED_SAME_RUN if _is_on_virtual_time(header) else _SAME_SEED, rerun))
         if (other := _another_seed(header)) and results.verdict is RunVerdict.VALID:
             out.append(NextStep("Run the next seed: other operations and other faults.", other))
-    out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze")))
+    out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze"), "judge"))
     return out
+
+
+def _has_faults(header: Header | None) -> bool:
+    """Return False for a run that was to inject no fault: there is nothing to replay or to shrink."""
+    return header is None or header.spec.get("nemesis") != "none"
 
 
 def _is_on_virtual_time(header: Header | None) -> bool:
@@ -99,7 +107,7 @@ def shortfalls(results: Results, header: Header | None, folder: str) -> list[Sho
         missed = [criterion for criterion in criteria if criterion.demanded and not criterion.met]
         out += [_of_criterion(criterion, header) for criterion in missed]
         if not missed:
-            again = f"{_program(_rerun(header))} analyze {shlex.quote(folder)}"
+            again = f"{program()} analyze {shlex.quote(folder)}"
             reasons = [part.strip() for part in (checker.reason or "it could not decide").split("; ")]
             out += [
                 Shortfall(title_of(name, checker), "", "", sentence(shorten(reason, _LENGTH_MOST)), again)
@@ -182,20 +190,9 @@ def _with(spec: Spec, **changes: Any) -> Spec:
 
 
 def _changed(header: Header | None, change: Change) -> str:
-    """The command that runs a test with a change, "" if the run does not state its spec."""
-    rerun = _rerun(header)
-    if header is None or not header.spec:
-        return rerun
-    given = {"seed": header.seed or 0, **header.spec}
-    if "backend" not in rerun.lower():
-        given.pop("backend", None)  # the run chose one itself, and the next one may, too
-    try:
-        spec = change(Spec.from_json(given))
-    except (WrongSpec, TypeError):
-        return ""
-    if rerun.startswith("make "):
-        return shorten(spec.rerun(), _LENGTH_MOST)
-    return shorten(shlex.join([*_program(rerun).split(), *spec.words()]), _LENGTH_MOST)
+    """Return the command that runs a test with a change, "" if the run does not state its spec."""
+    spec = _spec_of(header)
+    return "" if spec is None else shorten(change(spec).rerun(), _LENGTH_MOST)
 
 
 def _another_seed(header: Header | None) -> str:
@@ -203,8 +200,18 @@ def _another_seed(header: Header | None) -> str:
 
 
 def _rerun(header: Header | None) -> str:
-    return header.rerun if header is not None else ""
+    """Return the command that runs the test again, begun as this process was started; else as the run recorded it."""
+    return _changed(header, lambda spec: spec) or (header.rerun if header is not None else "")
 
 
-def _program(rerun: str) -> str:
-    return "krucible" if rerun.startswith("krucible ") else "python -m harness"
+def _spec_of(header: Header | None) -> Spec | None:
+    """Return the spec of a run, with the backend that was asked for; None if the run does not state it."""
+    if header is None or not header.spec:
+        return None
+    given = {"seed": header.seed or 0, **header.spec}
+    if "backend" not in header.rerun.lower():
+        given.pop("backend", None)  # the run chose one itself, and the next one may, too
+    try:
+        return Spec.from_json(given)
+    except (WrongSpec, TypeError):
+        return None

@@ -125,11 +125,12 @@ class Progress:
 WIDTH_LEAST = 60
 WIDTH_MOST = 160
 """Lines longer than this are hard to follow with the eye."""
+UNBROKEN = 1_000_000
 
 
 def width_of(console: Console) -> int:
-    """Columns in which words are broken."""
-    return min(max(WIDTH_LEAST, console.width), WIDTH_MOST)
+    """Return the columns in which words are broken: whoever reads from a pipe or a file breaks lines as they like."""
+    return UNBROKEN if not console.is_terminal else min(max(WIDTH_LEAST, console.width), WIDTH_MOST)
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> str:

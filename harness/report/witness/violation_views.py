@@ -8,7 +8,7 @@ Everything else that nodes wrote is shown in their own words and in order.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,14 +24,13 @@ from harness.report.witness.sentences import Sentence, in_sentences, paste, step
 from harness.story.findings import (
     Group,
     ReportedViolation,
+    cause_of,
+    findings,
     groups,
 )
 from harness.story.kinds import kind_of
 from harness.story.operations import message_logs, value
 from harness.story.story import Story, story_of
-
-MOST_OPEN = 1
-"""Mechanisms whose first violation is shown with its evidence open; one witness takes up to two thousand pixels."""
 
 BRIEF_FROM = 2
 """Of one kind so many violations are drawn; the others are folded away, with a sentence each."""
@@ -120,7 +119,9 @@ class GroupView:
 def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[GroupView]:
     """Every violation of a run, in the order of causes; numbered as they stand on the page."""
     numbers, of = iter(range(1, 1 << 30)), Surroundings(data, faults, roles)
-    return [_group(of, group, place < MOST_OPEN, numbers) for place, group in enumerate(groups(data.results))]
+    found = findings(data.results)
+    opened = {id(each.lead.witness) for each in (*found[:1], cause_of(found)) if each is not None}
+    return [_group(of, group, opened, numbers) for group in groups(data.results)]
 
 
 def in_order(found: Sequence[GroupView]) -> list[FindingView]:
@@ -194,7 +195,8 @@ def view(
     )
 
 
-def _group(of: Surroundings, group: Group, opened: bool, numbers: Iterator[int]) -> GroupView:
+def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Iterator[int]) -> GroupView:
+    """opened: ids of the witnesses whose evidence is open: the leading finding and its cause."""
     kinds: list[KindView] = []
     for count in group.kinds:
         mine = [f for f in group.findings if f.lead.kind == count.kind]
@@ -202,8 +204,9 @@ def _group(of: Surroundings, group: Group, opened: bool, numbers: Iterator[int])
         if not mine and shown:
             continue  # each of them stands with a finding of another kind
         views = [
-            view(of, f.lead, next(numbers), not (opened and not kinds and place == 0), f.also, place >= BRIEF_FROM)
+            view(of, f.lead, next(numbers), folded, f.also, brief=folded and place >= BRIEF_FROM)
             for place, f in enumerate(mine)
+            for folded in [id(f.lead.witness) not in opened]
         ]
         about = "" if count.exact else "about "
         counted = f"{about}{count.found:,} found" if count.found > 1 else ""

@@ -160,7 +160,7 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
     cells = (("kill", "leader", "no node leads", 7), ("kill", "follower", "a node leads", 3))
     coverage = Coverage(cells, {"two terms": 0, "one": 4, "votes": None})
     outcome = dataclasses.replace(data.outcome, coverage=coverage)
-    shown = fault_views.view(dataclasses.replace(data, outcome=outcome))
+    shown = fault_views.coverage_of(dataclasses.replace(data, outcome=outcome))
     assert shown is not None
     assert [(row.role, row.looks) for row in shown.rows] == [
         ("leader", (0, 7, 0)),
@@ -174,7 +174,7 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
 @pytest.mark.parametrize("kept", [None, Coverage()])
 def test_a_run_without_such_a_table_shows_none(data: ReportData, kept: Coverage | None) -> None:
     outcome = dataclasses.replace(data.outcome, coverage=kept)
-    assert fault_views.view(dataclasses.replace(data, outcome=outcome)) is None
+    assert fault_views.coverage_of(dataclasses.replace(data, outcome=outcome)) is None
 
 
 def test_no_line_of_the_report_branches_on_a_kind() -> None:

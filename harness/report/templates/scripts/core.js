@@ -75,7 +75,8 @@ function hatch(g, colour, gap) {
 
 // The view: a span of time, a key, a selection.  All three live in the address: #timeline?t=a-b&key=k&sel=kind.n
 const usualSel = DATA.violations.length ? 'violation.0' : '';
-const VIEW = { a: 0, b: END, key: 0, sel: usualSel, hover: null };
+const OPENS = Math.max(0, Math.min(DATA.main - 1, END - 1));   // what set-up took is not shown at first
+const VIEW = { a: OPENS, b: END, key: 0, sel: usualSel, hover: null };
 const LEAST = .002;
 const busiestKey = () => {
   const count = new Uint32Array(OPS.keys.length + 1);
@@ -103,7 +104,7 @@ function readAddress() {
   if (query === undefined) return null;
   const wanted = new URLSearchParams(query);
   const span = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(wanted.get('t') || '');
-  if (span && +span[1] < +span[2]) setSpan(+span[1], +span[2]); else setSpan(0, END);
+  if (span && +span[1] < +span[2]) setSpan(+span[1], +span[2]); else setSpan(OPENS, END);
   const key = OPS.keys.indexOf(wanted.get('key'));
   VIEW.key = key >= 0 ? key + 1 : usualKey;
   const sel = wanted.get('sel') ?? usualSel;
@@ -118,7 +119,7 @@ function writeAddress() {
   clearTimeout(addressTimer);
   addressTimer = setTimeout(() => {
     const parts = [];
-    if (VIEW.a > 0 || VIEW.b < END) parts.push(`t=${+VIEW.a.toFixed(4)}-${+VIEW.b.toFixed(4)}`);
+    if (Math.abs(VIEW.a - OPENS) > 1e-6 || VIEW.b < END) parts.push(`t=${+VIEW.a.toFixed(4)}-${+VIEW.b.toFixed(4)}`);
     if (VIEW.key !== usualKey) parts.push('key=' + encodeURIComponent(OPS.keys[VIEW.key - 1]));
     if (VIEW.sel !== usualSel) parts.push('sel=' + VIEW.sel);
     try { history.replaceState(null, '', '#timeline' + (parts.length ? '?' + parts.join('&') : '')); } catch { /* a browser may limit how often */ }

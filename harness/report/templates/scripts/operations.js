@@ -50,7 +50,7 @@ let latencyAt = null;
 const LOWEST = clamp(Math.floor(Math.log10(Math.max(1e-6, OPS.d.reduce((a, b) => b > 0 && b < a ? b : a, 1)) * 1e3)), -2, 0);
 
 function density(g, i0, i1, at, marks, top, bottom) {
-  const cell = 2, columns = Math.ceil((RIGHT - LEFT) / cell) + 1, rows = Math.ceil((bottom - top) / cell) + 1;
+  const cell = 2, columns = Math.max(0, Math.ceil((RIGHT - LEFT) / cell) + 1), rows = Math.max(0, Math.ceil((bottom - top) / cell) + 1);
   const count = new Uint16Array(columns * rows);
   for (let i = i0; i < i1; i++) {
     if (OPS.type[i] !== 1 && !OPS.miss[i]) { marks.push(i); continue; }
