@@ -13,7 +13,6 @@ and stand as properties in the JUnit file of pytest.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,21 +54,8 @@ class Krucible:
         if judged.exit_code == 3:
             raise RuntimeError(judged.summary)
         if judged.exit_code == 1 or (judged.exit_code == 2 and not unknown_passes):
-            raise RunFailed(
-                "\n".join([judged.summary, *_drawn(judged), f"report: {judged.report}", f"again:  {rerun}"])
-            )
+            raise RunFailed(f"{judged}\nhere:   {rerun}")
         return judged
-
-
-def _drawn(judged: JudgedRun) -> list[str]:
-    """Return the drawing of the witness that the headline is about, as lines of characters."""
-    from harness.story.findings import findings
-    from harness.terminal.witness import show_witness
-
-    out = io.StringIO()
-    for finding in findings(judged.results)[:1]:
-        show_witness(finding.lead.witness, compact=True, file=out)
-    return ["", *out.getvalue().splitlines(), ""] if out.getvalue() else []
 
 
 class SeedFailed(AssertionError):

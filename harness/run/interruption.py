@@ -13,6 +13,7 @@ from checkers.record.reading import TEST
 from harness.judge.harness_failed import record_failure
 from harness.run.conductor import Conductor
 from harness.run.run_folder import as_typed
+from harness.started import program
 from harness.terminal.progress import Progress
 
 
@@ -58,7 +59,7 @@ class Once:
 def report_interruption(root: Path, progress: Progress) -> None:
     reason = "the run was interrupted before anything was recorded"
     if (root / TEST).exists():
-        again = f"python -m harness analyze {as_typed(root)}"
+        again = f"{program()} analyze {as_typed(root)}"
         progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
         progress.command(again)
         reason = f"the run was interrupted; judge what was recorded with: {again}"

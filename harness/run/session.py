@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -39,7 +40,9 @@ from harness.run.keeping import Keeper
 from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedule_to_play import capabilities_of, needs_of_kinds
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
+from harness.story.findings import findings
 from harness.terminal.progress import Progress
+from harness.terminal.witness import show_witness
 from nemesis.catalog import kinds_of
 from nemesis.cluster import Cluster
 from nemesis.kind import Kind
@@ -79,6 +82,14 @@ class JudgedRun:
     @property
     def report(self) -> Path:
         return self.folder / "report.html"
+
+    def __str__(self) -> str:
+        """Return the verdict, the drawn witness that it is about, where the report is, and the command to run again."""
+        drawn = io.StringIO()
+        for finding in findings(self.results)[:1]:
+            show_witness(finding.lead.witness, compact=True, file=drawn)
+        witness = ["", *drawn.getvalue().splitlines(), ""] if drawn.getvalue() else []
+        return "\n".join([self.summary, *witness, f"report: {self.report}", f"again:  {self.rerun}"])
 
 
 def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None = None) -> JudgedRun:
