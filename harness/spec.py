@@ -7,7 +7,6 @@ one (an operation more, a card less) does not shift the choices of the others.
 from __future__ import annotations
 
 import difflib
-import os
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -16,7 +15,7 @@ from random import Random
 from typing import Any
 
 from checkers.run_quality.criteria.waivers import WAIVABLE
-from harness.started import STARTED_AS, program
+from harness.started import by_make, program
 from system_under_test.client import Placement
 from system_under_test.subject import FAILOVER_S
 
@@ -214,12 +213,12 @@ class Spec:
 
     def rerun(self) -> str:
         """Return the shell command that runs this very test again: by make if this process was started by it."""
-        if os.environ.get(STARTED_AS, "make") == "make" and _MAKEFILE.exists():
+        if by_make() and _MAKEFILE.exists():
             if self.finding is not None and not self.clean:
                 backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
                 return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])
-            by_make = self.finding is None and self.nemesis != "none" and ":" not in self.nemesis
-            if by_make and not self._changed().keys() - _VARIABLES.keys():
+            has_goal = self.finding is None and self.nemesis != "none" and ":" not in self.nemesis
+            if has_goal and not self._changed().keys() - _VARIABLES.keys():
                 variables = [f"{_VARIABLES[name]}={_plain(value)}" for name, value in self._changed().items()]
                 return shlex.join(["make", f"test-{self.nemesis}", f"SEED={self.seed}", *variables])
         return f"{program()} {shlex.join(self.words())}"

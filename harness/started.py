@@ -33,11 +33,15 @@ def advice(root: Path, needed: Sequence[str] = NEEDED) -> str:
     return f"krucible: {sys.executable} lacks {', '.join(lacking)}: {instead}"
 
 
+def by_make() -> bool:
+    """Return True if this process was started by a goal of make, or if nothing says how."""
+    return os.environ.get(STARTED_AS, "make") == "make"
+
+
 def program() -> str:
     """Return the words that start this program, to paste into the shell that started this process."""
-    started = os.environ.get(STARTED_AS, "make")
-    if started != "make":
-        return started
+    if not by_make():
+        return os.environ[STARTED_AS]
     script = Path(sys.executable).parent / "krucible"
     if not script.exists():
         return f"{shlex.quote(_from_here(Path(sys.executable)))} -m harness"

@@ -76,17 +76,17 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
 
     A night that is interrupted (a job that ran out of its time) also leaves its summary, dashboard and failures.
     """
-    from harness.campaign import kept_failures, night_page
+    from harness.campaign import nights
     from harness.campaign.campaign_log import CampaignLog
+    from harness.campaign.nights import past_runs, standings
     from harness.campaign.page import SUMMARY, headline
-    from harness.campaign.symptom_status import past_runs, standings
     from harness.run.run_folder import revision
 
     began, at = datetime.now(UTC), revision()
     known_revision = "" if at.dirty else at.revision
     folder.mkdir(parents=True, exist_ok=True)
-    failures = kept_failures.kept(folder)
-    again = kept_failures.due(failures, known_revision)
+    failures = nights.kept(folder)
+    again = nights.due(failures, known_revision)
     if again:
         console.print(f"{len(again)} runs that failed before come first")
     tests = [*again, *(spec for spec in plan.tests if spec not in set(again))]
@@ -98,19 +98,19 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
         code, interrupted = HARNESS_FAILED, True
     with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, goes_on=True) as log:
         now = began.isoformat(timespec="seconds")
-        kept_failures.keep(folder, kept_failures.after(failures, log.runs, folder, known_revision, now))
+        nights.keep(folder, nights.after(failures, log.runs, folder, known_revision, now))
         lake = _lake_above(folder)
         runs = past_runs(lake)
         before, since = (
             [run for run in runs if (run.started >= began.replace(microsecond=0)) is late] for late in (False, True)
         )
         standing = standings(before, since)
-        lines = night_page.words_of(standing, runs, datetime.now(UTC))
+        lines = nights.words_of(standing, runs, datetime.now(UTC))
         summary = folder / SUMMARY
         summary.write_text("\n".join([summary.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
-        dashboard = night_page.write_dashboard(folder, headline(plan, log), standing, runs, lake.folder.parent)
-        night_page.write_badge(folder, code, standing)
-    night_page.add_to_step_summary(summary.read_text(encoding="utf-8"))
+        dashboard = nights.write_dashboard(folder, headline(plan, log), standing, runs, lake.folder.parent)
+        nights.write_badge(folder, code, standing)
+    nights.add_to_step_summary(summary.read_text(encoding="utf-8"))
     console.print("\n".join([*(one.line() for one in standing), f"dashboard: {dashboard}"]))
     if interrupted:
         raise KeyboardInterrupt
@@ -253,8 +253,7 @@ def hunt_at_random(
       2  nothing was found, and no run was a real test
       3  three runs in a row could not be made, or the hunt was called wrongly
     """
-    from harness.campaign.plans import hunt
-    from harness.campaign.random_tests import choices
+    from harness.campaign.plans import choices, hunt
     from harness.run.session import choose_backend
     from harness.terminal.progress import Progress
 

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "query": "harness.cli.lake:query",
     "serve": "harness.cli.serve:serve",
     "step": "harness.cli.step:step",
-    "list": "harness.cli.names:list_names",
+    "list": "harness.cli.machine:list_names",
     "setup": "harness.cli.machine:setup",
     "release": "harness.cli.machine:release",
     "clean-up": "harness.cli.machine:clean_up",

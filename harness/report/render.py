@@ -272,7 +272,8 @@ def _where(first: witness.FindingView) -> str:
     at += [f"on {words.listed(nodes)}"] if nodes else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
     place = words.sentence(words.upper_first(", ".join(at))) if at else ""
-    around = words.sentence(words.upper_first(first.circumstances)) if first.circumstances else ""
+    around = first.background or first.circumstances
+    around = words.sentence(words.upper_first(around)) if around else ""
     return f"{place} {around}".strip()
 
 

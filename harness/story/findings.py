@@ -43,6 +43,9 @@ from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
 NEVER_NS = 1 << 62
 """Moment of a violation whose evidence has no time at all."""
 
+_ONE_STEP_NS = 2_000_000_000
+"""Time within which a step and a violation that ends in the same row of a trace are of one event."""
+
 _COPY_TABLES = frozenset({"log", "copies"})
 
 
@@ -136,7 +139,7 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
     lead = found[0].lead
     steps = [f for f in found if f.lead.stage < Stage.ANSWER and f is not found[0]]
     behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (lead.cause_ns, lead.stage)]
-    return min(behind, key=lambda f: (f.lead.cause_ns, f.lead.stage == Stage.STEP, f.lead.stage), default=None)
+    return min(behind, key=lambda f: (f.lead.stage is Stage.STEP, f.lead.cause_ns, f.lead.stage), default=None)
 
 
 def groups(results: Results) -> list[Group]:
@@ -256,6 +259,7 @@ def _named_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViol
     for step in found:
         if step.stage is Stage.STEP and (rows := _trace_rows(step)):
             claims = [f for f in found if Stage.STEP < f.stage < Stage.ANSWER and f.checker != step.checker]
+            claims = [f for f in claims if abs(f.moment_ns - step.moment_ns) <= _ONE_STEP_NS]
             if claim := next((f for f in claims if rows[-1] in _trace_rows(f)), None):
                 out.append((step, claim))
     return out
@@ -268,16 +272,25 @@ def _trace_rows(violation: ReportedViolation) -> list[tuple[Any, Any]]:
 
 
 def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
-    """Return answers that blame one operation, and violations that end in one row of a trace, as one finding each."""
+    """Return violations that are one finding together: answers that blame one operation, violations of one stage that
+    several checkers see in one row of a trace, and a step without a cause with the violation that names it."""
     claim_of = {id(step): claim for step, claim in _named_claims(found)}
     alike: dict[Any, list[ReportedViolation]] = {}
+    seen: Counter[Any] = Counter()
+    key_of: dict[int, Any] = {}
     for violation in found:
-        named = claim_of.get(id(violation), violation)
-        rows, call = _trace_rows(named), None
-        if violation.stage is Stage.ANSWER:
-            call = blamed_call(violation.witness)
-        same_row = ("row", named.stage, *rows[-1]) if rows and named.stage < Stage.ANSWER else ("alone", id(named))
-        alike.setdefault(same_row if call is None else call, []).append(violation)
+        rows = _trace_rows(violation)
+        call = blamed_call(violation.witness) if violation.stage is Stage.ANSWER else None
+        if call is not None:
+            key_of[id(violation)] = call
+        elif rows and violation.stage < Stage.ANSWER:
+            row = (violation.stage, *rows[-1])
+            key_of[id(violation)] = (*row, seen[violation.checker, row])  # the second of one checker is another one
+            seen[violation.checker, row] += 1
+        else:
+            key_of[id(violation)] = ("alone", id(violation))
+    for violation in found:
+        alike.setdefault(key_of[id(claim_of.get(id(violation), violation))], []).append(violation)
     out = []
     for mine in alike.values():
         lead = max((v for v in mine if id(v) not in claim_of), key=explains)  # of equal ones the first

@@ -9,6 +9,7 @@ Commands begin as this process was started (`harness/started.py`): with make, kr
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from checkers.record.header import Header
 from harness.plain_words import amount, sentence, shorten
 from harness.registry import BACKENDS
 from harness.spec import LIMITS, Spec, WrongSpec
-from harness.started import program
+from harness.started import by_make, program
 from harness.story.findings import findings, title_of
 
 _LENGTH_MOST = 600
@@ -191,8 +192,13 @@ def _with(spec: Spec, **changes: Any) -> Spec:
 
 def _changed(header: Header | None, change: Change) -> str:
     """Return the command that runs a test with a change, "" if the run does not state its spec."""
-    spec = _spec_of(header)
-    return "" if spec is None else shorten(change(spec).rerun(), _LENGTH_MOST)
+    if header is None or not header.spec:
+        return _rerun(header)
+    if (spec := _spec_of(header)) is None:
+        return ""
+    spec = change(spec)
+    by = spec.rerun() if header.rerun.startswith("make ") else f"{program()} {shlex.join(spec.words())}"
+    return shorten(by, _LENGTH_MOST)
 
 
 def _another_seed(header: Header | None) -> str:
@@ -200,8 +206,12 @@ def _another_seed(header: Header | None) -> str:
 
 
 def _rerun(header: Header | None) -> str:
-    """Return the command that runs the test again, begun as this process was started; else as the run recorded it."""
-    return _changed(header, lambda spec: spec) or (header.rerun if header is not None else "")
+    """Return the command that runs the test again, as its user gave it, begun as this process was started."""
+    recorded = header.rerun if header is not None else ""
+    if recorded.startswith("make "):
+        return recorded if by_make() else _changed(header, lambda spec: spec) or recorded
+    start = re.search(r"\b(run|find) ", recorded)
+    return recorded if start is None else f"{program()} {recorded[start.start() :]}"
 
 
 def _spec_of(header: Header | None) -> Spec | None:

@@ -15,7 +15,7 @@ from virtual_time import run as in_no_time
 from checkers.record.faults import Achieved
 from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import achieved
-from harness.cli.names import known_names
+from harness.cli.machine import known_names
 from harness.registry import check_names
 from harness.run.schedule_to_play import capabilities_of
 from harness.spec import Spec

@@ -25,8 +25,7 @@ from harness.campaign.campaign_log import LOCK, CampaignLog, Symptom
 from harness.campaign.child_run import ChildRun
 from harness.campaign.loop import Plan, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, headline, summary, write_all
-from harness.campaign.plans import hunt, hunt_for_bugs, replays
-from harness.campaign.random_tests import Choices
+from harness.campaign.plans import Choices, hunt, hunt_for_bugs, replays
 from harness.cli.main import cli
 from harness.cli.run import run as run_command
 from harness.judge.judge_run import judge

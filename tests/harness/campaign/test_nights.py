@@ -14,20 +14,28 @@ import pytest
 from facts_of_runs import facts, violation, with_rows
 from rich.console import Console
 
-from harness.campaign import loop, night_page
+from harness.campaign import loop, nights
 from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended, Planned
-from harness.campaign.kept_failures import KEPT_MAX, PASSES, Failure, after, due, keep, kept
 from harness.campaign.loop import Plan
-from harness.campaign.night_page import bounded, write_badge, write_dashboard
-from harness.campaign.symptom_status import (
+from harness.campaign.nights import (
     BACK_AFTER,
+    KEPT_MAX,
+    PASSES,
+    Failure,
     PastRun,
     Standing,
     SymptomStatus,
+    after,
+    bounded,
     canary_age,
+    due,
+    keep,
+    kept,
     past_runs,
     standings,
     streaks,
+    write_badge,
+    write_dashboard,
 )
 from harness.cli.campaigns import _night
 from harness.lake.facts import RunFacts
@@ -200,16 +208,16 @@ def test_a_step_summary_stays_below_the_limit_of_github(tmp_path: Path) -> None:
     text = "".join(f"line {number} ünïcode\n" for number in range(100_000))
     environment = {"GITHUB_STEP_SUMMARY": str(path)}
     for _ in range(2):
-        assert night_page.add_to_step_summary(text, environment)
+        assert nights.add_to_step_summary(text, environment)
     assert 900_000 < path.stat().st_size <= 1 << 20
     assert path.read_text().startswith("line 0 ") and "the rest is in summary.md" in path.read_text()
-    assert not night_page.add_to_step_summary(text, {})
+    assert not nights.add_to_step_summary(text, {})
     assert bounded("short\n", 100) == "short\n"
 
 
 def test_words_name_what_is_new_and_what_is_broken() -> None:
     runs = [past(1), past(2, A, test="kill")]
-    text = "\n".join(night_page.words_of([NEW], runs, T0))
+    text = "\n".join(nights.words_of([NEW], runs, T0))
     assert "**new** stale read" in text and "broken: kraft register under kill" in text and "never found" in text
     assert json.dumps(text)
 

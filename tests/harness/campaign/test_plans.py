@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from harness.campaign.plans import PARTS, findings, hunt, hunt_for_bugs, night, replays
-from harness.campaign.random_tests import Choices, draw
+from harness.campaign.plans import PARTS, Choices, draw, findings, hunt, hunt_for_bugs, night, replays
 from harness.real_systems.clean_runs import CLEAN_RUNS
 from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec

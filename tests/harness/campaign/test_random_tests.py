@@ -6,7 +6,12 @@ import pytest
 
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.docker.backend import DockerBackend
-from harness.campaign.random_tests import Choices, choices, dealt, draw
+from harness.campaign.plans import (
+    Choices,
+    choices,
+    dealt,
+    draw,
+)
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from nemesis.catalog import KINDS

@@ -61,7 +61,7 @@ def visible(html: str) -> str:
         ("stale", ["Invalid: at", "still believed it led epoch 1", "Why no other order saves it"]),
         ("logs", ["Offset", "epoch 2", "n4", "high watermark when its log was copied"]),
         ("elections", ["Votes of epoch 3", "became leader", "leader of epoch 3"]),
-        ("several", ["3 findings", "3 checkers found violations, often in the same operations: linearizability 1"]),
+        ("several", ["3 findings", "3 checkers found 3 kinds of violations"]),
         (
             "kill",
             [
@@ -155,10 +155,10 @@ def test_totals_count_all_violations_and_not_the_witnesses_kept(tmp_path: Path) 
             checker["looked_at"]["violations"] = len(checker["witness"]) + 38
     (folder / "results.json").write_text(json.dumps(results))
     page = render(folder).read_text()
-    total = sum(c["looked_at"]["violations"] for c in results["checkers"].values() if c["verdict"] == "invalid")
+    counts = [c["looked_at"]["violations"] for c in results["checkers"].values() if c["verdict"] == "invalid"]
     assert '<h2 id="h-findings">3 findings</h2>' in page
-    assert sum(map(int, re.findall(r"(?:linearizability|log matching|election safety) (\d+)", visible(page)))) == total
-    assert re.search(r"showing \d+ of (about )?\d+", page)
+    shown = {int(count) for count in re.findall(r"showing \d+ of (?:about )?(\d+)", page)}
+    assert set(counts) <= shown
 
 
 def test_sections_stand_in_the_order_of_a_readers_questions(page_of: Callable[[str], str]) -> None:
@@ -319,7 +319,7 @@ def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> No
     results["checkers"]["election-safety"]["witness"] *= 4
     (folder / "results.json").write_text(json.dumps(results))
     html = render(folder).read_text()
-    assert html.count('class="folded"') == 5, "of three mechanisms the first is open, and of a kind the first alone"
+    assert html.count('class="folded"') == 5, "the leading finding and its cause are open"
     assert html.count('<article class="finding"') == 6
 
 

@@ -10,6 +10,7 @@ import pytest
 from checkers.base.results import Results, RunVerdict
 from checkers.record.header import Header
 from harness.spec import Spec
+from harness.started import program as started_as
 from harness.story.next_steps import next_steps, shortfalls
 from tests.support.records_of_runs import header_of
 from tests.support.results_of_runs import results_in
@@ -41,7 +42,7 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
     results = INVALID
     made = test_of("make test-partition SEED=7")
     commands = [step.command for step in next_steps(results, made, RUN, logs=True)]
-    program = "python -m harness"
+    program = started_as()
     assert commands == [
         f"{program} replay {RUN} --times 5",
         f"{program} shrink {RUN}",
@@ -51,7 +52,7 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
     ]
     installed = test_of("krucible run --nemesis partition --seed 7")
     commands = [step.command for step in next_steps(results, installed, "a b", logs=False)]
-    assert commands[:2] == ["krucible replay 'a b' --times 5", "krucible shrink 'a b'"]
+    assert commands[:2] == [f"{program} replay 'a b' --times 5", f"{program} shrink 'a b'"]
     assert not any("check-logs" in command for command in commands)
 
 
@@ -62,7 +63,7 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
         (
             "krucible run --nemesis kill --seed 7",
             "namespaces",
-            "krucible run --nemesis kill --seed 7 --keep on-violation",
+            f"{started_as()} run --nemesis kill --seed 7 --keep on-violation",
         ),
         ("krucible run --nemesis kill --seed 7", "simulator", None),
         ("python -m harness find redis --seed 7", "docker", None),
@@ -111,14 +112,14 @@ def test_each_shortfall_is_a_line_with_a_run_that_makes_up_for_it(
     assert (found.what, found.wanted, found.got) == (name, wanted, got)
     assert found.command == f"make test-partition SEED=7 {command}".strip()
     (found,) = shortfalls(results, test_of("krucible run --nemesis partition --seed 7"), RUN)
-    assert found.command.startswith("krucible run --nemesis partition --seed 7")
+    assert found.command.startswith(f"{started_as()} run --nemesis partition --seed 7")
 
 
 def test_every_reason_is_told_in_full() -> None:
     reasons = [f"link n{i} to n{i + 1}: not proven for 3.2 s" for i in range(30)]
     found = shortfalls(unknown(evidence="; ".join(reasons)), test_of("make test-partition SEED=7"), RUN)
     assert [each.words for each in found] == [f"{reason}." for reason in reasons]
-    assert {each.command for each in found} == {f"python -m harness analyze {RUN}"}
+    assert {each.command for each in found} == {f"{started_as()} analyze {RUN}"}
 
 
 def test_what_was_not_demanded_is_no_shortfall_and_other_verdicts_have_none() -> None:
@@ -150,3 +151,9 @@ def test_figures_of_recovery_ask_for_a_longer_run_and_not_for_a_lower_rate() -> 
     )
     assert "TIME_LIMIT=120" in longer.command and "RATE" not in longer.command
     assert "RATE=100" in slower.command
+
+
+def test_without_faults_nothing_is_replayed_or_shrunk() -> None:
+    made = test_of("make test-none SEED=7", nemesis="none")
+    shorts = [step.short for step in next_steps(INVALID, made, RUN, logs=False)]
+    assert "again" in shorts and not {"replay", "shrink"} & set(shorts)

@@ -49,7 +49,9 @@ def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path
     assert all(cause < order.index(kind) for kind in order if kind_of(kind).stage >= Stage.COMMIT)
     first = violations_by_cause(results_in(results))[0]
     assert first.stage <= Stage.LEADER
-    assert headline(results_in(results), {}).startswith(f"Invalid: {first.summary.removesuffix('.')}")
+    words = headline(results_in(results), {})
+    assert words.startswith("Invalid: n2 died unexpectedly"), "what users met leads"
+    assert f"First wrong step: {first.summary}" in words
 
 
 def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage() -> None:

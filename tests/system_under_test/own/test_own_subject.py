@@ -15,7 +15,7 @@ from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
-from harness.cli.names import known_names
+from harness.cli.machine import known_names
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences

@@ -1,0 +1,356 @@
+"""Nights: what is new, streaks with trends, a badge, GitHub's step summary, and the failures that a night keeps.
+
+A *test* is what runs have in common that differ in their seeds alone.  A symptom seen now is *new* if no earlier run of
+any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else *known*.  A symptom
+that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without it: then its last
+BACK_AFTER runs decide nothing yet, so the line says how many runs passed since.  No run is repeated until it passes: a
+streak is the number of runs in a row, up to the last, that ended as they should.
+
+A failure is kept with its spec and the schedule that was played.  Those that fail are tried first: the fastest first,
+and of equally fast ones the oldest.  A failure counts as fixed after PASSES runs in a row that passed, each on another
+revision; from then on it is a regression test of every night.  One that fails again counts as failing at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from checkers.base.json_file import read_objects
+from checkers.base.verdict import HARNESS_FAILED, Validity
+from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended
+from harness.lake.lake import Lake
+from harness.lake.tables import RUNS, SYSTEM, VIOLATIONS
+from harness.plain_words import plural
+from harness.report.render import environment, template_text
+from harness.spec import Spec
+
+DASHBOARD, BADGE = "dashboard.html", "badge.svg"
+STYLES = ("styles/base.css", "styles/campaign.css")
+RUNS_SHOWN = 60
+STEP_SUMMARY_BYTES = 1_000_000
+"""GitHub drops a summary of more than 1 MiB whole."""
+_CUT = "\n\n… the rest is in summary.md of the kept artifacts.\n"
+_COLOURS = {AS_EXPECTED: "#2da44e", FOUND: "#cf222e"}
+
+
+def words_of(standing: Sequence[Standing], runs: Sequence[PastRun], now: datetime) -> list[str]:
+    """Lines of Markdown: what is new, back, known and gone; the canary's age; the longest and the broken streaks."""
+    lines = ["", "### Since the runs before", ""]
+    lines += [f"- **{one.state}** {one.line().partition(': ')[2]}" for one in standing] or [
+        "- nothing was seen or gone"
+    ]
+    age = canary_age(runs, now)
+    lines.append("- the canary was never found" if age is None else f"- the canary was found {age:.1f} days ago")
+    long = streaks(runs)
+    broken = sorted(test for test, streak in long.items() if streak == 0)
+    lines.append(f"- {len(long) - len(broken)} of {plural(len(long), 'test')} end as they should")
+    return lines + [f"- broken: {name_of(test)}" for test in broken[:20]]
+
+
+def name_of(test: Test) -> str:
+    system, workload, kinds, bug = test
+    return f"{system} {workload} under {kinds}" + (f" with {bug}" if bug else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardRow:
+    """One test on the dashboard.  shown: its last runs, each with the link to its report.  count: of all its runs."""
+
+    name: str
+    streak: int
+    shown: Sequence[tuple[PastRun, str]]
+    count: int
+
+    @property
+    def good(self) -> int:
+        """How many of the runs shown ended as they should."""
+        return sum(run.good for run, _ in self.shown)
+
+
+def write_dashboard(
+    folder: Path, title: str, standing: Sequence[Standing], runs: Sequence[PastRun], results: Path | None = None
+) -> Path:
+    """The page of all nights: one row for each test, with its last runs and its streak.
+
+    results: the folder that the paths of runs begin in; None: `folder` itself."""
+    by_test: dict[Test, list[PastRun]] = {}
+    for run in runs:
+        by_test.setdefault(run.test, []).append(run)
+    long = streaks(runs)
+    up = os.path.relpath(results or folder, folder)
+
+    def report(run: PastRun) -> str:
+        return quote((Path(up) / run.path / "report.html").as_posix())
+
+    rows = [
+        DashboardRow(name_of(test), long[test], [(run, report(run)) for run in of_test[-RUNS_SHOWN:]], len(of_test))
+        for test, of_test in sorted(by_test.items(), key=lambda pair: (long[pair[0]] > 0, pair[0]))
+    ]
+    broken = sum(row.streak == 0 for row in rows)
+    words = f"{plural(len(rows), 'test')}, {plural(len(runs), 'run')}; the last run of {broken or 'no'} test"
+    html = (
+        environment()
+        .get_template("dashboard.html.j2")
+        .render(
+            title=title,
+            words=f"{words}{'s' if broken > 1 else ''} did not end as it should.",
+            mark=Validity.INVALID if any(one.state != SymptomStatus.GONE for one in standing) else Validity.VALID,
+            standing=standing,
+            back_after=BACK_AFTER,
+            rows=rows,
+            style=Markup("\n".join(map(template_text, STYLES))),
+        )
+    )
+    page = folder / DASHBOARD
+    page.write_text(html, encoding="utf-8", errors="replace")
+    return page
+
+
+def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
+    """A badge for a README: how the night ended."""
+    new = sum(one.state in (SymptomStatus.NEW, SymptomStatus.BACK) for one in standing)
+    words = {AS_EXPECTED: "as expected", FOUND: f"{new} new" if new else "known findings"}
+    words[HARNESS_FAILED] = "infrastructure failed"
+    text = words.get(code, "proved nothing")
+    left, right = 58, 14 + 7 * len(text)
+    colour = _COLOURS.get(code, "#9a6700")
+    badge = folder / BADGE
+    badge.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="krucible: {text}"><rect width="{left}" height="20" fill="#444"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
+        f'<g fill="#fff" font-family="Verdana,sans-serif" font-size="11"><text x="6" y="14">krucible</text>'
+        f'<text x="{left + 7}" y="14">{text}</text></g></svg>\n'
+    )
+    return badge
+
+
+def add_to_step_summary(text: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Add the text to the summary of this step of GitHub Actions, cut so that GitHub shows it; False elsewhere."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return False
+    summary = Path(path)
+    held = summary.stat().st_size if summary.exists() else 0
+    with summary.open("a", encoding="utf-8") as file:
+        file.write(bounded(text, STEP_SUMMARY_BYTES - held))
+    return True
+
+
+def bounded(text: str, size_bytes: int) -> str:
+    """The text, or as many of its lines as fit into so many bytes, with a line that says so."""
+    if len(text.encode()) <= size_bytes:
+        return text
+    left = size_bytes - len(_CUT.encode())
+    lines = []
+    for line in text.splitlines(keepends=True):
+        left -= len(line.encode())
+        if left < 0:
+            break
+        lines.append(line)
+    return "".join(lines) + _CUT if size_bytes >= len(_CUT.encode()) else ""
+
+
+BACK_AFTER = 3
+Test = tuple[str, ...]
+
+
+class SymptomStatus(StrEnum):
+    NEW, BACK, KNOWN, GONE = "new", "back", "known", "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """One run of the lake.  good: it ended as it should: valid, or with its planted bug found.  planted: it had a bug.
+    symptoms: id -> words, of all its violations."""
+
+    path: str
+    started: datetime
+    test: Test
+    verdict: str
+    good: bool
+    planted: bool
+    symptoms: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """first_seen: None for a new one.  passed_since: runs of its tests that passed since it was last seen."""
+
+    symptom: str
+    words: str
+    state: SymptomStatus
+    first_seen: datetime | None
+    passed_since: int
+
+    def line(self) -> str:
+        """Such as: back: stale read … (6b96ad0f), first seen 2026-11-02, after 12 runs that passed."""
+        parts = [f"{self.state}: {self.words} ({self.symptom})"]
+        parts += [f"first seen {self.first_seen:%Y-%m-%d}"] if self.first_seen else []
+        if self.state in (SymptomStatus.BACK, SymptomStatus.GONE):
+            after = "after" if self.state is SymptomStatus.BACK else "not seen in"
+            parts.append(f"{after} {self.passed_since} run{'s' * (self.passed_since != 1)} that passed")
+        return ", ".join(parts)
+
+
+def past_runs(lake: Lake) -> list[PastRun]:
+    """All runs of the lake, the oldest first; those that did not say when they began are left out."""
+    symptoms: dict[str, dict[str, str]] = {}
+    for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
+        symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
+    columns = ["run", "path", "started", SYSTEM, "workload", "kinds", "bug", "finding", "nodes", "verdict", "bug_found"]
+    rows = [row for row in lake.read(RUNS, columns).to_pylist() if row["started"] is not None]
+    return [_past(row, symptoms.get(row["run"], {})) for row in sorted(rows, key=lambda row: row["started"])]
+
+
+def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
+    planted = row["bug"] is not None or row["finding"] is not None
+    good = row["bug_found"] is True if row["bug"] is not None else row["verdict"] == "valid"
+    test = (row[SYSTEM], row["workload"], "+".join(row["kinds"] or ()) or "none", row["bug"] or row["finding"] or "")
+    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, symptoms)
+
+
+def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:
+    """Each symptom of clean systems: those seen now, new ones first, and those that are gone.
+
+    before, now: the oldest first.
+    """
+    before, now = ([run for run in runs if not run.planted] for runs in (before, now))
+    words = {one: text for run in (*before, *now) for one, text in run.symptoms.items()}
+    seen_now = {one for run in now for one in run.symptoms}
+    passed_now = {run.test for run in now if run.good}
+    found = []
+    for symptom in words:
+        shown = [run for run in before if symptom in run.symptoms]
+        tests = {run.test for run in (*shown, *now) if symptom in run.symptoms}
+        if symptom in seen_now:
+            since = _passed(before, tests, shown)
+            state = (
+                SymptomStatus.NEW if not shown else SymptomStatus.BACK if since >= BACK_AFTER else SymptomStatus.KNOWN
+            )
+        elif tests & passed_now:
+            state, since = SymptomStatus.GONE, _passed([*before, *now], tests, shown)
+        else:
+            continue
+        found.append(Standing(symptom, words[symptom], state, shown[0].started if shown else None, since))
+    order = list(SymptomStatus)
+    return sorted(found, key=lambda one: (order.index(one.state), one.symptom))
+
+
+def _passed(runs: Iterable[PastRun], tests: set[Test], shown: Sequence[PastRun]) -> int:
+    """Runs of these tests that passed after the last that showed the symptom."""
+    last = shown[-1].started if shown else None
+    return sum(run.good and run.test in tests and (last is None or run.started > last) for run in runs)
+
+
+def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
+    """Test -> how many runs in a row have ended as they should, up to the last one; 0 if that one did not."""
+    found: dict[Test, int] = {}
+    for run in runs:
+        found[run.test] = found.get(run.test, 0) + 1 if run.good else 0
+    return found
+
+
+def canary_age(runs: Iterable[PastRun], now: datetime) -> float | None:
+    """Days since the harness last proved that it can fail: a planted bug of the canary was found.  None: never."""
+    found = [run.started for run in runs if run.test[0] == "canary" and run.planted and run.good]
+    return (now - found[-1]).total_seconds() / 86_400 if found else None
+
+
+FILE, SCHEDULES = "failures.json", "schedules"
+PASSES = 3
+KEPT_MAX = 50
+"""More failing schedules than these would leave no time for anything else; the slowest are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """words: of its symptom.  seconds: of the run that found it.  found: when, in ISO 8601 (UTC).
+    passes: runs in a row that passed since it failed last.  tried: the revision that was tried last."""
+
+    spec: Spec
+    words: str
+    seconds: float
+    found: str
+    passes: int = 0
+    tried: str = ""
+
+    @property
+    def fixed(self) -> bool:
+        return self.passes >= PASSES
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"spec": self.spec.to_json()}
+
+    @staticmethod
+    def from_json(row: dict[str, Any]) -> Failure:
+        """Raises KeyError, TypeError or WrongSpec for a row that is none."""
+        return Failure(**{**row, "spec": Spec.from_json(row["spec"])})
+
+
+def kept(folder: Path) -> list[Failure]:
+    """The failures kept in the folder of a campaign.  Raises BrokenFile."""
+    return [Failure.from_json(row) for row in read_objects(folder / FILE)]
+
+
+def keep(folder: Path, failures: Sequence[Failure]) -> None:
+    """The file is old or new, because a campaign may be killed at any moment."""
+    part = folder / f".{FILE}.part"
+    part.write_text(json.dumps([failure.to_json() for failure in failures], indent=1) + "\n")
+    part.replace(folder / FILE)
+
+
+def due(failures: Iterable[Failure], revision: str) -> list[Spec]:
+    """What to try on this revision, before all other tests.  revision: "" if it is not known, or files differ."""
+    wanted = [one for one in failures if one.fixed or not revision or one.tried != revision]
+    return [one.spec for one in sorted(wanted, key=lambda one: (one.fixed, one.seconds, one.found))]
+
+
+def after(failures: Sequence[Failure], runs: Iterable[Ended], folder: Path, revision: str, now: str) -> list[Failure]:
+    """The failures after a night: those that were tried again, and new ones, whose schedules are copied.
+
+    folder: of the campaign.  now: in ISO 8601.
+    """
+    known = {one.spec: one for one in failures}
+    for run in runs:
+        spec = run.test.spec
+        if run.test.replay or spec.bug or spec.finding:
+            continue
+        if spec in known:
+            known[spec] = _tried(known[spec], run, revision)
+        elif run.code == FOUND and run.symptom is not None and run.folder:
+            one = Failure(_with_schedule(spec, folder, run), run.symptom.words(), run.seconds, now, 0, revision)
+            known[one.spec] = one
+    order = sorted(known.values(), key=lambda one: (one.fixed, one.seconds, one.found))
+    return order[:KEPT_MAX]
+
+
+def _tried(failure: Failure, run: Ended, revision: str) -> Failure:
+    if run.code == FOUND:
+        return replace(failure, passes=0, tried=revision, seconds=run.seconds)
+    if run.code == AS_EXPECTED:
+        again = failure.tried == revision and revision != ""
+        return replace(failure, passes=failure.passes + (not again), tried=revision)
+    return failure  # it proved nothing: it is due again
+
+
+def _with_schedule(spec: Spec, folder: Path, run: Ended) -> Spec:
+    """The spec with the schedule that was played, if the run kept one."""
+    played = folder / run.folder / "schedule.json"
+    if not played.exists():
+        return spec
+    copy = folder / SCHEDULES / f"{Path(run.folder).name}.json"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copyfile(played, copy)
+    return replace(spec, schedule=str(copy.resolve()))
