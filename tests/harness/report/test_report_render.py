@@ -319,7 +319,7 @@ def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> No
     results["checkers"]["election-safety"]["witness"] *= 4
     (folder / "results.json").write_text(json.dumps(results))
     html = render(folder).read_text()
-    assert html.count('class="folded"') == 5, "the leading finding and its cause are open"
+    assert html.count('class="folded"') == 4, "the leading finding and its cause are open"
     assert html.count('<article class="finding"') == 6
 
 
