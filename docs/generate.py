@@ -142,10 +142,10 @@ def capabilities() -> str:
     from harness.backends.backend import ClusterSpec
     from harness.registry import BACKENDS, load
     from nemesis.catalog import KINDS
-    from system_under_test.etcd.members import EtcdMembers
+    from system_under_test.etcd.system import EtcdMembers
 
     wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)
-    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=EtcdMembers())
+    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=EtcdMembers({}))
     backends = {name: load(entry.target)(spec) for name, entry in BACKENDS.items()}
 
     rows = []

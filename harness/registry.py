@@ -36,8 +36,8 @@ SUBJECTS: Mapping[str, str] = {
     "kraft-snapshots": "system_under_test.kraft.subject:KraftWithSnapshots",
     "kraft-voters": "system_under_test.kraft.subject:KraftWithVoters",
     "kraft-whole": "system_under_test.kraft.subject:KraftWhole",
-    "etcd": "system_under_test.etcd.subject:Etcd",
-    "canary": "system_under_test.canary.subject:Canary",
+    "etcd": "system_under_test.etcd.system:Etcd",
+    "canary": "system_under_test.canary.system:Canary",
 }
 """Name -> module:class, which is imported when it is needed."""
 

@@ -138,8 +138,10 @@ class Client:
     """A method may set it to the name of the server that answered.  By default it is the one that `open` was given."""
 
     harmless: bool = False
-    """A method sets it to True while nothing that it has sent can change anything, and to False before the first
-    request that can.  A failure until then proves that nothing happened."""
+    """Whether nothing that a method has sent so far can change anything: a failure then proves that nothing happened.
+
+    A method starts with the value of its class.  It sets False before the first request that can change anything, and
+    may set True again once an answer proved that nothing was changed."""
 
     bug: str | None = None
     settings: Mapping[str, str | float] = {}

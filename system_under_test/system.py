@@ -265,6 +265,10 @@ class System:
     settings: Mapping[str, str | float] = {}
     nodes: Sequence[OwnNode] = ()
 
+    def client_config(self) -> Mapping[str, Any]:
+        """Return what the clients of a `client_module` are given in their config besides seed, bug and settings."""
+        return {}
+
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
         """Prepare the fresh data directory of a node, in which `needs.files` lie.  Called once, before any `start`."""
 

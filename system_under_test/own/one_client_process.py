@@ -90,7 +90,7 @@ class Runner:
             given = arguments(function, request, self._own)
             key = request.key if self._by_key else None
             self._connect(key, until)
-            self._client.answered, self._client.harmless = "", False
+            self._client.answered, self._client.harmless = "", type(self._client).harmless
             self._tell_sent(self._stated())
             sent = True
             answer = self._call(getattr(self._client, function), until, *given)

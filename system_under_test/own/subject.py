@@ -338,7 +338,7 @@ class SystemSubject(Subject):
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         config = {"seed": seed, "bug": bug, "settings": dict(self.system.settings or self.parameters)}
         if self._client is None:
-            return config
+            return {**config, **self.system.client_config()}
         main = self.main.name if self.files else self.module.__name__
         return {**config, "files": self.files, "main": main, "client": import_path_of(self._client)}
 

@@ -9,11 +9,9 @@ import pytest
 
 from checkers.base.history import CREATE, Type
 from checkers.catalog import BY_MODEL
-from harness.registry import WORKLOADS, load, offered_workloads, refuse_workload
+from harness.registry import WORKLOADS, load, load_subject, offered_workloads, refuse_workload
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
-from system_under_test.canary.subject import Canary
 from system_under_test.client import Outcome, Request
-from system_under_test.etcd.subject import Etcd
 from system_under_test.functions import FUNCTIONS, arguments
 from system_under_test.kraft.subject import Kraft
 from workloads.generators import Turn
@@ -131,8 +129,8 @@ def test_a_thread_releases_only_what_it_holds() -> None:
 
 def test_a_subject_runs_the_workloads_whose_functions_its_client_has() -> None:
     assert offered_workloads(Kraft()) == ("register", "repeated-register", "set", "large-set", "append-log")
-    assert set(offered_workloads(Etcd())) >= {"register", "repeated-register", "cas-register"}
-    assert set(offered_workloads(Canary())) == set(WORKLOADS)
+    assert set(offered_workloads(load_subject("etcd"))) >= {"register", "repeated-register", "cas-register"}
+    assert set(offered_workloads(load_subject("canary"))) == set(WORKLOADS)
     with pytest.raises(
         WrongSpec, match="its client has no cas; it runs: register, repeated-register, set, large-set, append-log"
     ):

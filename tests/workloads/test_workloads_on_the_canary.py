@@ -19,7 +19,7 @@ from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
-from system_under_test.canary.subject import Canary
+from system_under_test.canary.system import Canary
 
 BUGS = [(bug.name, workload) for bug in Canary.bugs.values() for workload in bug.workloads if workload in WORKLOADS]
 TIME_LIMIT_S = {"lock": 3, "fenced-lock": 3, "repeated-register": 8}

@@ -16,7 +16,8 @@ for name in ("pyarrow", "numpy", "numba", "networkx"):
     sys.modules[name] = None
 from pathlib import Path
 from system_under_test.own.read_own_system import read_files
-module = read_files(Path({example!r}), on_client=True)
+example = Path({example!r})
+module = read_files(example, files={{example.name: example.read_text()}})
 import checkers, workloads
 assert all(Path(each.__path__[0]).is_relative_to({code!r}) for each in (checkers, workloads))
 print(module.HighestClient.__name__, module.MODEL.name, module.HighestValue.name)

@@ -12,7 +12,7 @@ from harness.spec import Spec, WrongSpec
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLOCK
 from nemesis.schedule_files import schedule_json
-from system_under_test.etcd.subject import Etcd
+from system_under_test.etcd.system import Etcd
 
 
 @pytest.mark.parametrize("nemesis", ["clock", "partition,clock"])

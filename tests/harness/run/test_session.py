@@ -113,7 +113,7 @@ def test_code_of_the_user_that_ends_the_program_gives_no_verdict(
         sys.exit(0)
 
     if place == "run":
-        monkeypatch.setattr("system_under_test.canary.subject.Canary.client_config", lambda self, **_: ends())
+        monkeypatch.setattr("system_under_test.canary.system.Canary.client_config", lambda self, **_: ends())
     else:
         monkeypatch.setattr("harness.judge.judge_run.checkers_for", ends)
     code, results, folder = run()
@@ -141,7 +141,7 @@ def test_a_planted_bug_that_is_missed_is_exit_code_2_in_the_first_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     honest = {"run": "r1", "seed": 1, "bug": None}
-    monkeypatch.setattr("system_under_test.canary.subject.Canary.client_config", lambda self, **_: honest)
+    monkeypatch.setattr("system_under_test.canary.system.Canary.client_config", lambda self, **_: honest)
     code, results, _ = run("--bug", "stale")
     assert (code, results["verdict"]) == (2, "unknown")
     assert results["planted"]["found"] is False

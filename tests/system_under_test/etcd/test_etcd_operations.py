@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from system_under_test.etcd.gateway import BadAnswer, from_gateway, to_gateway
-from system_under_test.etcd.operations import OPERATIONS, TRIES, Beaten, Conversation
-from system_under_test.functions import FUNCTIONS
+from system_under_test.client import Placement
+from system_under_test.etcd.client import TRIES, BadAnswer, Beaten, EtcdClient, from_gateway, to_gateway
 
 
 class MemoryEtcd:
@@ -19,7 +18,8 @@ class MemoryEtcd:
         self.held: dict[str, tuple[str, int]] = {}
         self.revision = 1
         self.race = lambda: None
-        self.sent = False
+
+    async def connect(self) -> None: ...
 
     def put(self, key: str, value: str) -> None:
         self.revision += 1
@@ -61,17 +61,14 @@ def etcd() -> MemoryEtcd:
     return MemoryEtcd()
 
 
-def talk(etcd: MemoryEtcd) -> Conversation:
-    return Conversation(etcd)  # type: ignore[arg-type]
+def client_of(etcd: MemoryEtcd) -> EtcdClient:
+    client = EtcdClient(Placement(0, "c1", follows=True, reads_only=False), {})
+    client.connection = etcd
+    return client
 
 
 async def ask(etcd: MemoryEtcd, f: str, *given: Any) -> Any:
-    return await OPERATIONS[f](talk(etcd), *given)
-
-
-async def test_every_operation_is_a_function_that_a_workload_may_name(etcd: MemoryEtcd) -> None:
-    assert set(OPERATIONS) <= set(FUNCTIONS)
-    assert await ask(etcd, "create", "k") is None
+    return await getattr(client_of(etcd), f)(*given)
 
 
 async def test_sets_counters_and_logs(etcd: MemoryEtcd) -> None:
@@ -147,23 +144,23 @@ async def test_an_operation_that_is_always_beaten_did_not_happen(etcd: MemoryEtc
         etcd.put(*_list("l", beaten))
 
     etcd.race = race
-    conversation = talk(etcd)
+    client = client_of(etcd)
     with pytest.raises(Beaten):
-        await OPERATIONS["append"](conversation, "l", 100)
+        await client.append("l", 100)
     assert len(beaten) == TRIES
-    assert not conversation.changing
+    assert client.harmless
     etcd.race = lambda: None
     assert 100 not in await ask(etcd, "entries", "l")
 
 
 async def test_what_only_reads_never_counts_as_a_change(etcd: MemoryEtcd) -> None:
     for f, given in (("members", "s"), ("total", "c"), ("entries", "l"), ("transact_lists", [["r", "x", None]])):
-        conversation = talk(etcd)
-        await OPERATIONS[f](conversation, given)
-        assert not conversation.changing, f
-    conversation = talk(etcd)
-    await OPERATIONS["transact_lists"](conversation, [["append", "x", 1]])
-    assert conversation.changing
+        client = client_of(etcd)
+        await getattr(client, f)(given)
+        assert client.harmless, f
+    client = client_of(etcd)
+    await client.transact_lists([["append", "x", 1]])
+    assert not client.harmless
 
 
 async def test_a_value_that_is_not_ours_is_no_answer(etcd: MemoryEtcd) -> None:

@@ -1,17 +1,26 @@
-"""The objects of the canary: one of every kind that a workload uses, right, and each with a switch that makes it wrong.
+"""The canary: objects in the harness' own process, which must come out valid, and invalid with any of their switches.
 
-One process holds them all, so that an answer takes microseconds and the harness itself is what is measured.  A method
-per function (`system_under_test/functions.py`); each takes effect at one moment, between two turns of the event loop.
-A switch that is on strikes about once in `ODDS` requests of its kind.
+It is the harness' test of itself, recorder to report: it has no nodes, no faults and no elections.  One process holds
+an object of every kind that a workload uses, so an answer takes microseconds and the harness itself is what is
+measured.  A method per function (`system_under_test/functions.py`); each takes effect at one moment, between two turns
+of the event loop.  A switch that is on strikes about once in `ODDS` requests of its kind.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
+from uuid import uuid4
+
+from checkers.base.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from system_under_test.functions import FUNCTIONS, arguments, outcome
+from system_under_test.subject import Bug
+from system_under_test.system import System
 
 ODDS = 25
 LOCK_ODDS = 3
@@ -198,3 +207,104 @@ class Objects:
                 self.write(key, value)
                 done.append([f, key, value])
         return done
+
+
+_SHARED: dict[str, Objects] = {}
+
+
+class CanaryClient:
+    """Implements `ProcessClient`.  functions: which function serves an `f`; an `f` that is not named serves itself."""
+
+    def __init__(self, objects: Objects, functions: Mapping[str, str]) -> None:
+        self._objects = objects
+        self._functions = functions
+
+    async def invoke(self, request: Request, timeout_s: float) -> Outcome:
+        # Give way before and after the effect, so that operations really overlap.
+        await asyncio.sleep(0)
+        function = self._functions.get(request.f, request.f)
+        method = getattr(self._objects, function, None)
+        if method is None:
+            return Outcome(Type.FAIL, error=f"the canary knows no {function}", node="canary")
+        answer = method(*arguments(function, request))
+        await asyncio.sleep(0)
+        return outcome(function, request, answer, "canary")
+
+    async def close(self) -> None:
+        return None
+
+
+def connect(
+    placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+) -> CanaryClient:
+    """Return a client of the objects of config["run"], which all client nodes share."""
+    objects = _SHARED.setdefault(config["run"], Objects(config["bug"], Random(f"{config['seed']}/canary")))
+    return CanaryClient(objects, config.get("functions") or {})
+
+
+_ODDS = {"invent": INVENT_ODDS, "same-token": LOCK_ODDS, "two-leases": LOCK_ODDS, "two-holders": LOCK_ODDS}
+"""One in so many answers is wrong, where it is not one in ODDS."""
+
+
+def _bug(name: str, summary: str, found_by: str, kinds: tuple[str, ...], workloads: tuple[str, ...]) -> Bug:
+    odds = _ODDS.get(name, ODDS)
+    share = f"about one in {odds}" if odds > 1 else "each one of the"
+    return Bug(name, f"{share} {summary}", found_by, kinds, workloads=workloads)
+
+
+_REGISTERS = ("register", "repeated-register", "cas-register")
+_BUGS = (
+    _bug(
+        "stale",
+        "reads is answered with the value before the last one",
+        "linearizability",
+        ("stale read", "order cycle"),
+        _REGISTERS,
+    ),
+    _bug(
+        "lose",
+        "writes is acknowledged and never made",
+        "linearizability",
+        ("lost write", "stale read", "order cycle"),
+        _REGISTERS,
+    ),
+    _bug(
+        "invent",
+        "reads shows a value that nobody wrote",
+        "convergence",
+        ("a value that nobody wrote",),
+        ("convergence", "set-convergence"),
+    ),
+    _bug("cas-anyway", "compare-and-sets matches anything", "linearizability", (), ("cas-register",)),
+    _bug("lose-element", "adds is acknowledged and never made", "set", (), ("set", "large-set")),
+    _bug("lose-amount", "increments is acknowledged and never made", "counter", (), ("counter",)),
+    _bug("same-id", "ids was given before", "unique-ids", (), ("unique-ids",)),
+    _bug("lose-value", "enqueues is acknowledged and never made", "queue", (), ("queue",)),
+    _bug("lose-entry", "appends is acknowledged and never made", "append-log", (), ("append-log",)),
+    _bug("lose-text", "appends to strings is acknowledged and never made", "kv", (), ("kv",)),
+    _bug("same-token", "acquires is given the token of the one before", "fenced-lock", (), ("fenced-lock",)),
+    _bug("lose-transfer", "transfers never reaches its target", "bank", (), ("bank",)),
+    _bug("long-fork", "reads in transactions misses a write", "long-fork", (), ("long-fork",)),
+    _bug("two-leases", "acquires of a lock whose lease is valid is granted", "leased-lock", (), ("leased-lock",)),
+    _bug("two-holders", "acquires of a lock that is held is granted", "mutex", (), ("lock",)),
+    _bug("lost-update", "appends overwrites the one before it", "list-append", (), ("list-append",)),
+    _bug(
+        "stale-transaction",
+        "reads in transactions is answered with the value before the last one",
+        "rw-register",
+        (),
+        ("rw-register",),
+    ),
+)
+
+
+class Canary(System):
+    name = "canary"
+    summary = "objects of every kind in the harness' own process: its test of itself"
+    in_process = True
+    client_module = __name__
+    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
+    functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
+
+    def client_config(self) -> Mapping[str, Any]:
+        return {"run": uuid4().hex}

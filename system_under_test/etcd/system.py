@@ -1,0 +1,236 @@
+"""etcd 3.4 as Debian packages it: a system known to be good, and the proof that the seam is not KRaft in disguise.
+
+A static cluster with default election timeouts.  It has no log or trace that the checkers could read, so
+linearizability, recovery, deaths and vacuity judge it; its raft term is the epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from system_under_test.etcd.client import STATUS_PATH, EtcdClient, MemberStatus, read_status
+from system_under_test.subject import Node, NodeStatus
+from system_under_test.system import Command, OwnNode, System
+
+BINARY = "/usr/bin/etcd"
+CLIENT_PORT, PEER_PORT = 2379, 2380
+CHANGE_S_MAX = 8.0
+_LIST, _ADD, _REMOVE = "/v3/cluster/member/list", "/v3/cluster/member/add", "/v3/cluster/member/remove"
+_AGAIN_S = 0.2
+_PATIENCE_S = 1.0
+_LINES = "became [a-z-]+ at term|(elected|changed|lost) leader|^krucible: "
+_TOLD = re.compile(
+    r"(?P<own>[a-f0-9]+) became (?P<role>[a-z-]+) at term (?P<term>\d+)"
+    r"|: (?P<of>[a-f0-9]+) (?:elected leader|changed leader from [a-f0-9]+ to|lost leader) (?P<leader>[a-f0-9]+)"
+    r" at term (?P<of_term>\d+)"
+)
+
+
+class Etcd(System):
+    name = "etcd"
+    summary = "etcd 3.4 as Debian packages it, through its JSON gateway"
+    port = CLIENT_PORT
+    client = EtcdClient
+    forwards = True
+    complaints = r'^(?:panic: |fatal error: |\{"level":"(?:fatal|panic|dpanic)").*'
+    notices_damage: Mapping[str, str] = {"flip": "*.wal"}
+    """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
+    unreachable_by: Mapping[str, str] = {
+        "clock": "etcd is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
+    }
+
+    def __init__(self) -> None:
+        self._joined: dict[str, frozenset[str]] = {}
+        self.members = EtcdMembers(self._joined)
+        self._names: dict[str, str] = {}  # member id in hexadecimal digits -> name, learnt from logs
+
+    async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
+        """Raises OSError where a node has no etcd."""
+        if (await node.run(["test", "-x", BINARY])).status != 0:
+            raise OSError(f"{node.name} has no {BINARY}: install Debian's etcd-server there")
+
+    async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command:
+        joined = self._joined.get(node.name)
+        client, peer = f"http://{node.address}:{CLIENT_PORT}", peer_url(node)
+        config = {  # a JSON file is a YAML file
+            "name": node.name,
+            "data-dir": f"{node.data_dir}/etcd",
+            "listen-peer-urls": peer,
+            "listen-client-urls": client,
+            "initial-advertise-peer-urls": peer,
+            "advertise-client-urls": client,
+            "initial-cluster": ",".join(f"{n.name}={peer_url(n)}" for n in nodes if joined is None or n.name in joined),
+            "initial-cluster-state": "new" if joined is None else "existing",
+            "strict-reconfig-check": True,  # the default on the command line, but not in a file
+            "initial-cluster-token": f"krucible-{self.seed}",
+            "enable-grpc-gateway": True,  # the default on the command line, but not in a file
+            "pre-vote": True,  # as later releases do: a member that was cut off deposes no leader when it returns
+            "logger": "zap",
+            "log-outputs": ["stderr"],
+        }
+        await node.write("etcd.json", json.dumps(config, indent=1))
+        await node.run("mkdir -p etcd && chmod 700 etcd")
+        return [BINARY, "--config-file", "etcd.json"]
+
+    async def status(self, node: OwnNode) -> NodeStatus | None:
+        """Return what the member's own log says of its role.
+
+        The status that it serves combines the term of the last applied entry with the leader of now.  Two members could
+        so report to lead one term, which never happened."""
+        roles = await node.output(f"grep -aE '{_LINES}' {node.log_dir}/server.log | tail -n 40")
+        life = roles.rpartition("krucible: ")[2]
+        epoch, role, leader = -1, "", None
+        for told in _TOLD.finditer(life):
+            if told["own"]:
+                self._names[told["own"]] = node.name
+                epoch, role, leader = int(told["term"]), told["role"], node.name if told["role"] == "leader" else None
+            elif int(told["of_term"]) >= epoch:
+                epoch, leader = int(told["of_term"]), None if "lost" in told[0] else self._names.get(told["leader"])
+        if epoch < 0:
+            return None
+        if leader is None:
+            return node.reports(epoch, None, role="unattached")
+        return node.reports(epoch, leader if (leader == node.name) == (role == "leader") else None)
+
+    async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Return None: `caught_up` waits for all that clients need."""
+        return None
+
+    async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Return None once every live member knows a leader and has applied all that any of them knew as committed."""
+        if len(nodes) <= len(self.nodes) // 2:
+            return f"only {len(nodes)} of {len(self.nodes)} members are alive"
+        answers = await asyncio.gather(*map(_status, nodes))
+        goal = max((_index(a[1], "raftIndex") for a in answers if a is not None), default=0)
+        for node, answer in zip(nodes, answers, strict=True):
+            if answer is None:
+                return f"{node.name} does not answer"
+            member, status = answer
+            if not member.leader_id:
+                return f"{node.name} knows no leader in term {member.term}"
+            if _index(status, "raftAppliedIndex") < goal:
+                again = await _status(node)  # an entry just committed is applied a moment later
+                if again is None or _index(again[1], "raftAppliedIndex") < goal:
+                    return f"{node.name} has not applied index {goal}"
+        return None
+
+
+class EtcdMembers:
+    """The members of a cluster, and how they change while it runs (`subject.Members`).
+
+    Every request goes to the member that leads, because another one may answer with an old list.  A request without an
+    answer may have been carried out.  So each change is repeated until the leader's list shows it, or the time is over.
+
+    joined: node -> the members of which it was one when it was added again.
+    """
+
+    def __init__(self, joined: dict[str, frozenset[str]]) -> None:
+        self._joined = joined
+
+    async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
+        """Raises OSError while no member leads."""
+        listed = await _listed(await _leader(nodes))
+        return frozenset(name for name, entry in _by_node(nodes, listed).items() if entry.get("name"))
+
+    async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
+        async def attempt() -> bool:
+            leader = await _leader(nodes)
+            entry = _by_node(nodes, await _listed(leader)).get(leaving.name)
+            if entry is not None:
+                await post(leader, _REMOVE, json.dumps({"ID": entry["ID"]}))
+            return entry is None
+
+        await _until(attempt, f"{leaving.name} could not be removed")
+
+    async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
+        """See `subject.Members`.  wiped makes no difference: etcd needs an empty disk in any case."""
+        others = [node for node in nodes if node.name != joining.name]
+
+        async def attempt() -> bool:
+            leader = await _leader(others)
+            members = _by_node(nodes, await _listed(leader))
+            self._joined[joining.name] = frozenset(members)
+            if joining.name not in members:
+                await post(leader, _ADD, json.dumps({"peerURLs": [peer_url(joining)]}))
+            return joining.name in members
+
+        await self.remove(others, joining)
+        await _until(attempt, f"{joining.name} could not be added")
+        await joining.remove(f"{joining.data_dir}/etcd")
+
+
+def peer_url(node: Node | OwnNode) -> str:
+    return f"http://{node.address}:{PEER_PORT}"
+
+
+async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
+    """Return what the member on this node answers.  Raises OSError if it gives no answer, or refuses."""
+    request = f"POST {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    head, _, content = (await OwnNode(node, 0).ask(CLIENT_PORT, request, timeout_s=_PATIENCE_S)).partition("\r\n\r\n")
+    if " 200 " not in head.partition("\r\n")[0]:
+        raise OSError(f"{node.name}: etcd refused {path}: {content[:200] or 'no answer'}")
+    try:
+        answer = json.loads(content)
+    except ValueError as problem:
+        raise OSError(f"{node.name}: etcd's answer to {path} is cut short") from problem
+    if not isinstance(answer, dict):
+        raise OSError(f"{node.name}: etcd's answer to {path} is no object")
+    return answer
+
+
+async def _status(own: OwnNode) -> tuple[MemberStatus, dict[str, Any]] | None:
+    """Return what the member on a node reports of itself; None if it reports nothing, for any reason."""
+    try:
+        if await own.state() != "running":
+            return None
+        status = await post(own.node, STATUS_PATH)
+        return read_status(status), status
+    except (OSError, ValueError):
+        return None
+
+
+async def _leader(nodes: Sequence[Node]) -> Node:
+    """Return the node whose member leads, by its own status; of two that claim it, the one in the higher term.
+
+    Raises OSError if none does."""
+    answers = await asyncio.gather(*(_status(OwnNode(node, 0)) for node in nodes))
+    leading = [
+        (answer[0].term, node.name, node)
+        for node, answer in zip(nodes, answers, strict=True)
+        if answer is not None and answer[0].leader_id == answer[0].member_id
+    ]
+    if not leading:
+        raise OSError("no member of etcd leads")
+    return max(leading)[2]
+
+
+async def _listed(leader: Node) -> list[dict[str, Any]]:
+    return list((await post(leader, _LIST)).get("members") or ())
+
+
+def _by_node(nodes: Sequence[Node], listed: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Node -> its entry in the list of members.  A member that was added and not started has no name yet."""
+    node_of = {peer_url(node): node.name for node in nodes}
+    return {node_of[url]: entry for entry in listed for url in entry.get("peerURLs") or () if url in node_of}
+
+
+async def _until(attempt: Callable[[], Awaitable[bool]], words: str) -> None:
+    """Repeat an attempt until it is true.  Raises OSError with the last refusal."""
+    loop = asyncio.get_running_loop()
+    until, why = loop.time() + CHANGE_S_MAX, "the list of members did not show it"
+    while loop.time() < until:
+        try:
+            if await attempt():
+                return
+        except OSError as refusal:
+            why = str(refusal)
+        await asyncio.sleep(_AGAIN_S)
+    raise OSError(f"{words} within {CHANGE_S_MAX:g} s: {why}")
+
+
+def _index(status: Mapping[str, Any], name: str) -> int:
+    return int(status.get(name, 0))
