@@ -78,9 +78,11 @@ class EtcdClient(Client):
     _names: Mapping[str, str] = {}
     """Member id -> name."""
 
-    def open(self, server: Address) -> Gateway:
+    async def open(self, server: Address) -> Gateway:
         self._member = server.node
-        return Gateway(f"{server.host}:{server.port}")
+        gateway = Gateway(f"{server.host}:{server.port}")
+        await gateway.connect()
+        return gateway
 
     async def _status(self, name: str) -> MemberStatus | None:
         server = self.servers[name]
