@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -74,4 +75,7 @@ class LocalNode:
         return Path(path).read_bytes() if Path(path).exists() else b""
 
     async def copy_out(self, path: str, destination: Path) -> None:
-        raise NotImplementedError
+        shutil.copytree(path, destination)
+
+    async def remove(self, path: str) -> None:
+        shutil.rmtree(path)
