@@ -91,11 +91,26 @@ BACKENDS: Mapping[str, BackendEntry] = {
 }
 
 
-def load_subject(name: str) -> Subject:
-    """A subject of SUBJECTS, or one of the user's own: a file, a folder, or an entry point of `krucible.systems`.
+_SETTING_MOST = 1e9
 
-    Raises WrongSpec for an unknown name, and for a file that is no system.
+
+def load_subject(wanted: Spec | str) -> Subject:
+    """Return a subject of SUBJECTS, or one of the user's own: a file, a folder, or an entry point of
+    `krucible.systems`; of a spec, with the parameters that it sets.
+
+    Raises WrongSpec for an unknown name, for a file that is no system, and for a wrong value of a parameter.
     """
+    if isinstance(wanted, str):
+        return _subject_named(wanted)
+    subject = _subject_named(wanted.subject)
+    try:
+        subject.set({name: text for name, text in wanted.settings.items() if name in subject.parameters})
+    except ValueError as problem:
+        raise WrongSpec(str(problem)) from problem
+    return subject
+
+
+def _subject_named(name: str) -> Subject:
     if name in SUBJECTS:
         from system_under_test.own.subject import SystemSubject
         from system_under_test.system import System
@@ -121,11 +136,29 @@ def load_workload(spec: Spec) -> Workload:
 
 
 def _settings(spec: Spec, kind: type[Workload]) -> dict[str, float]:
-    """The parameters that the spec sets.  Raises WrongSpec for a name that the workload does not have."""
-    for name in spec.settings:
-        if name not in kind.parameters:
-            raise WrongSpec(unknown_name(f"parameter of workload {kind.name}", name, kind.parameters))
-    return dict(spec.settings)
+    """Return the parameters of the workload that the spec sets.  Raises WrongSpec for a name that neither the workload
+    nor the system has, and for a value that is no number."""
+    found: dict[str, float] = {}
+    of_system: Mapping[str, object] = {}
+    if not spec.settings.keys() <= kind.parameters.keys():
+        of_system = load_subject(spec).parameters
+    for name, text in spec.settings.items():
+        if name not in kind.parameters and name not in of_system:
+            known = (*kind.parameters, *of_system)
+            raise WrongSpec(unknown_name(f"parameter of workload {kind.name} or of {spec.subject}", name, known))
+        if name in kind.parameters:
+            found[name] = _number(name, text)
+    return found
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _SETTING_MOST:
+        raise WrongSpec(f"--set {name} takes a number of 0 or more, not {text!r:.60}")
+    return value
 
 
 def load_backend(name: str, cluster: ClusterSpec) -> Backend:
@@ -139,7 +172,7 @@ def check_names(spec: Spec) -> None:
     _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
         _backend(spec.backend)
-    subject = load_subject(spec.subject)
+    subject = load_subject(spec)
     refuse_workload(spec, subject)
     if spec.bug is not None and spec.bug not in subject.bugs:
         raise WrongSpec(_not_a_bug_of(subject, spec.bug))

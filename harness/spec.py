@@ -34,7 +34,6 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
 
 
-_SETTING_MOST = 1e9
 KINDS_IN_A_NAME = 4
 """A test of more kinds of fault is named after their number: its name is the name of a folder."""
 
@@ -164,17 +163,14 @@ class Spec:
         return f"test-{'-'.join(kinds)}" if len(kinds) <= KINDS_IN_A_NAME else f"test-{len(kinds)}-kinds"
 
     @property
-    def settings(self) -> dict[str, float]:
-        """Name -> value of each parameter in `set`.  Raises WrongSpec for what is no NAME=NUMBER."""
+    def settings(self) -> dict[str, str]:
+        """Name -> text of each parameter in `set`.  Raises WrongSpec for what is no NAME=VALUE."""
         found = {}
         for each in filter(None, (part.strip() for part in self.set.split(","))):
             name, _, text = each.partition("=")
-            try:
-                found[name.strip()] = value = float(text)
-            except ValueError:
-                value = -1.0
-            if not 0 <= value < _SETTING_MOST:
-                raise WrongSpec(f"--set takes NAME=NUMBER with a number of 0 or more, not {each!r:.60}")
+            if not (name.strip() and text.strip()):
+                raise WrongSpec(f"--set takes NAME=VALUE, not {each!r:.60}")
+            found[name.strip()] = text.strip()
         return found
 
     @property

@@ -77,10 +77,11 @@ class _Play:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What a deck is dealt for: so many servers, and whether the system reports who leads."""
+    """What a deck is dealt for: number of servers; whether the system reports who leads, and whether it fsyncs."""
 
     servers: int
     leaders: bool
+    fsyncs: bool = True
 
     def fits(self, kind: Kind, name: str) -> bool:
         """Whether this target or figure means something here."""
@@ -88,7 +89,9 @@ class _Table:
         steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
         targets = [kind.targets[step.target] for step in steps]
         least = max(figure.servers_min if figure else 1, *(target.servers_min for target in targets))
-        return least <= self.servers and (self.leaders or not any(target.against_leader for target in targets))
+        waits = any(target.at_fsync for target in targets)
+        named = any(target.against_leader for target in targets)
+        return least <= self.servers and (self.leaders or not named) and (self.fsyncs or not waits)
 
     def opening(self, kind: Kind) -> list[tuple[str, float]]:
         """The first targets or figures of a kind that mean something here, with how long each holds in seconds."""
@@ -104,13 +107,14 @@ def deal(
     rng: Random,
     *,
     leaders: bool = True,
+    fsyncs: bool = True,
     holds: float = 1.0,
 ) -> list[Card]:
     """The schedule of a run that meets what its cards aim at; arguments as of `Dealer`.
 
     Equal arguments (and state of `rng`) give equal schedules.
     """
-    dealer = Dealer(nemesis, servers, time_limit_s, rng, leaders=leaders, holds=holds)
+    dealer = Dealer(nemesis, servers, time_limit_s, rng, leaders=leaders, fsyncs=fsyncs, holds=holds)
     while dealer.next():
         pass
     return dealer.cards
@@ -122,6 +126,7 @@ class Dealer:
     nemesis: names of kinds joined by commas, or "none".  time_limit_s: of the main phase; the last card is healed
     `TAIL_S` before it.  A limit under 9 s holds no card, and the run will be called vacuous.
     leaders: whether the system reports who leads.  If not, no card is dealt that would have to name the leader.
+    fsyncs: whether its servers fsync.  If not, no card is dealt that waits for an fsync.
     holds: every length of time is so many times as long as written here, for a system that fails over more slowly.
     Raises ValueError for an unknown nemesis.
 
@@ -136,6 +141,7 @@ class Dealer:
         rng: Random,
         *,
         leaders: bool = True,
+        fsyncs: bool = True,
         holds: float = 1.0,
     ) -> None:
         self.cards: list[Card] = []
@@ -146,7 +152,7 @@ class Dealer:
         self._alone = True
         self._before: _Play | None = None
         self._aimed: set[Cell] = set()
-        self._plays = _plays(kinds_of(nemesis), _Table(len(servers), leaders), rng, self._choose)
+        self._plays = _plays(kinds_of(nemesis), _Table(len(servers), leaders, fsyncs), rng, self._choose)
         self._met: Callable[[Cell], bool] = self._aimed.__contains__
 
     def next(self, met: Collection[Cell] | None = None) -> list[Card]:

@@ -61,7 +61,7 @@ class Target:
 
     against_leader: it can only be resolved while a node leads.  servers_min: with fewer servers it would hit
     nothing, or its words would be untrue.  hold_s: how long a card of it holds, at least and at most.
-    needs: capabilities in addition to those of the kind.
+    needs: capabilities in addition to those of the kind.  at_fsync: it waits for an fsync of a server.
     """
 
     summary: str
@@ -69,6 +69,7 @@ class Target:
     servers_min: int = 1
     hold_s: Range = (3.0, 5.0)
     needs: frozenset[str] = frozenset()
+    at_fsync: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -380,6 +380,12 @@ class Subject(Protocol):
 
     Only a program that is asyncio in Python, and gets its disk and its clocks handed in, can be simulated."""
 
+    parameters: Mapping[str, str | float] = {}
+    """Name -> usual value of what `--set NAME=VALUE` sets."""
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Give the system these values of its parameters.  Raises ValueError, in one sentence, for a wrong one."""
+
     def keep(self, run_folder: Path) -> None:
         """Keep with the run what it needs to be judged, or run, again.  Called once, before any node is made."""
 
@@ -417,6 +423,10 @@ class Subject(Protocol):
         raise TypeError(f"{self.name} declares no traces, so it cannot be followed")
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]: ...
+
+    async def copy(self, node: Node, aside: str) -> int:
+        """Copy the logs of a stopped node to a folder on the node.  Return the size of its traces then, in bytes."""
+        return await node.copy_data(aside)
 
     async def collect(self, node: Node, folder: Path) -> None:
         """Copy logs and traces of one node into the run folder (its process may be dead)."""

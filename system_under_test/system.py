@@ -36,6 +36,11 @@ from system_under_test.subject import (
 Command = str | Sequence[str]
 """A line for the shell, or the words of a command.  It runs in the node's data directory."""
 
+METADATA = "metadata"
+"""Name of the log that the checkers of logs judge."""
+METADATA_FOLDER = "__cluster_metadata-0"
+"""How Kafka names its folder."""
+
 _FIND_IN_WHEELS = """
 import os, sys
 print(next(path for path in (os.path.join(folder, sys.argv[1]) for folder in sys.path) if os.path.isfile(path)))

@@ -167,7 +167,7 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tup
         planted, run = results.planted, child.folder
         if planted is None or not planted.found or run is None:
             return EXIT_CODES[Validity.UNKNOWN], planted.reason if planted is not None else "", -1.0
-        found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, RunRecord(run))
+        found_s = seconds_to_find(load_subject(spec).bugs[spec.bug].found_by, RunRecord(run))
         return AS_EXPECTED, results.words, found_s
     if plan.expects_bugs and spec.finding:
         return child.exit_code, results.words, -1.0

@@ -131,7 +131,7 @@ def titled_by_schedule(spec: Spec) -> Spec:
 
 def _with_limits(spec: Spec, given: Mapping[str, Any]) -> Spec:
     """Return the spec with the limits that the user gave; the usual ones are stretched as much as faults are."""
-    holds = spec.lengthened(load_subject(spec.subject).declares.failover_s)
+    holds = spec.lengthened(load_subject(spec).declares.failover_s)
     limits = ("time_limit_s", "recovery_limit_s")
     return replace(spec, **{name: holds * getattr(spec, name) for name in limits if name not in given})
 

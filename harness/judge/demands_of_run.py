@@ -16,7 +16,7 @@ from workloads.workload import Workload
 
 def demands_of(spec: Spec) -> Demands:
     """Raises WrongSpec where the spec names a subject or workload that does not exist."""
-    subject, workload = load_subject(spec.subject), load_workload(spec)
+    subject, workload = load_subject(spec), load_workload(spec)
     declares = subject.declares
     return Demands(
         servers=spec.servers if declares.nodes else (),

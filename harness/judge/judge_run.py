@@ -61,7 +61,7 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
     """What a run with these demands offers to checkers."""
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = load_workload(spec).unique_values
-    has["kraft-steps"] = load_subject(spec.subject).declares.kraft_steps
+    has["kraft-steps"] = load_subject(spec).declares.kraft_steps
     return {"history", *(need for need, there in has.items() if there)}
 
 
@@ -181,7 +181,7 @@ def judge(
     spec, header = spec_of(root, trust), run.header
     if header is None or not 0 <= header.started_monotonic_ns < _CLOCK_NS_MAX:
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
-    subject, demands = load_subject(spec.subject), demands_on(spec, run.record.format, trust_old_format)
+    subject, demands = load_subject(spec), demands_on(spec, run.record.format, trust_old_format)
     if spec.bug is not None and spec.bug not in subject.bugs:
         raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
     began = time.monotonic()

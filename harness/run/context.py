@@ -87,7 +87,7 @@ def prepare(
     watchers: Sequence[Watcher] = (),
 ) -> RunContext:
     """The context of a run that is about to begin: everything is loaded, and no node is created."""
-    subject, workload = load_subject(spec.subject), load_workload(spec)
+    subject, workload = load_subject(spec), load_workload(spec)
     backend = _backend(spec, backend_name, folder.run_id, subject)
     subject.keep(folder.root)
     if spec.workload.endswith(".py"):
@@ -125,7 +125,7 @@ def prepare(
         hosts,
         interpreter,
         watch,
-        Copies(folder, nodes, clock, recorder.now_ns),
+        Copies(folder, nodes, clock, recorder.now_ns, subject.copy),
     )
     if spec.online:
         names = [checker.name for checker in checkers_for(spec, demands_of(spec))]

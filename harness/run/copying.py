@@ -8,7 +8,7 @@ Copies are taken before each heal, because afterwards the uncommitted tails are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
 from checkers.record.copies import Copy
@@ -22,8 +22,16 @@ from system_under_test.subject import Collected, Node
 class Copies:
     """Numbers copies from 0; `taken` lists every node's part of every copy."""
 
-    def __init__(self, run: RunFolder, nodes: Sequence[Node], clock: RunClock, now_ns: Callable[[], int]) -> None:
-        """now_ns: the time since the test began."""
+    def __init__(
+        self,
+        run: RunFolder,
+        nodes: Sequence[Node],
+        clock: RunClock,
+        now_ns: Callable[[], int],
+        copy: Callable[[Node, str], Awaitable[int]] = lambda node, aside: node.copy_data(aside),
+    ) -> None:
+        """now_ns: the time since the test began.  copy: as `Subject.copy`."""
+        self._copy = copy
         self._clock = clock
         self._now_ns = now_ns
         self._run = run
@@ -52,7 +60,7 @@ class Copies:
                 if state == "running":
                     await node.signal("STOP")
                 try:
-                    trace_size_bytes = await node.copy_data(aside)
+                    trace_size_bytes = await self._copy(node, aside)
                     taken_ns = self._now_ns()
                 finally:
                     if state == "running" and not leave_stopped:

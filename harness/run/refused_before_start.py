@@ -28,7 +28,7 @@ def check_spec(spec: Spec) -> None:
     check_names(spec)
     check_inventory(spec)
     _check_key()
-    subject = load_subject(spec.subject)
+    subject = load_subject(spec)
     if spec.workload not in WORKLOADS:
         _check_own_workload(spec)
     _check_nodes(spec, subject)

@@ -33,7 +33,8 @@ def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None)
         return None
     limit_s = spec.time_limit_s if time_limit_s is None else time_limit_s
     holds = spec.lengthened(declares.failover_s)
-    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), leaders=declares.leaders, holds=holds)
+    knows = {"leaders": declares.leaders, "fsyncs": declares.fsyncs}
+    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), holds=holds, **knows)
 
 
 def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:

@@ -124,7 +124,7 @@ def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> 
     """The backend that the spec names, or the one that `auto` stands for on this machine.
 
     It may lack what the faults of this run need: `lacking` says so."""
-    if not load_subject(spec.subject).declares.nodes:
+    if not load_subject(spec).declares.nodes:
         return "in-process"
     if spec.backend != "auto":
         return spec.backend
@@ -139,7 +139,7 @@ def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> 
 def lacking(spec: Spec, backend: str) -> str:
     """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
     wanted = capabilities_of(spec)
-    subject = load_subject(spec.subject)
+    subject = load_subject(spec)
     offers = subject.needs, subject.notices_damage, subject.members, subject.processes
     inventory = spec.inventory or ""
     nodes = ClusterSpec(

@@ -60,7 +60,7 @@ _KEPT: Mapping[str, str] = {
     "all-recent": RECENT,
 }
 
-TARGETS: Mapping[str, Target] = {
+_TARGETS: Mapping[str, Target] = {
     **SERVER_TARGETS,
     "leader-at-fsync": replace(SERVER_TARGETS["leader"], summary="the leader, while it fsyncs"),
     "leader-at-fsync-torn": replace(
@@ -80,6 +80,7 @@ TARGETS: Mapping[str, Target] = {
     "one-recent": replace(SERVER_TARGETS["one"], summary="one server; its disk kept what was older than 5 s"),
     "all-recent": Target("every server at once; the disks kept what was older than 5 s"),
 }
+TARGETS = {name: replace(target, at_fsync=AT_FSYNC in name) for name, target in _TARGETS.items()}
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:

@@ -29,7 +29,7 @@ from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS, Function
 from system_under_test.own.read_own_system import NoSystem
 from system_under_test.subject import FAILOVER_S_MAX, Crate, Needs
-from system_under_test.system import System
+from system_under_test.system import METADATA, METADATA_FOLDER, System
 
 _ALIKE = 0.85
 """How alike two names are, of 1, if one is taken for a slip of the pen."""
@@ -180,6 +180,10 @@ def _wrong_values(system: System) -> Iterator[str]:
     for name in ("logs", "unreachable_by", "bugs", "parameters"):
         if not isinstance(getattr(system, name), Mapping):
             yield f"{name} must be a dictionary, not {getattr(system, name)!r:.60}"
+            return
+    if system.logs and Path(str(system.logs.get(METADATA, ""))).name != METADATA_FOLDER:
+        words = f"a log {METADATA!r} whose folder is called {METADATA_FOLDER}"
+        yield f"logs must name {words}, not {dict(system.logs)!r:.90}"
     if not isinstance(system.traces, str):
         yield f"traces must be the name of a file in trace_dir, not {system.traces!r:.60}"
     if not isinstance(system.complaints, str):

@@ -50,8 +50,20 @@ from system_under_test.own.read_own_system import (
     read_files,
     system_in,
 )
-from system_under_test.subject import Bug, Complaint, Declares, LookedAt, Needs, Node, NodeStatus, NotKnown, Subject
-from system_under_test.system import Command, OwnNode, System, named_processes, wrong_commands
+from system_under_test.subject import (
+    Bug,
+    Collected,
+    Complaint,
+    Declares,
+    LookedAt,
+    Needs,
+    Node,
+    NodeStatus,
+    NotKnown,
+    StartedOn,
+    Subject,
+)
+from system_under_test.system import METADATA, Command, OwnNode, System, named_processes, wrong_commands
 
 T = TypeVar("T")
 _LOG = logging.getLogger("krucible")
@@ -65,6 +77,15 @@ NO_LEADER = "status: epoch, no leader"
 _GO = b"\xff Go buildinf:"
 """Go's linker writes it near the beginning of the data of each program."""
 _GO_CLOCK = "it is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
+_COPY = """
+cd "$1" && aside="$2" && trace="$3" && shift 3 && mkdir -p "$aside" && shopt -s nullglob || exit 1
+for pattern in "$@"; do
+    for folder in $pattern; do cp -a --parents "$folder" "$aside" || exit 1; done
+    find "$(dirname "$pattern")" -maxdepth 1 -type f -exec cp --parents -t "$aside" {} + || exit 1
+done
+[ ! -f "$trace" ] || stat -c %s "$trace"
+"""
+"""Copies the folders that match patterns, and plain files beside them, such as `meta.properties` and checkpoints."""
 LINKED_FROM_BYTES = 1 << 20
 """A smaller file is copied: somebody may want to edit the copy of a run."""
 
@@ -88,6 +109,7 @@ class SystemSubject(Subject):
         self.client_module = system.client_module or "system_under_test.own.client_processes"
         self.functions = system.functions or (_functions(self._client) if self._client else frozenset())
         self.keeps_to_one_server = self._client is not None or system.in_process
+        self.parameters: Mapping[str, str | float] = system.parameters
         self.port = system.port
         self._note_needs(system.needs)
         self.notices_damage: Mapping[str, str] = system.notices_damage
@@ -114,10 +136,6 @@ class SystemSubject(Subject):
     @classmethod
     def bundled(cls, kind: type[System]) -> SystemSubject:
         return cls(kind(), Path(inspect.getfile(kind)), sys.modules[kind.__module__], {})
-
-    @property
-    def parameters(self) -> Mapping[str, str | float]:
-        return self.system.parameters
 
     @property
     def client(self) -> type[Client] | None:
@@ -342,6 +360,24 @@ class SystemSubject(Subject):
         main = self.main.name if self.files else self.module.__name__
         return {**config, "files": self.files, "main": main, "client": import_path_of(self._client)}
 
+    async def copy(self, node: Node, aside: str) -> int:
+        """Copy the folders of `logs`, and the files beside them.  Raises OSError.
+
+        The data directory is copied whole where they lie right in it."""
+        if not any("/" in pattern for pattern in self.system.logs.values()):
+            return await node.copy_data(aside)
+        patterns = list(self.system.logs.values())
+        argv = ["bash", "-c", _COPY, "copy", node.data_dir, aside, f"{node.trace_dir}/{self.system.traces}", *patterns]
+        done = await node.run(argv, timeout_s=_COMMAND_S)
+        return int(done.succeeded(f"{node.name}: its logs cannot be copied").stdout or 0)
+
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
+        # Only here, so that listing subjects costs no Arrow.
+        from system_under_test.kraft.collected.files import write_tables
+
+        beside = Path(self.system.logs.get(METADATA, "")).parent
+        write_tables(run_folder, [replace(copy, folder=copy.folder / beside) for copy in copies], started_on)
+
     async def collect(self, node: Node, folder: Path) -> None:
         """The node's log folder into `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
         await node.copy_out(node.log_dir, folder)
@@ -504,7 +540,7 @@ def _declared(system: System, client: type[Client] | None) -> Declares:
     leads = type(system).status is not System.status
     return Declares(
         nodes=not system.in_process,
-        logs=bool(system.logs),
+        logs=METADATA in system.logs,
         traces=bool(system.traces) or type(system).trace_of is not System.trace_of,
         elections=leads if system.elections is None else system.elections,
         faults=not system.in_process,

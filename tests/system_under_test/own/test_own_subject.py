@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -17,11 +18,11 @@ from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.cli.machine import known_names
 from harness.judge.judge_run import judge, spec_of
-from harness.registry import load_subject, offered_workloads
+from harness.registry import check_names, load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences
 from harness.spec import Spec, WrongSpec
 from system_under_test.own.read_own_system import BrokenSystem
-from system_under_test.own.subject import kept
+from system_under_test.own.subject import SystemSubject, kept
 from system_under_test.subject import Completed, Subject
 
 HERE = Path(__file__).parent
@@ -470,3 +471,72 @@ def test_the_faults_on_named_processes_are_listed_with_all_other_targets(tmp_pat
     assert {"partition halves", "kill leader", "kill:agent leader", "pause:agent one"} <= names["targets"].keys()
     assert "stop:agent" in names["nemeses"]
     assert not [name for name in known_names()["targets"] if ":" in name]
+
+
+HANDS_OVER = '''
+from pathlib import Path
+from krucible import Client, Needs, System
+
+class Mine(System):
+    """One that hands over what it has."""
+    port = 1
+    logs = {"metadata": "kafka/__cluster_metadata-0", "topics": "kafka/*-*"}
+    parameters = {"version": "4.4.0", "replicas": 3}
+    needs = Needs(files={"libs": "jars"})
+    never_fsyncs = True
+
+    async def start(self, node, nodes):
+        return "true"
+
+    def trace_of(self, node, logs):
+        return [{"seq": 0, "event": "start"}]
+
+class C(Client):
+    def read(self, key): ...
+    def write(self, key, value): ...
+'''
+
+
+@pytest.fixture
+def handing_over(tmp_path: Path) -> Path:
+    (tmp_path / "jars" / "deep").mkdir(parents=True)
+    (tmp_path / "jars" / "deep" / "a.jar").write_bytes(b"jar")
+    (tmp_path / "mine.py").write_text(HANDS_OVER)
+    return tmp_path / "mine.py"
+
+
+def test_parameters_are_set_by_name_and_keep_their_types(handing_over: Path) -> None:
+    subject = load_subject(Spec(subject=str(handing_over), set="version=4.0,replicas=5"))
+    assert isinstance(subject, SystemSubject)
+    assert subject.system.settings == {"version": "4.0", "replicas": 5}
+    assert subject.client_config(seed=1, bug=None)["settings"] == {"version": "4.0", "replicas": 5}
+    with pytest.raises(WrongSpec, match="--set replicas of mine takes a number such as 3, not 'many'"):
+        load_subject(Spec(subject=str(handing_over), set="replicas=many"))
+    with pytest.raises(WrongSpec, match=r"unknown parameter .* 'versoin'; did you mean 'version'"):
+        check_names(Spec(subject=str(handing_over), set="versoin=4.0"))
+
+
+def test_what_a_system_hands_over_is_declared(handing_over: Path) -> None:
+    declares = load_subject(str(handing_over)).declares
+    assert (declares.logs, declares.traces, declares.fsyncs, declares.leaders) == (True, True, False, False)
+
+
+def test_a_folder_of_files_is_kept_with_the_run(handing_over: Path, tmp_path: Path) -> None:
+    load_subject(str(handing_over)).keep(tmp_path / "run")
+    assert (tmp_path / "run" / "subject" / "jars" / "deep" / "a.jar").read_bytes() == b"jar"
+
+
+async def test_only_the_named_logs_are_copied_and_the_files_beside_them(handing_over: Path, tmp_path: Path) -> None:
+    data, aside = tmp_path / "data", tmp_path / "aside"
+    for name in ("kafka/__cluster_metadata-0/0.log", "kafka/k0-0/0.log", "kafka/meta.properties", "libs/a.jar"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(name)
+
+    async def run(argv: list[str], timeout_s: float) -> Completed:
+        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
+        return Completed(done.returncode, done.stdout, done.stderr)
+
+    node = SimpleNamespace(name="n1", data_dir=str(data), trace_dir=str(tmp_path), run=run)
+    assert await load_subject(str(handing_over)).copy(node, str(aside)) == 0  # type: ignore[arg-type]
+    found = {str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file()}
+    assert found == {"kafka/__cluster_metadata-0/0.log", "kafka/k0-0/0.log", "kafka/meta.properties"}
