@@ -21,9 +21,9 @@ from random import Random
 from bench.instruments.figures import Sheet, load
 from bench.simulated.string_histories import string_history
 from checkers.base.history import Event, Type
+from checkers.base.values import forget_decoded
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.models.model import forget_values
 
 EVENTS = 3424
 GOAL_S = 0.02
@@ -56,7 +56,7 @@ def _seconds(histories: Sequence[Sequence[Event]], expected: Validity) -> list[f
     least = [float("inf")] * len(histories)
     for _ in range(RUNS):
         for at, events in enumerate(histories):
-            forget_values()
+            forget_decoded()
             began = time.process_time()
             verdict = judge_events(events, "kv")
             least[at] = min(least[at], time.process_time() - began)

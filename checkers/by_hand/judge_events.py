@@ -52,4 +52,13 @@ def judge_events(
     return verdict_of([judge_each(events, known, budget)])
 
 
+def needed_values(model: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the functions of a model that need a value in their invoke, and those that need one in their answer."""
+    if model in REGISTERS:
+        return frozenset({"write", "cas"}), frozenset({"read"})
+    if (known := known_object(model)) is not None:
+        return known.given, known.answered
+    return frozenset(), frozenset({"send", "poll", "txn"})
+
+
 MODEL_NAMES = (*REGISTERS, *KNOWN, SEMAPHORE)

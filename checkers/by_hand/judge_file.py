@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Literal
 
 from checkers.base.checker import Budget, Part
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.base.values import encode, parse
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.likely_models import likely_models
 from checkers.formats.read_once import jepsen_history, read_once
-from checkers.formats.recognise import place_of, read_bytes
+from checkers.formats.recognise import ReadHistory, place_of, read_bytes, read_history
 from checkers.formats.session_hints import cobra_logs, session_format
 from checkers.judging.tasks import Judged, Task
-from checkers.models.answers import ForeignEvent, WrongEvent
+from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
 
 if TYPE_CHECKING:
@@ -115,10 +116,11 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
             return _judge_sessions(path, content, ask, budget)
         if not ask.model:
             return _refused(_without_model(content))
-        events = read_bytes(content, keyed=ask.keyed)
+        history = read_history(content, keyed=ask.keyed)
+        _demand_values(history, ask)
         if not ask.keyed and not ask.source:
-            _demand_no_tuples(events)
-        verdict = judge_as(events, ask, budget)
+            _demand_no_tuples(history.events)
+        verdict = judge_as(history.events, ask, budget)
     except WrongEvent as wrong:
         words = f"{place_of(content, wrong.index, keyed=ask.keyed)}: {wrong.words}"
         foreign = isinstance(wrong, ForeignEvent)
@@ -160,6 +162,21 @@ def _without_model(content: bytes) -> str:
     return f"line 1: its format does not name what is judged: give --model NAME{hint}"
 
 
+def _demand_values(history: ReadHistory, ask: Ask) -> None:
+    """Raises WrongEvent if a value that the model needs is missing; for a user's own model, if no row has a value."""
+    if not history.without_value:
+        return
+    if ask.source:
+        if len(history.without_value) == len(history.events):
+            words = "no operation of this history has a :value, so every value would be nil; name the values :value"
+            raise WrongEvent(history.events[0].index, words)
+        return
+    from checkers.by_hand.judge_events import needed_values
+
+    given, answered = needed_values(ask.model)
+    demand_values(history.events, history.without_value, given, answered)
+
+
 def _demand_no_tuples(events: Sequence[Event]) -> None:
     """Raises WrongEvent if all values are [key value], as Jepsen's `independent` writes them.
 
@@ -199,11 +216,11 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
 
 def _as_steps(event: Event) -> str | None:
     """A payload [[read, key, value], [write, key, value]], with the short names of transactions."""
-    value = json.loads(event.payload) if event.payload is not None else None
+    value = parse(event.payload) if event.payload is not None else None
     if not isinstance(value, list):
         return event.payload
     short = {"read": "r", "write": "w"}
-    return json.dumps(
+    return encode(
         [[short.get(s[0], s[0]), *s[1:]] if isinstance(s, list) and s and isinstance(s[0], str) else s for s in value]
     )
 

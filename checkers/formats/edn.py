@@ -1,20 +1,22 @@
 """A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
 
 Krucible has its own reader because a damaged history must be refused with the damaged line, which the readers on PyPI
-do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, maps `dict`.
-A set is a `list` in an order of its own, so that equal sets are equal lists.  A tagged value is read as the value
-behind its tag (a record is its map); a `#uuid` gets lower case, because the case of its letters means nothing.
+do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.
+A map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.
+A tagged value is read as the value behind its tag (a record is its map); a `#uuid` gets lower case, because the case of
+its letters means nothing.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from checkers.base.history import MalformedHistory
+from checkers.base.values import in_one_order, name_of_key, number_of
 
 _TOKEN = re.compile(
     r"""
@@ -147,24 +149,28 @@ class _FormReader:
                 items.append(self.value(token, depth + 1))
         self.must_close(opened, line, token)
         if opened == "#{":
-            return _in_one_order(items)
+            return in_one_order(items)
         if opened != "{":
             return items
         if len(items) % 2:
             raise self._damage("a map has a key without a value")
-        try:
-            found = dict(zip(items[::2], items[1::2], strict=True))
-        except TypeError as problem:
-            raise self._damage("a map's key is a collection") from problem
-        if len(found) < len(items) // 2 or _alike(found):
-            raise self._damage('a map has a key twice; 1, 1.0, true and "1" count as one, as do :a and "a"')
+        if any(isinstance(key, list | dict | tuple) for key in items[::2]):
+            raise self._damage("a map's key is a collection")
+        found = dict(zip(map(name_of_key, items[::2]), items[1::2], strict=True))
+        if len(found) < len(items) // 2:
+            raise self._damage('a map has a key twice; :a and "a" count as one')
         return found
 
-    def _number(self, text: str) -> int | float:
+    def _number(self, text: str) -> int | float | Decimal:
         digits = text.rstrip("NM")
         if len(digits) > DIGITS_LIMIT:
             raise self._damage(f"a number of more than {DIGITS_LIMIT} digits")
-        return float(digits) if any(c in digits for c in ".eE") else int(digits)
+        if text[-1] != "M" and not any(c in digits for c in ".eE"):
+            return int(digits)
+        try:
+            return number_of(digits)
+        except ValueError as problem:
+            raise self._damage(str(problem)) from problem
 
     def _whole(self, text: str) -> str:
         """The text with halves of characters joined: Java's escapes name each half of a large character."""
@@ -181,33 +187,6 @@ class _FormReader:
 
     def _damage(self, what: str) -> MalformedHistory:
         return MalformedHistory(f"line {self.line}: {what}")
-
-
-def _in_one_order(items: list[Any]) -> list[Any]:
-    """The elements of a set, in an order that does not depend on the text: numbers first."""
-    if all(type(item) is int for item in items):
-        return sorted(items)
-    return sorted(items, key=lambda item: (not _is_number(item), item if _is_number(item) else 0, _canonical(item)))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _canonical(value: Any) -> str:
-    """A text that equal values share.  Maps may have keys of several types, which JSON cannot sort."""
-    if isinstance(value, dict):
-        return "{" + ",".join(sorted(f"{json.dumps(k)}:{_canonical(v)}" for k, v in value.items())) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_canonical, value)) + "]"
-    return json.dumps(value)
-
-
-def _alike(found: dict[Any, Any]) -> bool:
-    """Whether two keys would be the same key in JSON, the format in which answers are kept."""
-    if all(isinstance(key, str) for key in found):
-        return False
-    return len({key if isinstance(key, str) else json.dumps(key) for key in found}) < len(found)
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -1,8 +1,9 @@
 """Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, and their columns alone (`history.txt`).
 
 Both become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
-may have gaps (some tools leave them), but it always rises.  Values that are no integers go into `payload` as JSON.  The
-process `:nemesis` becomes NEMESIS.
+may have gaps (some tools leave them), but it is a whole number and always rises.  (-1 stands for none, as in Jepsen.)
+Values that are no integers go into `payload` as JSON.  The process `:nemesis` becomes NEMESIS.  Times are kept only if
+every operation of a client has one: a missing time would be shown as 0.
 
 Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
 value only if the map has a `:key`.  (Tuples of `independent` tests are written `[k v]` too.  The text does not
@@ -12,13 +13,13 @@ partitions that came or went in an operation) becomes a `["rebalance", keys]` at
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.base.values import canonical, encode, in_words
 from checkers.formats.edn import Form, read_forms, read_items
 
 TRANSACTION = "txn"
@@ -52,10 +53,16 @@ _INT32 = range(-(2**31), 2**31)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event and the line of the text it stands on (from 1), so that complaints can name it."""
+    """An event and the line of the text it stands on (from 1), so that complaints can name it.
+
+    has_value: the operation states a value, if only nil.
+    has_time: it states a time, as a whole number.
+    """
 
     number: int
     event: Event
+    has_value: bool = True
+    has_time: bool = True
 
 
 def read_edn(text: str, *, keyed: bool = False) -> Iterator[Line]:
@@ -163,6 +170,8 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 payload=payload,
                 error=_error(operation, value),
             ),
+            "value" in operation,
+            _is_int64(operation.get("time")),
         )
 
 
@@ -190,13 +199,19 @@ def _demand_answer(operation: dict[str, Any], type_: Type, asks: dict[str, bool]
 
 
 def _shortened(value: Any) -> str:
-    return f"{json.dumps(value, default=str):.40}"
+    return f"{in_words(value):.40}"
 
 
 def _not_before(last: int, index: Any, line: int) -> int:
-    """The largest `:index` so far.  Raises MalformedHistory if it falls or stays: the lines are not in order."""
-    if not _is_int64(index) or index < 0:
+    """Return the largest `:index` so far.
+
+    Raises MalformedHistory if it falls or stays, because the lines are not in order, and if it is no place in an order.
+    """
+    if index is None or (index == -1 and last < 0):
         return last
+    if not _is_int64(index) or index < 0:
+        words = f":index {_shortened(index)} is no whole number from 0 on, so the order of the lines is not certain"
+        raise MalformedHistory(f"line {line}: {words}; leave :index out if the lines are in order")
     if index < last:
         words = f":index {index} comes after :index {last}, so the lines are out of order, or from two histories"
         raise MalformedHistory(f"line {line}: {words}")
@@ -217,10 +232,7 @@ def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    if isinstance(key, str):
-        return key
-    named = json.loads(json.dumps(key))  # the keys of a map become texts, which can be sorted
-    return json.dumps(named, sort_keys=True)
+    return key if isinstance(key, str) else str(key) if _is_int64(key) else canonical(key)
 
 
 def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
@@ -231,7 +243,7 @@ def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
         return value, None, None
     if f == "cas" and isinstance(value, list) and len(value) == 2 and all(v is None or _is_int64(v) for v in value):
         return value[0], value[1], None
-    return None, None, json.dumps(value)
+    return None, None, encode(value)
 
 
 def _is_int64(value: Any) -> bool:
@@ -257,4 +269,4 @@ def _error(operation: dict[str, Any], value: Any) -> str | None:
     error = operation.get("error")
     if error is None and value == "timed-out":
         error = value
-    return None if error is None else error if isinstance(error, str) else json.dumps(error)
+    return None if error is None else error if isinstance(error, str) else encode(error)

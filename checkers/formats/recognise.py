@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
@@ -64,7 +64,35 @@ def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
 
 def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
     """As `read_any`, of a file's content."""
-    return check_grammar(*_lines_of(content, keyed=keyed))
+    return read_history(content, keyed=keyed).events
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """A history that was read.
+
+    events: in order.
+    without_value: indices of events that state no value, not even nil.
+    """
+
+    events: list[Event]
+    without_value: frozenset[int]
+
+
+def read_history(content: bytes, *, keyed: bool = False) -> ReadHistory:
+    """Read the content of a file: the only door from bytes to typed events.  Raises as `read_any`."""
+    lines, unit = _lines_of(content, keyed=keyed)
+    seen: list[Line] = []
+
+    def noted() -> Iterator[Line]:
+        for line in lines:
+            seen.append(line)
+            yield line
+
+    events = check_grammar(noted(), unit)
+    if not all(line.has_time or line.event.process == NEMESIS for line in seen):
+        events = [replace(event, time_ns=0) for event in events]
+    return ReadHistory(events, frozenset(line.event.index for line in seen if not line.has_value))
 
 
 def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:

@@ -6,7 +6,6 @@ complaint names the first row (from 0) that cannot be read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.base.values import parse
 from checkers.formats.jepsen import Line
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
@@ -87,7 +87,7 @@ def _event(row: dict[str, Any], number: int) -> Event:
         raise MalformedHistory(f"row {number}: type {row['type']} is none of {', '.join(t.name.lower() for t in Type)}")
     if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis hold words
         try:
-            json.loads(row["payload"])
+            parse(row["payload"])
         except (ValueError, RecursionError) as problem:
             raise MalformedHistory(f"row {number}: its payload is not JSON ({problem})") from problem
     return Event(**{**row, "type": Type(row["type"])})

@@ -193,6 +193,8 @@ def _columns(pairs: Pairs, f: npt.NDArray[np.int8], rows: Rows, key_of: Int32) -
         rebalance_first,
         rebalanced,
         key_of,
+        pairs.invoked,
+        pairs.completed,
     )
 
 

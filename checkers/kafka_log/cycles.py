@@ -7,12 +7,11 @@ time, so cycles with ww are common, and allowed.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from checkers.base.arrays import Int32
 from checkers.base.history import Type
+from checkers.base.values import for_json, parse
 from checkers.base.verdict import Witness
 from checkers.kafka_log.explain import SeenLog, witness
 from checkers.kernels.kafka_log.log_anomalies import ASSIGN
@@ -71,7 +70,7 @@ def explain_cycle(seen: SeenLog, cycle: NamedCycle) -> Witness:
             "process": events[0].process,
             "status": Type(int(seen.history.columns.status[o])).name.lower(),
             "events": [e.index for e in events],
-            "operations": json.loads(events[-1].payload or events[0].payload or "[]"),
+            "operations": for_json(parse(events[-1].payload or events[0].payload or "[]")),
         }
     sentences = [str(edge["why"]) for edge in edges]
     path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[0]["from"])])

@@ -44,7 +44,7 @@ RIGHT: dict[str, str] = {
     "int-nonmonotonic-poll": "the messages of a log in the order of their offsets",
     "poll-skip": "that a consumer goes on where it had stopped",
     "nonmonotonic-poll": "that a consumer goes on behind where it had stopped",
-    "nonmonotonic-send": "later offsets for the later messages of a process",
+    "nonmonotonic-send": "later offsets for messages that are sent later",
     "unseen": "that every acknowledged message is polled in the end",
     "int-nonmonotonic-send": "later offsets for the later messages of a transaction",
     "int-send-skip": "the messages of a transaction one after another",
@@ -117,12 +117,23 @@ def _lost(seen: SeenLog, o: int, m: int, beyond: int, _: int) -> Explained:
     slots, messages = seen.placed()
     there = messages[slots == beyond]
     other = int(next(t for t in there if seen.logs.reader[t] >= 0))
-    offset = _offsets(seen, m)[0]
-    words = (
-        f"{seen.value(m)} was sent to {seen.key(m)} at offset {offset} and never polled, "
-        f"while {seen.value(other)} at offset {int(seen.slots.offset[beyond])} was"
-    )
-    return words, [o, int(seen.logs.reader[other])]
+    offsets = _offsets(seen, m)
+    behind = f"while {seen.value(other)} at offset {int(seen.slots.offset[beyond])} was"
+    if offsets:
+        return f"{seen.value(m)} was sent to {seen.key(m)} at offset {offsets[0]} and never polled, {behind}", [
+            o,
+            int(seen.logs.reader[other]),
+        ]
+    shown = [t for t in _sent_by(seen, o) if seen.logs.reader[t] >= 0]
+    sure = f"{seen.value(shown[0])} of the same transaction was polled" if shown else "it was acknowledged"
+    words = f"{seen.value(m)} was sent to {seen.key(m)} and never polled, though {sure}, {behind}, which was sent later"
+    return words, [o, *seen.who([*shown[:1], other])]
+
+
+def _sent_by(seen: SeenLog, o: int) -> list[int]:
+    columns = seen.history.columns
+    found: list[int] = columns.sent[columns.send_first[o] : columns.send_first[o + 1]].tolist()
+    return found
 
 
 def _inconsistent(seen: SeenLog, slot: int, *_: int) -> Explained:
@@ -147,7 +158,11 @@ def _precommitted(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
 
 
 def _unseen(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
-    return f"{seen.value(m)} was sent to {seen.key(m)} and acknowledged, and never polled", [o]
+    shown = [t for t in _sent_by(seen, o) if seen.logs.reader[t] >= 0]
+    if seen.history.columns.status[o] == kinds.OK or not shown:
+        return f"{seen.value(m)} was sent to {seen.key(m)} and acknowledged, and never polled", [o]
+    words = f"{seen.value(m)} was sent to {seen.key(m)} in a transaction that committed, because {seen.value(shown[0])}"
+    return f"{words} of it was polled from {seen.key(shown[0])}, and it was never polled", [o, *seen.who(shown[:1])]
 
 
 def _skipped(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
@@ -174,6 +189,12 @@ def _backwards(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
     return explained
 
 
+def _sent_behind(seen: SeenLog, o: int, a: int, b: int, next_o: int) -> Explained:
+    did = "sent" if a in _sent_by(seen, o) else "polled"
+    words = f"{seen.value(a)} of {seen.key(a)} had been {did} before {seen.value(b)} was sent, which stands before it"
+    return words, [o, next_o]
+
+
 def _both(o: int, next_o: int) -> list[int]:
     return [o, next_o] if next_o >= 0 else [o]
 
@@ -189,7 +210,7 @@ _WORDS: dict[int, Callable[[SeenLog, int, int, int, int], Explained]] = {
     kinds.INT_NONMONOTONIC_POLL: _backwards("polled"),
     kinds.POLL_SKIP: _skipped("polled"),
     kinds.NONMONOTONIC_POLL: _backwards("polled"),
-    kinds.NONMONOTONIC_SEND: _backwards("sent"),
+    kinds.NONMONOTONIC_SEND: _sent_behind,
     kinds.UNSEEN: _unseen,
     kinds.INT_NONMONOTONIC_SEND: _backwards("sent"),
     kinds.INT_SEND_SKIP: _skipped("sent"),

@@ -13,7 +13,9 @@ states it (`read_to_end`).  Without this statement such a partition is unknown.
 Allowed anomalies are reported and not counted:
 
     always                          int-send-skip, G0, G0-process, G0-realtime: transactions interleave their sends
-    where any process subscribes    poll-skip, nonmonotonic-poll: a rebalance moves consumers between polls
+    of a process that subscribed    poll-skip, nonmonotonic-poll on partitions of subscriptions: a rebalance moves
+                                    consumers between polls.  If operations of the process record rebalances, only
+                                    these excuse it.  A process without an assignment counts as subscribed
     with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are common
 """
 
@@ -41,6 +43,8 @@ __all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
 CYCLES_OF_WRITES = frozenset("G0" + v for v in VARIANTS)
 ALWAYS_ALLOWED = CYCLES_OF_WRITES | {"int-send-skip"}
 ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
+_EXCUSED = {kinds.EXCUSED_POLL_SKIP: kinds.POLL_SKIP, kinds.EXCUSED_NONMONOTONIC_POLL: kinds.NONMONOTONIC_POLL}
+"""Anomalies of consumers that subscribed -> what they are where nothing excuses them."""
 ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
 
 ANOMALIES = (
@@ -88,7 +92,7 @@ def judge_kafka_log(
 ) -> Verdict:
     """Judge a history of sends, polls and transactions of both.
 
-    subscribed: whether consumers shared partitions by subscription; None: the history decides.
+    subscribed: whether all consumers shared partitions by subscription; None: the history decides, process by process.
     ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.
     Cycles of writes alone (G0) are searched if they count.
     allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
@@ -135,21 +139,21 @@ def judge_history(
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     if twice := _sent_twice(history):
         return Verdict(Validity.UNKNOWN, looked_at, f"{twice}, so the sender of a message is not certain")
-    if subscribed is None:
-        subscribed = bool((columns.f == kinds.SUBSCRIBE).any())
-    allowed = allowed_anomalies(subscribed=subscribed, ww_dependencies=ww_dependencies)
+    allowed = allowed_anomalies(subscribed=bool(subscribed), ww_dependencies=ww_dependencies)
     allowed = allowed if allow is None else frozenset(allow)
     seen, found = _look(history)
+    excused = _excused(found, by_process=subscribed is None and allow is None)
     cycles = search(seen, ww_dependencies, budget.steps - needed_steps)
     if not ww_dependencies and not allowed >= CYCLES_OF_WRITES:
         cycles = _with_cycles_of_writes(cycles, search(seen, True, budget.steps - needed_steps))
     counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
-    names = sorted(counts, key=ANOMALIES.index)
+    names = sorted({*counts, *excused}, key=ANOMALIES.index)
     open_ends = not read_to_end and "unseen" not in allowed
-    counted = [name for name in names if name not in allowed and not (name == "unseen" and open_ends)]
+    counted = [name for name in counts if name not in allowed and not (name == "unseen" and open_ends)]
+    counted.sort(key=ANOMALIES.index)
     details = {
-        "anomalies": {name: counts[name] for name in names},
+        "anomalies": {name: counts.get(name, 0) + excused.get(name, 0) for name in names},
         "allowed": [name for name in names if name not in counted],
         "allowed_set": sorted(allowed),
     }
@@ -164,6 +168,18 @@ def judge_history(
         looked_at["violations"] = sum(counts[name] for name in counted)
         return Verdict(Validity.INVALID, looked_at, reason, tuple(witnesses), details)
     return Verdict(Validity.UNKNOWN if reason else Validity.VALID, looked_at, reason, details=details)
+
+
+def _excused(found: Found, *, by_process: bool) -> dict[str, int]:
+    """Return the number of excused anomalies by name; if the excuse does not count, move them to the others."""
+    excused: dict[str, int] = {}
+    for kind, plain in _EXCUSED.items():
+        if by_process and found.times[kind]:
+            excused[KIND_NAMES[plain]] = int(found.times[kind])
+        elif found.times[kind]:
+            found.sample[plain] = found.sample[plain] if found.times[plain] else found.sample[kind]
+            found.times[plain] += found.times[kind]
+    return excused
 
 
 def _with_cycles_of_writes(cycles: CycleSearch, with_ww: CycleSearch) -> CycleSearch:

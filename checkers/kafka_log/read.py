@@ -13,12 +13,13 @@ because JSON maps have text keys; values are compared as JSON values.  No value 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from checkers.base.history import Event, Type
+from checkers.base.values import canonical, parse, text_of_key
 from checkers.models.answers import WrongEvent
 
 Value = Hashable
@@ -87,7 +88,7 @@ def read_operation(events: tuple[Event, ...], invoked: int, completed: int | Non
 
 def _parts(event: Event) -> list[Any]:
     try:
-        parts = json.loads(event.payload or "")
+        parts = parse(event.payload or "")
     except ValueError as problem:
         raise WrongEvent(event.index, f"the payload is not JSON ({problem})") from problem
     if not isinstance(parts, list):
@@ -120,7 +121,7 @@ def _repeats(invoked: Any, answered: Any) -> bool:
             return True
         case ["send", key, value], ["send", same, answer]:
             in_answer = answer[1] if isinstance(answer, list) and len(answer) == 2 else answer
-            return str(key) == str(same) and json.dumps(value) in (json.dumps(answer), json.dumps(in_answer))
+            return str(key) == str(same) and canonical(value) in (canonical(answer), canonical(in_answer))
         case _:
             return False
 
@@ -139,7 +140,7 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
         case ["poll", answer]:
             if answered:  # also of an operation that failed or never ended: what it showed stood in the log
                 operation.polls.append(
-                    {str(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
+                    {text_of_key(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
                 )
         case ["rebalance", [*keys]]:
             operation.rebalanced |= {str(key) for key in keys}
@@ -155,5 +156,5 @@ def _message(pair: Any) -> Message:
 
 
 def _hashable(value: Any) -> Value:
-    """Return a hashable value; booleans and fractions become JSON text, since Python calls `True`, 1 and 1.0 equal."""
-    return json.dumps(value, sort_keys=True) if isinstance(value, list | dict | bool | float) else value
+    """Return a hashable value; booleans and fractions become text, because Python calls `True`, 1 and 1.0 equal."""
+    return canonical(value) if isinstance(value, list | dict | bool | float | Decimal) else value

@@ -12,8 +12,9 @@ from 1, although they are equal in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.models.model import Operation, value_in_words, value_of
@@ -86,6 +87,22 @@ def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None
             raise WrongEvent(event.index, f"process {event.process}: {words}")
 
 
+def demand_values(
+    events: Iterable[Event], without_value: Container[int], given: Container[str], answered: Container[str]
+) -> None:
+    """Reject a history in which a value that the model needs stands nowhere, or under another name.
+
+    without_value: indices of events that state no value.
+    given, answered: functions that need one in their invoke, and in their answer.
+    """
+    for event in events:
+        needed = given if event.type is Type.INVOKE else answered if event.type is Type.OK else ()
+        if event.index in without_value and event.f in needed and event.process != NEMESIS:
+            what = f"a {event.f}" if event.type is Type.INVOKE else f"the answer of a {event.f}"
+            words = f"{what} needs a :value, and this one has none; write :value nil if that is its value"
+            raise WrongEvent(event.index, words)
+
+
 def _same_text(one: Event, other: Event) -> bool:
     """Whether two events are certain to have the same value.  It is cheaper than to decode both payloads."""
     return one.payload == other.payload and one.value == other.value and one.value2 == other.value2
@@ -95,19 +112,19 @@ def _same_text(one: Event, other: Event) -> bool:
 class Exact:
     """A bool or float that is equal only to a value of its own type.  (In Python, `True`, 1 and 1.0 are equal.)"""
 
-    value: bool | float
+    value: bool | float | Decimal
     type_name: str
 
     def __repr__(self) -> str:
-        return repr(self.value).lower() if isinstance(self.value, bool) else repr(self.value)
+        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
 
 
 def exact(value: Hashable) -> Hashable:
-    """The value, with every bool and float in it replaced by an `Exact`."""
-    if isinstance(value, bool | float):
+    """Return the value, with every bool and number with a fraction in it replaced by an `Exact`."""
+    if isinstance(value, bool | float | Decimal):
         return Exact(value, type(value).__name__)
     if isinstance(value, tuple):
-        return tuple(exact(each) for each in value)
+        return type(value)(exact(each) for each in value)
     return value
 
 

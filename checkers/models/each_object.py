@@ -19,7 +19,7 @@ from checkers.base.history import Event
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, nothing_shown
 from checkers.models.answers import demand_agreement, with_exact_values
-from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, NoOrder, ObjectFinding
+from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, Decided, KnownObject, NoOrder, ObjectFinding
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of
 from checkers.models.patience import Patience
 from checkers.models.projection import witness
@@ -65,8 +65,12 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
     by_object: dict[Hashable, list[Operation]] = {}
     for operation in operations:
         by_object.setdefault(None if known.whole else known.partition(operation), []).append(operation)
+    odd: dict[Hashable, list[str]] = {}
+    for name, its in by_object.items():
+        by_object[name], odd[name] = known.judgeable(its)
     found = _judge_all(by_object, known, budget)
-    unknown = [_about(name, finding.reason) for name, finding in found.items() if finding.reason]
+    unknown = [_about(name, _left_out(sentences)) for name, sentences in odd.items() if sentences]
+    unknown += [_about(name, finding.reason) for name, finding in found.items() if finding.reason]
     wrong = [(name, violation) for name, finding in found.items() for violation in finding.violations]
     wrong.sort(key=lambda pair: pair[1].index)
     witnesses, retracted = _explained(wrong, by_object, budget, rows_of(events))
@@ -97,7 +101,7 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
     for finding in findings:
         looked_at |= {what: int(looked_at.get(what, 0)) + number for what, number in finding.counts.items()}
     unknown = [sentence for f in findings for sentence in f.unknown]
-    reason = unknown[0] + (f" (and {len(unknown) - 1} keys more)" if len(unknown) > 1 else "") if unknown else ""
+    reason = unknown[0] + (f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else "") if unknown else ""
     witnesses = sorted((pair for f in findings for pair in f.witnesses), key=lambda pair: pair[0])
     if witnesses:
         by_kind: Counter[str] = Counter()
@@ -122,8 +126,13 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
 
 
 def _what_was_excused(looked_at: Mapping[str, int | float | str]) -> dict[str, str]:
-    """{"decided": a sentence} for a valid queue that may have lost values: it says how many no answer shows.  {} for
-    all others."""
+    """Return {"decided": a sentence} if a valid verdict says less than that an order exists; else {}.
+
+    A queue may have lost values that no answer shows, and a bank may have been judged by its sums and bounds alone.
+    """
+    if looked_at.get(ONLY_BOUNDS, 0):
+        words = "sums, and what was acknowledged before each read; one order of all transfers was looked for and"
+        return {"decided": f"{words} not decided within the budget"}
     if not (excused := looked_at.get(EXCUSED, 0)):
         return {}
     words = f"values that had to come out and that no answer shows: {excused}"
@@ -197,6 +206,11 @@ def _witness(
     if isinstance(violation, NoOrder):
         return explain(violation.model, operations, violation.index, budget, rows, patience)
     return witness(violation.violation, violation.smaller, rows, violation.states, patience)
+
+
+def _left_out(sentences: Sequence[str]) -> str:
+    more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
+    return f"{sentences[0]}{more}; what cannot be judged was left out"
 
 
 def _about(name: Hashable, sentence: str) -> str:

@@ -11,7 +11,7 @@ A finding lists violations and does not explain them, because an explanation cos
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from checkers.base.checker import Budget
 from checkers.models.answers import Repeats
@@ -64,6 +64,9 @@ EXCUSED, UNANSWERED = "excused_by_unanswered_dequeues", "unanswered_dequeues"
 """Names of counts of a queue: of the values that had to come out and that no answer showed, and of the dequeues
 without an answer that may have taken them."""
 
+ONLY_BOUNDS = "objects_judged_by_bounds_alone"
+"""Name of a count: objects of which every answer lies within its bounds, and whose order was not decided."""
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectFinding:
@@ -92,6 +95,10 @@ class KnownObject:
     whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
     set_up: whether the judge also gets the operations of set-up (CREATE).
     fixed: the functions that fix the value of their answer (`answers.py`).
+    given, answered: functions that need a value in their invoke, and in their answer.
+    odd_answer: returns why an answer cannot be judged, or "".  Its operation may or may not have happened.
+    container: of a container, (the function that puts a value there, those that take values out).  A value of nil looks
+    like an empty container, so it is left out, and so are the answers that may show it.
     exact: `true`, 1 and 1.0 are three different values.
     observers: the functions whose answers show what became of the others.  Empty if every answer shows something.
     also_shows: whether the answer of an operation of another function shows something, too.  None: none does.
@@ -105,6 +112,10 @@ class KnownObject:
     whole: bool = False
     set_up: bool = False
     fixed: Mapping[str, Repeats] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
+    odd_answer: Callable[[Operation], str] | None = None
+    container: tuple[str, frozenset[str]] | None = None
     exact: bool = True
     observers: frozenset[str] = frozenset()
     also_shows: Callable[[Operation], bool] | None = None
@@ -120,6 +131,44 @@ class KnownObject:
             if operation.returned and self._shows(operation):
                 return False
         return changed
+
+    def judgeable(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
+        """Return (the operations that can be judged, one sentence for each that cannot).
+
+        What is left out can hide a violation, and never makes one: an operation without an answer may take effect at
+        any later time or never, a read without one shows nothing, and the other values of a container keep their order.
+        """
+        rest, odd = self._without_nil(operations) if self.container is not None else (list(operations), [])
+        if self.odd_answer is None:
+            return rest, odd
+        kept: list[Operation] = []
+        for operation in rest:
+            words = self.odd_answer(operation) if operation.returned else ""
+            if words:
+                odd.append(f"index {operation.ret}: {words}")
+            if not words:
+                kept.append(operation)
+            elif operation.f not in self.observers:
+                kept.append(replace(operation, output=None, ret=None))
+        return kept, odd
+
+    def _without_nil(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
+        assert self.container is not None
+        put, takes = self.container
+        odd = [
+            f"index {o.call}: a {o.f} of nil looks like an empty {self.name} to whoever takes it"
+            for o in operations
+            if o.f == put and o.input is None
+        ]
+        if not odd:
+            return list(operations), []
+        kept = []
+        for o in operations:
+            if o.f in takes and isinstance(o.output, tuple):
+                kept.append(replace(o, output=tuple(value for value in o.output if value is not None)))
+            elif not (o.f == put and o.input is None) and not (o.f in takes and o.returned and o.output is None):
+                kept.append(o)
+        return kept, odd
 
     def _shows(self, operation: Operation) -> bool:
         if not self.observers or operation.f in self.observers:

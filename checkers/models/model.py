@@ -16,15 +16,14 @@ States must be hashable, and `step` never changes a state in place.  An operatio
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from checkers.base.history import CREATE, NEMESIS, Event, Type, paired
 from checkers.base.independent_search import REFUSED
+from checkers.base.values import decode, in_words
 
 __all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "operations_of"]
 
@@ -142,51 +141,13 @@ def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Oper
 def value_of(event: Event) -> Hashable:
     """The value of an event: an integer or None, a pair of these, or its payload with lists as tuples."""
     if event.payload is not None:
-        return _value_of_short(event.payload) if len(event.payload) <= SHORT else frozen(_decoded(event.payload))
+        return decode(event.payload)
     if event.value2 is not None:
         return event.value, event.value2
     return event.value
 
 
-SHORT = 40
-"""Payloads up to this length are decoded once: an invoke and its answer often have the same."""
-
-
-@lru_cache(maxsize=10_000)
-def _value_of_short(payload: str) -> Hashable:
-    return frozen(_decoded(payload))
-
-
-def _decoded(payload: str) -> Any:
-    """As `json.loads`, which costs three times as much for a short string: it looks for blanks around the value."""
-    if payload[:1] in '"[{':
-        value, end = _DECODER.raw_decode(payload)
-        if end == len(payload):
-            return value
-    return json.loads(payload)
-
-
-_DECODER = json.JSONDecoder()
-
-
-def forget_values() -> None:
-    """Forget the values of short payloads, for a measurement."""
-    _value_of_short.cache_clear()
-
-
-def frozen(value: Any) -> Hashable:
-    """A JSON value in a form that can be hashed: lists become tuples, objects become sorted tuples of pairs."""
-    if isinstance(value, list):
-        return tuple(frozen(each) for each in value)
-    if isinstance(value, dict):
-        return tuple(sorted((str(k), frozen(v)) for k, v in value.items()))
-    result: Hashable = value
-    return result
-
-
 def value_in_words(value: Hashable) -> str:
     """A value as sentences show it, shortened if it is long."""
-    if value is None:
-        return "nil"
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = in_words(value)
     return text if len(text) <= 60 else text[:40] + "…" + text[-15:]

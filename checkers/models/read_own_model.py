@@ -9,11 +9,19 @@ The user wrote the code, so a traceback through our code would not help to corre
 
 from __future__ import annotations
 
+import ast
+import dis
+import inspect
+import linecache
+import sys
+import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import lru_cache, wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, by_key, described, plain
@@ -37,6 +45,7 @@ def load_model(path: Path) -> Model:
 def model_of(source: str, file: str) -> Model:
     """Read the model in a source text.  file: its path, for messages.  Raises BadModel."""
     found: dict[str, Any] = {"__name__": "krucible_model", "__file__": file}
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     try:
         exec(compile(source, file, "exec", dont_inherit=True), found)
     except SyntaxError as problem:
@@ -54,8 +63,8 @@ def model_of(source: str, file: str) -> Model:
         raise BadModel(f'{file}: observers must be a set of names, like {{"read"}}, not {observers!r:.40}')
     model = Model(
         name=Path(file).stem,
-        init=_states(found["init"], file, "init"),
-        step=_states(found["step"], file, "step"),
+        init=_states(found["init"], file, "init", _nothing),
+        step=_states(found["step"], file, "step", forgets_to_refuse(found["step"], found["init"])),
         observers=frozenset(observers),
         process_matters=bool(found.get("process_matters", False)),
         partition=_named(found["partition"], file, "partition") if found.get("partition") else by_key,
@@ -79,8 +88,8 @@ def checked(model: Model) -> Model:
 
     return replace(
         model,
-        init=_states(model.init, file(model.init), "init"),
-        step=_states(model.step, file(model.step), "step"),
+        init=_states(model.init, file(model.init), "init", _nothing),
+        step=_states(model.step, file(model.step), "step", forgets_to_refuse(model.step, model.init)),
         partition=named(model.partition, by_key, "partition"),
         describe=named(model.describe, described, "describe"),
         show=named(model.show, plain, "show"),
@@ -88,8 +97,11 @@ def checked(model: Model) -> Model:
     )
 
 
-def _states(function: Callable[..., Any], file: str, name: str) -> Callable[..., Any]:
-    """The function, but every failure and every state that cannot be hashed raises BadModel."""
+def _states(function: Callable[..., Any], file: str, name: str, refuses: Refuses) -> Callable[..., Any]:
+    """Return the function, but every failure and every result that is no state raises BadModel.
+
+    refuses: decides from the result and the arguments why the result is no state; "" if it may be one.
+    """
 
     @wraps(function)
     def guarded(*arguments: Any) -> Any:
@@ -99,18 +111,142 @@ def _states(function: Callable[..., Any], file: str, name: str) -> Callable[...,
             raise
         except Exception as problem:
             raise BadModel(_complaint(problem, file, f"{name} failed{_of(arguments)}")) from problem
-        if state is not REFUSED:
-            try:
-                hash(state)
-            except TypeError as problem:
-                at = f"{file} line {function.__code__.co_firstlineno}" if hasattr(function, "__code__") else file
-                words = f"{name} gave the state {state!r:.60}{_of(arguments)}, and states must be hashable"
-                raise BadModel(
-                    f"{at}: {words}: a tuple or a frozenset is hashable, a list, a set or a dict is not"
-                ) from problem
+        if state is not REFUSED and (words := no_state(state) or refuses(state, arguments)):
+            raise BadModel(f"{_place(function, file)}: {name} gave {words}{_of(arguments)}")
         return state
 
     return guarded
+
+
+Refuses = Callable[[Any, Sequence[Any]], str]
+
+
+def no_state(state: object) -> str:
+    """Return why an object is no state of any model, as the end of a sentence; "" if it may be one."""
+    if inspect.iscoroutine(state):
+        state.close()  # else Python warns that it was never awaited
+        return "a coroutine: it is an async function, and must be a plain one"
+    if isinstance(state, Iterator | AsyncIterator):
+        kind = "a generator" if inspect.isgenerator(state) or inspect.isasyncgen(state) else "an iterator"
+        return f"{kind}: it must return a state and not yield"
+    if state is NotImplemented or state is Ellipsis or callable(state) or isinstance(state, BaseException):
+        return f"{state!r:.60}, which is no state; an answer that the state does not allow is refused by REFUSED"
+    try:
+        hash(state)
+    except TypeError:
+        words = f"the state {state!r:.60}, and states must be hashable"
+        return f"{words}: a tuple or a frozenset is hashable, a list, a set or a dict is not"
+    return ""
+
+
+def _nothing(state: Any, arguments: Sequence[Any]) -> str:
+    return ""
+
+
+_REFUSE = "return REFUSED for an answer that the state does not allow, and the next state otherwise"
+
+
+def forgets_to_refuse(function: Callable[..., Any], first: Callable[[], Any]) -> Refuses:
+    """Return the rule that tells a state from an answer to the question whether an operation is allowed.
+
+    A path that ends without `return` gives None, and a comparison gives True or False.  Taken as states, they would
+    explain every later answer.  So None and booleans are states only of a model that begins with one, or where the
+    operation brings it; and never if the operation answers something that the state before does not hold.
+    first: returns the first state.
+    """
+
+    def refuses(state: Any, arguments: Sequence[Any]) -> str:
+        begins = first()
+        if isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], bool):
+            pairs = isinstance(begins, tuple) and len(begins) == 2 and isinstance(begins[0], bool)
+            return "" if pairs else f"the pair {state!r:.60}, as if it said whether the operation is allowed: {_REFUSE}"
+        if len(arguments) != 2 or not (state is None or isinstance(state, bool)):
+            return ""
+        before, operation = arguments
+        end = _end_of_call(function, arguments) if state is None else _End.EXPRESSION
+        if end is _End.NO_RETURN:
+            return f"None, because this path through it ends without a state: {_REFUSE}"
+        brought = end is _End.EXPRESSION and _holds((operation.input, before), state)
+        if state is None and operation.output is not None:
+            brought = end is _End.EXPRESSION and before is None
+        if brought:
+            return ""
+        if not _holds(begins, state):
+            return f"{state}, which is no state of a model that begins with {begins!r:.40}: {_REFUSE}"
+        answered = operation.output not in (None, operation.input)
+        if answered and state != before and not _contains(before, operation.output):
+            return f"{state} after an answer that the state {before!r:.40} does not hold: {_REFUSE}"
+        return ""
+
+    return refuses
+
+
+def _holds(given: Any, wanted: bool | None) -> bool:
+    """Return True if a value is None (a boolean, if one is wanted), or if a field of it is."""
+    if isinstance(given, tuple | frozenset):
+        return any(_holds(each, wanted) for each in given)
+    return given is None if wanted is None else isinstance(given, bool)
+
+
+def _contains(given: Any, wanted: Any) -> bool:
+    return bool(given == wanted) or (isinstance(given, tuple | frozenset) and any(_contains(g, wanted) for g in given))
+
+
+class _End(Enum):
+    """How a call returned None: by an expression, by the word None in a return, or without naming a value."""
+
+    EXPRESSION = 0
+    LITERAL = 1
+    NO_RETURN = 2
+
+
+def _end_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> _End:
+    """Call a Python function again, and return how it ended; EXPRESSION for what is no plain Python function."""
+    code = getattr(function, "__code__", None)
+    last = -1
+
+    def note(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal last
+        if frame.f_code is code and event == "return":
+            last = frame.f_lasti
+        return note
+
+    tracer = sys.gettrace()
+    sys.settrace(note)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(tracer)
+    if code is None or last < 0:
+        return _End.EXPRESSION
+    steps = [step for step in dis.get_instructions(code) if step.offset <= last]
+    step = steps[-1] if steps[-1].opname == "RETURN_CONST" else steps[-2] if len(steps) > 1 else steps[-1]
+    if step.argval is not None or step.opname not in ("LOAD_CONST", "RETURN_CONST"):
+        return _End.EXPRESSION
+    at = step.positions
+    named = at is not None and (at.lineno, at.col_offset) in _named_results(function)
+    return _End.LITERAL if named or code.co_name == "<lambda>" else _End.NO_RETURN
+
+
+def _named_results(function: Callable[..., Any]) -> set[tuple[int, int]]:
+    """Return the places (line, column) of every `return` with a value, and of every None in its expression."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return set()
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    found: list[ast.Return | ast.Constant] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value is not None:
+            found.append(node)
+            found += [each for each in ast.walk(node.value) if isinstance(each, ast.Constant) and each.value is None]
+    return {(first + node.lineno - 1, node.col_offset + indent) for node in found}
+
+
+def _place(function: Callable[..., Any], file: str) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return file if code is None else f"{file} line {code.co_firstlineno}"
 
 
 def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], Any]:
@@ -123,6 +259,10 @@ def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[An
             hash(found)
         except Exception as problem:
             raise BadModel(_complaint(problem, file, f"{name} failed{_of((given,))}")) from problem
+        if words := no_state(found):
+            raise BadModel(
+                f"{_place(function, file)}: {name} gave {words.replace('a state', 'a value')}{_of((given,))}"
+            )
         return found
 
     return guarded
@@ -131,6 +271,12 @@ def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[An
 def _words(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], str]:
     described = _named(function, file, name)
     return lambda given: str(described(given))
+
+
+def _lost_state(state: Any, arguments: Sequence[Any]) -> str:
+    if state is None and arguments[0] is not None:
+        return f"None for the state {arguments[0]!r:.40}: return the state that stands for it, or REFUSED"
+    return ""
 
 
 def _canonical(
@@ -144,7 +290,7 @@ def _canonical(
             raise BadModel(_complaint(problem, file, "canonical failed")) from problem
         if not callable(one_of):
             raise BadModel(f"{file}: canonical must return a function from a state to a state, not {one_of!r:.40}")
-        return _states(one_of, file, "the function that canonical returned")
+        return _states(one_of, file, "the function that canonical returned", _lost_state)
 
     return guarded
 

@@ -13,7 +13,6 @@ Cost: the rows of the final phase, and one more pass over the history for the va
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from checkers.base.demands import READS_OF_A_SERVER
 from checkers.base.history import Type
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, by_number
+from checkers.base.values import canonical, parse
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.sealing.history_rows import chunks_of_groups
 
@@ -81,7 +81,7 @@ def _rows(part: Part, columns: Sequence[str], functions: str, type_: Type, since
 def values_of(row: Row) -> list[int]:
     """The values that an answer shows: of a register at most one."""
     if row["payload"] is not None:
-        shown = json.loads(row["payload"])
+        shown = parse(row["payload"])
         return [value for value in shown if isinstance(value, int)] if isinstance(shown, list) else []
     return [] if row["value"] is None else [int(row["value"])]
 
@@ -90,8 +90,8 @@ def state_of(row: Row) -> str:
     """The answer as it is compared and shown."""
     if row["payload"] is None:
         return "nothing" if row["value"] is None else str(row["value"])
-    shown = json.loads(row["payload"])
-    return json.dumps(sorted(shown) if row["f"] == MEMBERS else shown, sort_keys=True)
+    shown = parse(row["payload"])
+    return canonical(sorted(shown) if row["f"] == MEMBERS else shown)
 
 
 def _combine(run: StoredRun, findings: Sequence[ConvergenceFinding]) -> Verdict:
@@ -140,7 +140,7 @@ def _of_key(key: str, answers: Mapping[str, Row], written: set[tuple[str, int]])
 
 
 def _short(state: str) -> str:
-    return state if len(state) <= 60 else f"{state[:40]}… ({len(json.loads(state))} elements)"
+    return state if len(state) <= 60 else f"{state[:40]}… ({len(parse(state))} elements)"
 
 
 CONVERGENCE = Checker(

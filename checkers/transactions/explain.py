@@ -34,10 +34,10 @@ Witnesses of cycles in Kafka's logs (`checkers/kafka_log`) have "transactions", 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from checkers.base.values import encode, for_json
 from checkers.base.verdict import Witness
 from checkers.kernels.transactions import columns as kinds
 from checkers.kernels.transactions.columns import OK, READ, WRITE
@@ -106,7 +106,8 @@ class TransactionNames:
                 "status": _STATUS[int(txns.status[t])],
                 "events": [row["index"] for row in rows[t]],
                 "operations": [
-                    self._transcript.micro_operation(row) for row in range(int(txns.first[t]), int(txns.first[t + 1]))
+                    for_json(self._transcript.micro_operation(row))
+                    for row in range(int(txns.first[t]), int(txns.first[t + 1]))
                 ],
             }
             for t in self._txns
@@ -248,8 +249,8 @@ def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
 
 def _shown(elements: list[Any]) -> str:
     if len(elements) <= _LIST_SHOWN_MAX:
-        return json.dumps(elements)
-    ending = json.dumps(elements[-_LIST_SHOWN_MAX:])
+        return encode(elements)
+    ending = encode(elements[-_LIST_SHOWN_MAX:])
     return f"[... {ending[1:]}"
 
 

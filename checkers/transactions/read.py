@@ -10,7 +10,6 @@ shows it for all others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +18,7 @@ import numpy as np
 
 from checkers.base.arrays import Int64
 from checkers.base.history import CREATE, NEMESIS, Event, Type
+from checkers.base.values import canonical, encode, parse
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
 from checkers.models.answers import WrongEvent
 
@@ -86,9 +86,9 @@ class Transcript:
         done = [self.micro_operation(r) for r in range(int(self.txns.first[t]), int(self.txns.first[t + 1]))]
         invoked = [[f, k, None if f == "r" else v] for f, k, v in done]
         status, process = Type(int(self.txns.status[t])), int(self.txns.process[t])
-        both = [Event(int(self.txns.invoked[t]), 0, process, Type.INVOKE, "txn", payload=json.dumps(invoked))]
+        both = [Event(int(self.txns.invoked[t]), 0, process, Type.INVOKE, "txn", payload=encode(invoked))]
         if self.txns.completed[t] != NEVER:
-            payload = json.dumps(done if status is Type.OK else invoked)
+            payload = encode(done if status is Type.OK else invoked)
             both.append(Event(int(self.txns.completed[t]), 0, process, status, "txn", payload=payload))
         return [{name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in both]
 
@@ -117,7 +117,7 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
 def _question(micro_operation: list[Any]) -> str:
     """Return, as JSON, the part of a micro-operation that its invoke fixes: a whole write, or a read without answer."""
     fixed = micro_operation[:2] if micro_operation[:1] == ["r"] else micro_operation
-    return json.dumps(fixed, sort_keys=True)
+    return canonical(fixed)
 
 
 class _ColumnsReader:
@@ -164,7 +164,7 @@ class _ColumnsReader:
 
     def _parse(self, event: Event) -> list[Any]:
         try:
-            parts = json.loads(event.payload) if event.payload is not None else None
+            parts = parse(event.payload) if event.payload is not None else None
         except ValueError as problem:
             raise WrongEvent(event.index, f"the payload is not JSON ({problem})") from problem
         if not isinstance(parts, list):
@@ -201,7 +201,7 @@ class _ColumnsReader:
 
     @staticmethod
     def _number(numbers: dict[Any, int], names: list[Any], name: Any) -> int:
-        hashable = json.dumps(name, sort_keys=True) if isinstance(name, list | dict) else (type(name), name)
+        hashable = canonical(name) if isinstance(name, list | dict) else (type(name), name)
         number = numbers.setdefault(hashable, len(names))
         if number == len(names):
             names.append(name)

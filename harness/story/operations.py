@@ -16,7 +16,7 @@ from checkers.base import independent_search as search
 from checkers.base.history import Type, paired
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.letters import letter
-from checkers.models.model import frozen
+from checkers.base.values import decode, frozen
 from harness.plain_words import either, shorten
 
 FOREVER = 1 << 62
@@ -358,7 +358,7 @@ def _value(row: Mapping[str, Any]) -> Hashable:
     payload = row.get("payload")
     if isinstance(payload, str):
         try:
-            return frozen(json.loads(payload))
+            return decode(payload)
         except (ValueError, RecursionError):
             return payload
     return _int(row.get("value"))

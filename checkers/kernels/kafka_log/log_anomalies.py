@@ -35,6 +35,7 @@ class KafkaColumns(NamedTuple):
     sent: message and offset of each send, in order; int64 offset, UNKNOWN_OFFSET if no answer named it.
     polled: the same of each message that was polled, by operations of any status.  assigned, rebalanced: keys.
     key_of: key of each message.
+    invoked, completed: int64, positions in the history; completed is past all positions if the outcome is unknown.
     """
 
     process: Int32
@@ -51,6 +52,8 @@ class KafkaColumns(NamedTuple):
     rebalance_first: Int64
     rebalanced: Int32
     key_of: Int32
+    invoked: Int64
+    completed: Int64
 
 
 class Logs(NamedTuple):
@@ -93,9 +96,9 @@ NONMONOTONIC_SEND = 10
 UNSEEN = 11  # operation, message
 INT_NONMONOTONIC_SEND = 12
 INT_SEND_SKIP = 13
-KINDS = 14
-
-_NO_SKIP = -1
+EXCUSED_POLL_SKIP = 14  # those of a consumer whose group may have moved its partitions meanwhile
+EXCUSED_NONMONOTONIC_POLL = 15
+KINDS = 16
 
 
 class Found(NamedTuple):
@@ -175,6 +178,10 @@ def _place(message: int, at: int, slot: Int64, holds: Int32) -> None:
 
 @kernel
 def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_count: int, process_count: int) -> Found:
+    """Find every anomaly but cycles.
+
+    slot_of_sent: as in `read_logs`.  process_count: number of processes.
+    """
     found = Found(np.zeros(KINDS, np.int64), np.full((KINDS, 4), -1, np.int64))
     for message in range(columns.key_of.shape[0]):
         if logs.reader[message] >= 0 and logs.writer[message] < 0:
@@ -187,15 +194,27 @@ def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
     for slot in range(logs.holds.shape[0]):
         if logs.holds[slot] == SEVERAL:
             _note(found, INCONSISTENT_OFFSETS, slot, -1, -1, -1)
-    _find_unpolled(columns, logs, slot_of_sent, found)
+    _find_unpolled(columns, logs, slot_of_sent, key_count, found)
     _find_inside(columns, logs, key_count, found)
+    _find_sent_behind(columns, logs, key_count, found)
     _find_between(columns, logs, key_count, process_count, found)
     return found
 
 
-@inner_kernel
-def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, found: Found) -> None:
-    """Find messages that were never polled: lost-write if a higher offset was polled, else unseen."""
+@kernel
+def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_count: int, found: Found) -> None:
+    """Find messages that were never polled: lost-write if a message behind it was polled, else unseen.
+
+    A transaction is atomic: once any of its messages was polled, all of them stand in their logs.  A message whose
+    offset nobody knows stands before every message that was sent after this was certain.
+    """
+    seen_at = _seen_at(columns, logs)
+    last_polled = np.full(key_count, -1, np.int32)  # the polled message that was sent last
+    for message in range(columns.key_of.shape[0]):
+        key, reader, writer = columns.key_of[message], logs.reader[message], logs.writer[message]
+        polled = reader >= 0 and columns.status[reader] == OK and writer >= 0 and logs.slot[message] >= 0
+        if polled and (last_polled[key] < 0 or logs.writer[last_polled[key]] < writer):
+            last_polled[key] = message
     for o in range(columns.status.shape[0]):
         if not logs.happened[o]:
             continue
@@ -203,10 +222,63 @@ def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, found
             message, slot = columns.sent[row], slot_of_sent[row]
             if logs.reader[message] >= 0:
                 continue
+            later = last_polled[columns.key_of[message]]
+            sure = columns.status[o] == OK or columns.f[o] == TXN
             if slot >= 0 and logs.next_polled[slot] >= 0:
                 _note(found, LOST_WRITE, o, message, logs.next_polled[slot], -1)
-            elif columns.status[o] == OK:
+            elif slot < 0 and sure and later >= 0 and columns.invoked[logs.writer[later]] > seen_at[o]:
+                _note(found, LOST_WRITE, o, message, logs.slot[later], -1)
+            elif sure:
                 _note(found, UNSEEN, o, message, -1, -1)
+
+
+@kernel
+def _seen_at(columns: KafkaColumns, logs: Logs) -> Int64:
+    """Return, per operation, the position from which on it certainly happened."""
+    seen_at = columns.completed.copy()
+    for o in range(columns.status.shape[0]):
+        if columns.status[o] == INFO:
+            seen_at[o] = np.int64(2**62)
+    for o in range(columns.status.shape[0]):
+        for row in range(columns.poll_first[o], columns.poll_first[o + 1] if columns.status[o] != INFO else 0):
+            writer = logs.writer[columns.polled[row]]
+            if writer >= 0 and columns.status[writer] == INFO:
+                seen_at[writer] = min(seen_at[writer], columns.completed[o])
+    return seen_at
+
+
+@kernel
+def _find_sent_behind(columns: KafkaColumns, logs: Logs, key_count: int, found: Found) -> None:
+    """Find messages that stand before one that was sent or polled before they were sent.
+
+    A log grows at its end, so the offset of a later message is larger, whoever sends it and whether in a transaction.
+    """
+    by_completion = np.argsort(columns.completed)
+    highest = np.full(key_count, -1, np.int32)  # message with the largest offset that was shown so far
+    shown_by = np.full(key_count, -1, np.int64)
+    at = 0
+    for o in range(columns.status.shape[0]):
+        while at < len(by_completion) and columns.completed[by_completion[at]] < columns.invoked[o]:
+            done = by_completion[at]
+            at += 1
+            if columns.status[done] != OK:
+                continue
+            for row in range(columns.send_first[done], columns.send_first[done + 1]):
+                _shown(columns.sent[row], done, columns.key_of, logs.place, highest, shown_by)
+            for row in range(columns.poll_first[done], columns.poll_first[done + 1]):
+                _shown(columns.polled[row], done, columns.key_of, logs.place, highest, shown_by)
+        for row in range(columns.send_first[o], columns.send_first[o + 1] if logs.happened[o] else 0):
+            message = columns.sent[row]
+            before = highest[columns.key_of[message]]
+            if before >= 0 and 0 <= logs.place[message] < logs.place[before]:
+                _note(found, NONMONOTONIC_SEND, shown_by[columns.key_of[message]], before, message, o)
+
+
+@inner_kernel
+def _shown(message: int, o: int, key_of: Int32, place: Int32, highest: Int32, shown_by: Int64) -> None:
+    key = key_of[message]
+    if place[message] >= 0 and (highest[key] < 0 or place[highest[key]] < place[message]):
+        highest[key], shown_by[key] = message, o
 
 
 @kernel
@@ -242,23 +314,34 @@ def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found
 
 @kernel
 def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_count: int, found: Found) -> None:
-    """Compare the last message of an operation with the first one of the process' next operation, for each key.
+    """Compare the last polled message of an operation with the first one of the process' next operation, for each key.
+
+    A consumer that subscribed shares partitions with a group, which may move them between two polls.  So does one of
+    which no assignment is recorded, if any consumer subscribed to the partition.  That excuses it, unless its
+    operations record rebalances: then only these do.
 
     A failed poll may have moved the consumer, so nothing is concluded across it.  The same holds for an assignment
     that drops the key, and for a rebalance.  An entry of a process and key counts while its `term` is that of the
     process.
     """
     room = 1024
-    while room < 2 * (columns.polled.shape[0] + columns.sent.shape[0]):
+    while room < 2 * columns.polled.shape[0]:
         room *= 2
     pairs = np.full(room, -1, np.int64)
     term = np.zeros(room, np.int64)
     known_by, known = np.full(room, -1, np.int64), np.empty(room, np.int64)
-    sent_by, sent = np.full(room, -1, np.int64), np.empty(room, np.int64)
     term_of = np.ones(process_count, np.int64)
+    subscribed, records = np.ones(process_count, np.bool_), np.zeros(process_count, np.bool_)
+    shared = np.zeros(key_count, np.bool_)
+    for o in range(columns.status.shape[0]):
+        if columns.rebalance_first[o] < columns.rebalance_first[o + 1]:
+            records[columns.process[o]] = True
+        for row in range(columns.assign_first[o], columns.assign_first[o + 1] if columns.f[o] == SUBSCRIBE else 0):
+            shared[columns.assigned[row]] = True
     for o in range(columns.status.shape[0]):
         process, ok = np.int64(columns.process[o]), columns.status[o] == OK
         if columns.f[o] >= ASSIGN:
+            subscribed[process] = columns.f[o] == SUBSCRIBE or (subscribed[process] and not ok)
             term_of[process] += 1
             for row in range(columns.assign_first[o], columns.assign_first[o + 1] if ok else 0):
                 at = _entry(pairs, process * key_count + columns.assigned[row])
@@ -277,15 +360,11 @@ def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_cou
             at = _entry(pairs, process * key_count + columns.key_of[message])
             pairs[at] = process * key_count + columns.key_of[message]
             if term[at] == term_of[process] and known_by[at] != o:
-                _step(logs, found, POLL_SKIP, NONMONOTONIC_POLL, known_by[at], known[at], message, o)
+                excused = subscribed[process] and shared[columns.key_of[message]] and not records[process]
+                skip = EXCUSED_POLL_SKIP if excused else POLL_SKIP
+                backwards = EXCUSED_NONMONOTONIC_POLL if excused else NONMONOTONIC_POLL
+                _step(logs, found, skip, backwards, known_by[at], known[at], message, o)
             term[at], known_by[at], known[at] = term_of[process], o, message
-        for row in range(columns.send_first[o], columns.send_first[o + 1]):
-            message = columns.sent[row]
-            at = _entry(pairs, process * key_count + columns.key_of[message])
-            pairs[at] = process * key_count + columns.key_of[message]
-            if sent_by[at] >= 0 and sent_by[at] != o:
-                _step(logs, found, _NO_SKIP, NONMONOTONIC_SEND, sent_by[at], sent[at], message, o)
-            sent_by[at], sent[at] = o, message
 
 
 @inner_kernel
@@ -306,5 +385,5 @@ def _step(logs: Logs, found: Found, skip: int, backwards: int, o: int, a: int, b
     elif logs.place[a] >= 0 and logs.place[b] >= 0:
         if logs.place[b] < logs.place[a]:
             _note(found, backwards, o, a, b, next_o)
-        elif logs.place[b] > logs.place[a] + 1 and skip != _NO_SKIP:
+        elif logs.place[b] > logs.place[a] + 1:
             _note(found, skip, o, a, b, next_o)

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from checkers.base.checker import Budget
+from checkers.base.values import MapValue, SetValue
 from checkers.models.answers import same_or_placed
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
 from checkers.models.legal_orders import impossible
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 
@@ -284,10 +285,6 @@ def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Opera
     for operation in operations:
         if operation.f not in ("append", "read"):
             raise WrongOperation(f"{operation.f} is not an operation of an append-only log (append, read)")
-        if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
-            raise WrongOperation(f"a read of a log answered {operation.output!r}, which is no list")
-        if operation.f == "append":
-            _offset(operation)
     appends = [o for o in operations if o.f == "append"]
     return appends, [o for o in operations if o.f == "read" and o.returned]
 
@@ -299,15 +296,27 @@ def _shown(read: Operation | None) -> tuple[Hashable, ...]:
 
 
 def _offset(append: Operation) -> int | None:
-    """The offset that an answer names; None if it names none.  Raises WrongOperation if it can be no offset."""
+    """Return the offset that an answer names; None if it names none."""
     answer = append.output
     if not isinstance(answer, tuple) or len(answer) != 2 or answer == append.input or answer[1] is None:
         return None
+    assert isinstance(answer[1], int), "`odd_answer` has looked at it"
+    return answer[1]
+
+
+def odd_answer(operation: Operation) -> str:
+    """Return why the answer of an append names no offset, or that of a read shows no list, or ""."""
+    answer = operation.output
+    if operation.f == "read":
+        is_list = isinstance(answer, tuple | None) and not isinstance(answer, MapValue | SetValue)
+        return "" if is_list else f"a read of a log answered {value_in_words(answer)}, which is no list"
+    if not isinstance(answer, tuple) or len(answer) != 2 or answer == operation.input or answer[1] is None:
+        return ""
     offset = answer[1]
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-        words = f"an append to a log was acknowledged at offset {offset!r}, which is no whole number from 0 on"
-        raise WrongOperation(f"index {append.ret}: {words}")
-    return offset
+    if isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0:
+        return ""
+    words = f"an append to a log was acknowledged at offset {value_in_words(offset)}"
+    return f"{words}, which is no whole number from 0 on"
 
 
 APPEND_LOG = KnownObject(
@@ -316,5 +325,8 @@ APPEND_LOG = KnownObject(
     "Does every acknowledged value stay at its offset, for every reader?",
     judge,
     fixed={"append": same_or_placed},
+    given=frozenset({"append"}),
+    answered=frozenset({"read"}),
     observers=frozenset({"read"}),
+    odd_answer=odd_answer,
 )

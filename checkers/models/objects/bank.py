@@ -12,9 +12,10 @@ is unknown whether a create happened, it may have opened its account or not, and
 without creates the right accounts and the right total are those that most reads show, so one wrong read does not accuse
 all others.  On a tie they are those that were shown first.
 
-Money may be conserved and yet in the wrong place.  Where set-up is known, `bank_transfers.py` asks whether all
-acknowledged transfers were there in the end.  If a transfer names an account that set-up did not open, nobody knows
-what the accounts should hold, and the verdict is unknown.
+Money may be conserved and yet in the wrong place.  `bank_transfers.py` asks whether every read shows what was
+acknowledged before it, account by account, and then whether one order of all transfers explains all reads.  If that
+search ends without an answer, the verdict says that only sums and bounds were judged.  If a transfer names an account
+that set-up did not open, nobody knows what the accounts should hold, and the verdict is unknown.
 
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 """
@@ -23,16 +24,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.base.history import CREATE
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
-from checkers.models.objects.bank_transfers import Balances, Transfer, lost_transfers
+from checkers.models.known_object import ONLY_BOUNDS, Decided, KnownObject, NoOrder, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.objects.bank_transfers import (
+    Balances,
+    Transfer,
+    balances_of,
+    in_real_time,
+    lost_transfers,
+    out_of_bounds,
+)
 from checkers.models.projection import Violation
+from checkers.models.search import steps_first
 
 TRANSFER, READ = "transfer", "read"
 
@@ -56,29 +66,36 @@ def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -
         if operation.f not in (CREATE, TRANSFER, READ):
             raise WrongOperation(f"{operation.f} is not an operation of a bank (transfer, read)")
     reads = [(o, balances_of(o)) for o in operations if o.f == READ and o.returned]
+    usual = _usual_accounts(reads) if reads else ()
     counts = {"reads": len(reads), "transfers": sum(o.f == TRANSFER for o in operations)}
     if not reads:
         reason = "no read of the balances was answered, so nothing shows whether money was conserved"
         return ObjectFinding(reason=reason, steps=len(operations), counts=counts)
     opening = opening_of(operations)
-    strange: Operation | None = None
+    transfers = _transfers(operations, None if opening is None else frozenset(opening.balances))
+    strange = transfers if isinstance(transfers, Operation) else None
     if opening is None:
-        found = [_other_accounts(reads), _other_total(reads)]
+        found = [_other_accounts(reads), _other_total([r for r in reads if _accounts(r[1]) == usual])]
     elif opening.uncertain:
-        usual = _usual_accounts(reads)
         found = [_not_as_opened(reads, opening), _other_total([r for r in reads if _accounts(r[1]) == usual])]
     else:
         found = [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
-        transfers = _transfers(operations, opening)
-        if isinstance(transfers, Operation):
-            strange = transfers
-        elif found == [None, None]:
+        if not isinstance(transfers, Operation) and found == [None, None]:
             found.append(lost_transfers(opening.balances, transfers, reads))
+    opened = opening.balances if opening is not None and not opening.uncertain else {}
+    if not isinstance(transfers, Operation) and not any(found):
+        found.append(out_of_bounds(opened, transfers, reads))
     if not overdraft:
         found.append(_negative(reads))
-    violations = tuple(each for each in found if each is not None)
+    violations: tuple[NoOrder | Decided, ...] = tuple(each for each in found if each is not None)
+    closed = opening is None or not opening.uncertain
+    if not isinstance(transfers, Operation) and not violations and closed:
+        model = in_real_time(opened, transfers)
+        searched = by_search(model, operations, replace(budget, steps=min(budget.steps, steps_first(len(operations)))))
+        violations = searched.violations
+        counts[ONLY_BOUNDS] = int(bool(searched.reason))
     reason = ""
-    if not violations and strange is not None:
+    if not violations and strange is not None and opening is not None and not opening.uncertain:
         reason = (
             f"index {strange.call}: {strange.input!r:.60} moves no whole amount between accounts that set-up opened"
         )
@@ -118,17 +135,21 @@ def _opened_by(create: Operation) -> tuple[str, int] | None:
     return None
 
 
-def balances_of(read: Operation) -> Balances:
-    """The balances that a read showed.  Raises WrongOperation."""
-    shown = read.output
-    if isinstance(shown, tuple) and all(_is_number(each) for each in shown):
-        return tuple(sorted((str(account), balance) for account, balance in enumerate(shown)))
-    if isinstance(shown, tuple) and all(isinstance(e, tuple) and len(e) == 2 and _is_number(e[1]) for e in shown):
-        balances = tuple(sorted((str(account), balance) for account, balance in shown))
-        if len(set(_accounts(balances))) < len(balances):
-            raise WrongOperation(f"index {read.ret}: a read of a bank showed the same account twice: {shown!r:.60}")
-        return balances
-    raise WrongOperation(f"index {read.ret}: a read of a bank answered {shown!r:.60}, which are no balances")
+def no_balances(operation: Operation) -> str:
+    """Return why the answer of a read shows no balances, or ""."""
+    if operation.f != READ:
+        return ""
+    shown = operation.output
+    words = f"a read of a bank answered {value_in_words(shown)}"
+    if not isinstance(shown, tuple):
+        return f"{words}, which are no balances"
+    if all(each is None or _is_number(each) for each in shown):
+        return f"{words}, which shows no balance" if shown and not any(map(_is_number, shown)) else ""
+    if not all(isinstance(e, tuple) and len(e) == 2 and (e[1] is None or _is_number(e[1])) for e in shown):
+        return f"{words}, which are no balances"
+    if len({str(account) for account, _ in shown}) < len(shown):
+        return f"{words}, which shows the same account twice"
+    return f"{words}, which shows no balance" if not any(_is_number(balance) for _, balance in shown) else ""
 
 
 def _is_number(value: object) -> bool:
@@ -157,7 +178,8 @@ def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
 
 def _is_list(read: Operation) -> bool:
     """Whether an answer names its accounts only by their places."""
-    return isinstance(read.output, tuple) and len(read.output) > 0 and all(map(_is_number, read.output))
+    shown = read.output
+    return isinstance(shown, tuple) and len(shown) > 0 and all(each is None or _is_number(each) for each in shown)
 
 
 def _moved_between(transfer: Operation) -> tuple[str, ...]:
@@ -170,13 +192,17 @@ def _moved_between(transfer: Operation) -> tuple[str, ...]:
     return str(given[0]), str(given[1])
 
 
-def _transfers(operations: Sequence[Operation], opening: Opening) -> list[Transfer] | Operation:
-    """All transfers; or the first of another form, of no whole amount, or of an account that set-up did not open."""
+def _transfers(operations: Sequence[Operation], opened: frozenset[str] | None) -> list[Transfer] | Operation:
+    """Return all transfers; or the first of another form, of no whole amount, or of an account that was not opened.
+
+    opened: the accounts; None if any account may be there.
+    """
     found: list[Transfer] = []
     for operation in operations:
         if operation.f == TRANSFER:
             given, ends = operation.input, _moved_between(operation)
-            if len(ends) != 2 or not set(ends) <= set(opening.balances) or not isinstance(given, tuple):
+            known = opened is None or set(ends) <= opened
+            if len(ends) != 2 or not known or not isinstance(given, tuple):
                 return operation
             amount = dict(given).get("amount") if isinstance(given[0], tuple) else given[2]
             if not isinstance(amount, int) or isinstance(amount, bool):
@@ -301,6 +327,10 @@ BANK = KnownObject(
     whole=True,
     set_up=True,
     fixed={TRANSFER: the_same},
+    given=frozenset({TRANSFER}),
+    answered=frozenset({READ}),
+    observers=frozenset({READ}),
+    odd_answer=no_balances,
 )
 
 BANK_OVERDRAFT = KnownObject(
@@ -311,5 +341,9 @@ BANK_OVERDRAFT = KnownObject(
     whole=True,
     set_up=True,
     fixed={TRANSFER: the_same},
+    given=frozenset({TRANSFER}),
+    answered=frozenset({READ}),
+    observers=frozenset({READ}),
+    odd_answer=no_balances,
 )
 """The same, but balances may be negative."""

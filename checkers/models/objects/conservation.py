@@ -23,7 +23,7 @@ class Names:
 def not_conserved(operations: Sequence[Operation], names: Names) -> tuple[Decided, ...]:
     """The violation of the first value that was taken more often than it can have been put there.
 
-    Raises WrongOperation for another function, and for a put of nil, which looks like an empty container.
+    Raises WrongOperation for another function.  No value is nil, because that looks like an empty container.
     """
     puts: dict[Hashable, list[int]] = {}
     takes: dict[Hashable, list[Operation]] = {}
@@ -32,10 +32,6 @@ def not_conserved(operations: Sequence[Operation], names: Names) -> tuple[Decide
             words = f"{operation.f} is not an operation of a {names.container} ({names.put}, {names.take})"
             raise WrongOperation(words)
         if operation.f == names.put:
-            if operation.input is None:
-                raise WrongOperation(
-                    f"index {operation.call}: a {names.put} of nil looks like an empty {names.container}"
-                )
             puts.setdefault(operation.input, []).append(operation.call)
         elif operation.returned and operation.output is not None:
             takes.setdefault(operation.output, []).append(operation)

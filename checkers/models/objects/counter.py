@@ -154,5 +154,7 @@ COUNTER_OBJECT = KnownObject(
     "Is there one order of all additions that explains every read?",
     judge,
     fixed={"add": the_same},
+    given=frozenset({"add"}),
+    answered=frozenset({"read"}),
     observers=frozenset({"read"}),
 )

@@ -112,9 +112,19 @@ def _known(operation: Operation) -> Operation:
     if operation.f not in (ACQUIRE, WRITE, RELEASE):
         words = f"{operation.f} is not an operation of a lock with fencing tokens (acquire, write, release)"
         raise WrongOperation(words)
-    if operation.f == WRITE or (operation.f == ACQUIRE and operation.returned):
+    if operation.f == WRITE:
         token_of(operation)
     return operation
+
+
+def no_token(operation: Operation) -> str:
+    """Return why the answer of an acquire shows no token, or ""."""
+    if operation.f == ACQUIRE:
+        try:
+            token_of(operation)
+        except WrongOperation as problem:
+            return str(problem).partition(": ")[2]
+    return ""
 
 
 def _twice(acquires: Sequence[Operation]) -> Violation | None:
@@ -240,5 +250,8 @@ FENCED_LOCK = KnownObject(
     "Lock with fencing tokens",
     "Do tokens rise, and is no write with an older token accepted?",
     judge,
+    odd_answer=no_token,
+    given=frozenset({WRITE}),
+    answered=frozenset({ACQUIRE}),
     fixed={WRITE: the_same},
 )

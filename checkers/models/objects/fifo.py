@@ -51,6 +51,7 @@ from checkers.models.objects.queue import (
     QUEUE,
     TAKE,
     missing_from_last_drain,
+    no_drained_list,
     not_conserved,
     seen_through,
     taken_by,
@@ -300,5 +301,9 @@ QUEUE_OBJECT = KnownObject(
     "Does every value come out once, in the order in which the values were put there?",
     judge,
     fixed={PUT: the_same},
+    given=frozenset({PUT}),
+    answered=frozenset({TAKE, DRAIN}),
     observers=frozenset({TAKE, DRAIN}),
+    odd_answer=no_drained_list,
+    container=(PUT, frozenset({TAKE, DRAIN})),
 )

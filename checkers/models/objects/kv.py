@@ -19,9 +19,10 @@ from typing import Final
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import NoOrder, ObjectFinding, by_search, searched
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.known_object import Decided, NoOrder, ObjectFinding, by_search, searched
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
 from checkers.models.objects.kv_order import has_order
+from checkers.models.projection import Violation
 from checkers.models.search import cut_at
 
 _BEYOND: Final = ("no prefix of anything read",)
@@ -54,7 +55,6 @@ def demand_strings(operations: Sequence[Operation]) -> None:
     for operation in operations:
         if operation.f not in ("get", "put", "append"):
             raise WrongOperation(f"{operation.f} is not an operation of a key-value store (get, put, append)")
-        _string(operation, operation.output)
         if operation.f != "get":
             _string(operation, operation.input)
 
@@ -80,9 +80,48 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     demand_strings(operations)
     found = has_order(operations, KV)
     if found is None:
-        return by_search(KV, operations, budget)
-    violations = () if found else (NoOrder(KV, _first_wrong(operations)),)
-    return ObjectFinding(violations, steps=len(operations))
+        finding = by_search(KV, operations, budget)
+    else:
+        violations = () if found else (NoOrder(KV, _first_wrong(operations)),)
+        finding = ObjectFinding(violations, steps=len(operations))
+    if finding.violations and (impossible := from_nowhere(operations)) is not None:
+        return replace(finding, violations=(impossible,))
+    return finding
+
+
+LENGTH_MAX = 1_000_000
+"""Sum of the lengths of strings in which impossible ones are looked for."""
+
+
+def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
+    """Return the violation of the first get whose string no puts and appends can make; None if there is none."""
+    writes = [o for o in operations if o.f != "get" and o.input]
+    looked_at = 0
+    for get in sorted((o for o in operations if o.f == "get" and o.output), key=lambda o: o.ret or 0):
+        shown = str(get.output)
+        if (looked_at := looked_at + len(shown)) > LENGTH_MAX:
+            return None
+        if _is_made_of(shown, [o for o in writes if o.call < (get.ret or 0)]):
+            continue
+        words = f"a get answered {value_in_words(shown)}, which no puts and appends can have made"
+        why = ["No put that was invoked before the answer, with appends behind it, makes this string"]
+        why.append("One that failed did not happen")
+        right = "a string of values that had been written"
+        violation = Violation("value from nowhere", words, [get], get, right, why)
+        never = Model("kv", init=str, step=lambda state, operation: REFUSED)
+        return Decided(violation, never)
+    return None
+
+
+def _is_made_of(text: str, writes: Sequence[Operation]) -> bool:
+    """Return True if a put, or nothing, and then appends make the text."""
+    ends = {0} | {len(str(o.input)) for o in writes if o.f == "put" and text.startswith(str(o.input))}
+    appended = {str(o.input) for o in writes if o.f == "append"}
+    lengths = {len(value) for value in appended}
+    for at in range(len(text)):
+        if at in ends:
+            ends |= {at + length for length in lengths if text[at : at + length] in appended}
+    return len(text) in ends
 
 
 def _first_wrong(operations: Sequence[Operation]) -> int:
@@ -90,6 +129,13 @@ def _first_wrong(operations: Sequence[Operation]) -> int:
     answers = sorted(o.ret for o in operations if o.ret is not None)
     at = bisect_left(answers, True, key=lambda index: has_order(cut_at(operations, index), KV) is False)
     return answers[min(at, len(answers) - 1)]
+
+
+def no_string(operation: Operation) -> str:
+    """Return why the answer of a get shows no string, or ""."""
+    if operation.f != "get" or isinstance(operation.output, str | None):
+        return ""
+    return f"a get of a key-value store answered {value_in_words(operation.output)}, which is no string"
 
 
 KV_OBJECT = replace(
@@ -100,4 +146,7 @@ KV_OBJECT = replace(
         {"put": the_same, "append": the_same},
     ),
     judge=judge,
+    given=frozenset({"put", "append"}),
+    answered=frozenset({"get"}),
+    odd_answer=no_string,
 )

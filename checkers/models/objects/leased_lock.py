@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
 
 DRIFT = 0.001
 SLACK_NS = 1_000_000
@@ -58,11 +58,19 @@ def step(state: State, operation: Operation) -> object:
 
 
 def lasts_ns(acquire: Operation) -> int:
-    """For how long the lock is certainly held.  Raises WrongOperation for an answer that states no time."""
+    """Return for how long the lock is certainly held."""
     stated_ms = acquire.output
-    if not isinstance(stated_ms, int) or isinstance(stated_ms, bool) or stated_ms < 0:
-        raise WrongOperation(f"an acquire answered {stated_ms!r:.40}, and no number of milliseconds")
+    assert isinstance(stated_ms, int), "`no_duration` has looked at it"
     return max(0, int(stated_ms * 1_000_000 * (1 - DRIFT)) - SLACK_NS)
+
+
+def no_duration(operation: Operation) -> str:
+    """Return why the answer of an acquire states no time, or ""."""
+    stated_ms = operation.output
+    is_number = isinstance(stated_ms, int) and not isinstance(stated_ms, bool) and stated_ms >= 0
+    if operation.f != "acquire" or is_number:
+        return ""
+    return f"an acquire answered {value_in_words(stated_ms)}, and no number of milliseconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +130,6 @@ LEASED_LOCK = KnownObject(
     "Lock with a lease",
     "Was the lock never given to another process while a stated lease was still valid?",
     judge,
+    answered=frozenset({"acquire"}),
+    odd_answer=no_duration,
 )

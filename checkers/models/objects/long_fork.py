@@ -278,4 +278,6 @@ LONG_FORK = KnownObject(
     judge,
     whole=True,
     fixed=dict.fromkeys(FUNCTIONS, same_steps),
+    given=frozenset(FUNCTIONS),
+    answered=frozenset({"txn", "read"}),
 )

@@ -25,7 +25,7 @@ from typing import Any
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
 from checkers.models.objects.conservation import Names, not_conserved
 from checkers.models.projection import Violation
 
@@ -78,9 +78,20 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _demand_whole_number(operation: Operation) -> None:
-    value = operation.input if operation.f == INSERT else operation.output
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise WrongOperation(f"index {operation.call}: {value!r:.60} is no whole number, so it has no priority")
+    if operation.f == INSERT and not _is_whole_number(operation.input):
+        words = f"{value_in_words(operation.input)} is no whole number, so it has no priority"
+        raise WrongOperation(f"index {operation.call}: {words}")
+
+
+def _is_whole_number(value: Hashable) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _no_whole_number(operation: Operation) -> str:
+    """Return why an answer shows no value of the queue, or ""."""
+    if operation.f != EXTRACT or operation.output is None or _is_whole_number(operation.output):
+        return ""
+    return f"an {EXTRACT} answered {value_in_words(operation.output)}, which is no whole number"
 
 
 def out_of_order(operations: Sequence[Operation]) -> Decided | None:
@@ -202,5 +213,9 @@ PRIORITY_QUEUE_OBJECT = KnownObject(
     "Does every value come out once, the smallest one first?",
     judge,
     fixed={INSERT: the_same},
+    given=frozenset({INSERT}),
+    answered=frozenset({EXTRACT}),
     observers=frozenset({EXTRACT}),
+    odd_answer=_no_whole_number,
+    container=(INSERT, frozenset({EXTRACT})),
 )

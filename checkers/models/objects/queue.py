@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from checkers.models.known_object import Decided
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
 from checkers.models.projection import Violation, real_time
 
 _RIGHT = "a value that had been put there and not yet been taken, or nil"
@@ -45,10 +45,13 @@ def step(state: State, operation: Operation) -> object:
 def _known(operation: Operation) -> None:
     if operation.f not in (PUT, TAKE, DRAIN):
         raise WrongOperation(f"{operation.f} is not an operation of a queue (enqueue, dequeue, drain)")
-    if operation.f == PUT and operation.input is None:
-        raise WrongOperation(f"index {operation.call}: an enqueue of nil looks like an empty queue to every dequeue")
-    if operation.f == DRAIN and not isinstance(operation.output, tuple | None):
-        raise WrongOperation(f"a drain answered {operation.output!r}, which is no list")
+
+
+def no_drained_list(operation: Operation) -> str:
+    """Return why the answer of a drain shows no values, or ""."""
+    if operation.f != DRAIN or isinstance(operation.output, tuple | None):
+        return ""
+    return f"a drain answered {value_in_words(operation.output)}, which is no list"
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:

@@ -6,8 +6,13 @@ whose values are not all whole numbers of 64 bits: texts, keywords, fractions, c
 
 from __future__ import annotations
 
-from checkers.models.known_object import searched
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from checkers.base.checker import Budget
+from checkers.models.known_object import Decided, ObjectFinding, by_search, searched
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.projection import Violation
 
 
 def step(state: State, operation: Operation) -> object:
@@ -27,7 +32,32 @@ def step(state: State, operation: Operation) -> object:
 
 CAS_REGISTER = Model("cas-register", init=lambda: None, step=step, observers=frozenset({"read"}))
 
-ANY_VALUES = searched(
-    CAS_REGISTER, "Registers of any values", "Does one order of all operations of a key explain every answer?"
-)
+
+def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
+    """Return the violation of the first read of a value that nothing can have written; None if there is none."""
+    written: dict[Hashable, int] = {None: -1}
+    for operation in operations:
+        if operation.f != "read" and isinstance(operation.input, tuple) and operation.f == "cas":
+            written.setdefault(operation.input[1], operation.call)
+        elif operation.f == "write":
+            written.setdefault(operation.input, operation.call)
+    for read in sorted((o for o in operations if o.f == "read" and o.returned), key=lambda o: o.ret or 0):
+        if written.get(read.output, read.ret or 0) < (read.ret or 0):
+            continue
+        words = f"a read answered {value_in_words(read.output)}, and no write of it can have happened before"
+        why = ["No write of this value that may have happened had been invoked; one that failed did not happen"]
+        violation = Violation("value from nowhere", words, [read], read, "a value that had been written", why)
+        return Decided(violation, CAS_REGISTER)
+    return None
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Name an impossible value before the search looks for an order.  Raises WrongOperation."""
+    if (impossible := from_nowhere(operations)) is not None:
+        return ObjectFinding((impossible,), steps=len(operations))
+    return by_search(CAS_REGISTER, operations, budget)
+
+
+_QUESTION = "Does one order of all operations of a key explain every answer?"
+ANY_VALUES = replace(searched(CAS_REGISTER, "Registers of any values", _QUESTION), judge=judge)
 """Registers whose values the kernels cannot hold.  A search decides them."""

@@ -18,9 +18,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget
+from checkers.base.values import MapValue
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 
@@ -41,7 +42,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         for element in seen - (chain[place - 1] if place else frozenset()):
             place_of[element] = place
     ranked = _ranked(adds, reads, chain, place_of) if not clash else []
-    found = _twice(reads) or (_neither_inside(*clash) if clash else None) or _from_nowhere(adds, reads, place_of)
+    found = _twice(reads) or _from_nowhere(adds, reads, clash) or (_neither_inside(*clash) if clash else None)
     if found is None and (pair := out_of_order([r for r, _ in ranked])) is not None:
         early, late = (ranked[at][1] for at in pair)
         found = _out_of_order(early, late, adds, reads)
@@ -87,9 +88,16 @@ def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Opera
     for operation in operations:
         if operation.f not in ("add", "read"):
             raise WrongOperation(f"{operation.f} is not an operation of a set that only grows (add, read)")
-        if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
-            raise WrongOperation(f"a read of a set answered {operation.output!r}, which is no list")
     return [o for o in operations if o.f == "add"], [o for o in operations if o.f == "read" and o.returned]
+
+
+def no_list(operation: Operation) -> str:
+    """Return why the answer of a read shows no elements, or ""."""
+    if operation.f != "read" or (
+        isinstance(operation.output, tuple | None) and not isinstance(operation.output, MapValue)
+    ):
+        return ""
+    return f"a read answered {value_in_words(operation.output)}, which is no list"
 
 
 def _answer(read: Operation) -> tuple[Hashable, ...]:
@@ -170,10 +178,19 @@ def _neither_inside(one: Operation, other: Operation) -> _Found:
     return Violation("order cycle", words, [one, other], other, right, why), (a, b)
 
 
-def _from_nowhere(
-    adds: Sequence[Operation], reads: Sequence[Operation], place_of: dict[Hashable, int]
-) -> _Found | None:
-    if not (unknown := set(place_of) - {add.input for add in adds}):
+def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: Sequence[Operation]) -> _Found | None:
+    """Return the violation of an element that nobody can have added when it was read.
+
+    clash: two reads that fit into no chain.  Of these, elements whose add came too late are looked for, too.
+    """
+    added: dict[Hashable, Operation] = {}
+    for add in adds:
+        added.setdefault(add.input, add)
+    unknown = frozenset[Hashable]().union(*map(_seen, reads)) - added.keys()
+    if not unknown:
+        for read in clash:
+            if (early := _any(x for x in _seen(read) if added[x].call > (read.ret or 0))) is not None:
+                return _read_too_early(read, early, added[early])
         return None
     element = _any(unknown)  # which may be nil
     read = next(r for r in reads if element in _seen(r))
@@ -204,15 +221,21 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
         why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was invoked"), _STAYS]
         return Violation("stale read", words, both, late, f"an answer with {gone!r} in it", why), (gone,)
     if early.f == "read":
-        words = f"a read saw {y!r} before any add of it can have happened"
-        first = f"the first add of {y!r} that may have happened was invoked"
-        why = [real_time(early, "The read was answered", late, first)]
-        return Violation("value from nowhere", words, both, early, f"an answer without {y!r}", why), (y,)
+        return _read_too_early(early, y, late)
     words = f"{y!r} was seen without {x!r}, whose add had returned before that of {y!r} was invoked"
     between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
     why = [real_time(early, f"The add of {x!r} was acknowledged", late, f"that of {y!r} was invoked"), _STAYS]
     right = f"an answer with both of them, or without {y!r}"
     return Violation("order cycle", words, [early, between], between, right, why), (x, y)
+
+
+def _read_too_early(read: Operation, element: Hashable, add: Operation) -> _Found:
+    """add: the first add of the element, which was invoked after the read was answered."""
+    words = f"a read saw {element!r} before any add of it can have happened"
+    first = f"the first add of {element!r} that may have happened was invoked"
+    why = [real_time(read, "The read was answered", add, first)]
+    right = f"an answer without {element!r}"
+    return Violation("value from nowhere", words, [read, add], read, right, why), (element,)
 
 
 _STAYS = "What is in a set that only grows stays there"
@@ -228,5 +251,8 @@ SET = KnownObject(
     "Does every read show what had been added before, and nothing that was never added?",
     judge,
     fixed={"add": the_same},
+    given=frozenset({"add"}),
+    answered=frozenset({"read"}),
     observers=frozenset({"read"}),
+    odd_answer=no_list,
 )

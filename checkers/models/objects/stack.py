@@ -68,5 +68,8 @@ STACK_OBJECT = KnownObject(
     "Does every value come out once, the newest one first?",
     judge,
     fixed={PUSH: the_same},
+    given=frozenset({PUSH}),
+    answered=frozenset({POP}),
     observers=frozenset({POP}),
+    container=(PUSH, frozenset({POP})),
 )

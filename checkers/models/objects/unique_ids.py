@@ -16,8 +16,6 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     for operation in operations:
         if operation.f != "generate":
             raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
-        if operation.returned and operation.output is None:
-            raise WrongOperation(f"index {operation.ret}: a generator of ids answered nil, which is no id")
         if operation.returned and first.setdefault(operation.output, operation) is not operation:
             found = operation.output
             violation = Violation(
@@ -41,4 +39,11 @@ def seen_through(value: Hashable) -> Model:
     return Model("unique-ids", init=bool, step=step, show=lambda state: repr(value) if state else f"no {value!r}")
 
 
-UNIQUE_IDS = KnownObject("unique-ids", "Unique ids", "Was no id handed out twice?", judge)
+UNIQUE_IDS = KnownObject(
+    "unique-ids",
+    "Unique ids",
+    "Was no id handed out twice?",
+    judge,
+    answered=frozenset({"generate"}),
+    odd_answer=lambda o: "a generator of ids answered nil, which is no id" if o.output is None else "",
+)

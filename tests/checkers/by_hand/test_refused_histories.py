@@ -297,3 +297,68 @@ def changed(event: Event, **columns: object) -> Event:
 def parquet_of(folder: Path, events: Sequence[Event]) -> Path:
     pq.write_table(events_to_table(events), folder / "hidden.parquet")
     return folder / "hidden.parquet"
+
+
+WITHOUT_VALUE = {
+    "register": ("write", "read"),
+    "cas-register": ("write", "read"),
+    "kv": ("put", "get"),
+    "set": ("add", "read"),
+    "counter": ("add", "read"),
+    "queue": ("enqueue", "dequeue"),
+    "stack": ("push", "pop"),
+    "append-log": ("append", "read"),
+    "bank": ("transfer", "read"),
+    "kafka": ("send", "poll"),
+    "rw-register": ("txn", "txn"),
+}
+
+
+@pytest.mark.parametrize("model", WITHOUT_VALUE)
+def test_a_value_under_another_name_is_missed_by_name(tmp_path: Path, model: str) -> None:
+    write, read = WITHOUT_VALUE[model]
+    text = f"""{{:process 0, :type :invoke, :f :{write}, :val 1}}
+               {{:process 0, :type :ok, :f :{write}, :val 1}}
+               {{:process 1, :type :invoke, :f :{read}, :val nil}}
+               {{:process 1, :type :ok, :f :{read}, :val 2}}"""
+    found = judged(as_edn(tmp_path, text), model)
+    assert found.error.startswith("line ")
+    assert "value" in found.error
+    if model not in ("kafka", "rw-register"):
+        answered = judged(as_edn(tmp_path, "\n".join(text.splitlines()[2:])), model)
+        assert f"line 2: the answer of a {read} needs a :value" in answered.error
+
+
+def test_a_model_of_ones_own_needs_a_value_somewhere(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :acquire, :val 1}
+              {:process 0, :type :ok, :f :acquire, :val 1}"""
+    own = Ask(str(tmp_path / "model.py"), "def init(): return 0\ndef step(s, o): return s")
+    found = judge(task_of(as_edn(tmp_path, text), own, Budget()).part, Budget())
+    assert "no operation of this history has a :value" in found.error
+
+
+@pytest.mark.parametrize("index", ['"{}"', "{}.0", "{}.5", "-{}1", ":i{}", "[{}]", "9223372036854775808{}"])
+def test_an_index_that_is_no_place_in_an_order_is_refused(tmp_path: Path, index: str) -> None:
+    rows = ["0, :type :invoke, :f :write, :value 1", "0, :type :ok, :f :write, :value 1"]
+    text = "\n".join(f"{{:process {row}, :index {index.format(n)}}}" for n, row in enumerate(rows))
+    assert "is no whole number from 0 on" in judged(as_edn(tmp_path, text), "register").error
+
+
+def test_operations_of_jepsen_without_an_index_have_minus_one(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :write, :value 1, :index -1}
+              {:process 0, :type :ok, :f :write, :value 1, :index -1}
+              {:process 0, :type :invoke, :f :read, :value nil, :index -1}
+              {:process 0, :type :ok, :f :read, :value 1, :index -1}"""
+    assert judged(as_edn(tmp_path, text), "register").verdict.validity is Validity.VALID
+
+
+def test_times_are_shown_only_if_every_operation_has_one(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :write, :value 1, :time 1000000000}
+              {:process 0, :type :ok, :f :write, :value 1, :time 2000000000}
+              {:process 0, :type :invoke, :f :write, :value 2}
+              {:process 0, :type :ok, :f :write, :value 2, :time 9000000000}
+              {:process 1, :type :invoke, :f :read, :value nil}
+              {:process 1, :type :ok, :f :read, :value 1}"""
+    (witness,) = judged(as_edn(tmp_path, text), "register").verdict.witnesses
+    assert " ms" not in str(witness)
+    assert {event["time_ns"] for event in witness.events} == {0}

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.base.history import MalformedHistory
+from checkers.base.values import SetValue, name_of_key
 from checkers.formats.edn import read_forms, read_items
 
 values = st.recursive(
@@ -32,10 +33,17 @@ def written(value: object) -> str:
 
 
 @settings(max_examples=300, deadline=None)
+def with_names(value: object) -> object:
+    """The value with names in place of the keys of maps: a text that looks like a number has quotes of its own."""
+    if isinstance(value, list):
+        return [with_names(each) for each in value]
+    return {name_of_key(k): with_names(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
 @given(st.lists(values, max_size=5))
 def test_what_is_written_is_read(given_values: list[object]) -> None:
     text = "\n; a comment (\n".join(map(written, given_values))
-    assert [form.value for form in read_forms(text)] == given_values
+    assert [form.value for form in read_forms(text)] == [with_names(value) for value in given_values]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +52,10 @@ def test_what_is_written_is_read(given_values: list[object]) -> None:
         (":ok", "ok"),
         ("#jepsen.history.Op{:index 3, :f :read}", {"index": 3, "f": "read"}),
         ('#inst "2026-01-01"', "2026-01-01"),
-        ("#{1 2}", [1, 2]),
-        ("#{10 9 1}", [1, 9, 10]),
-        ('#{"b" :a 2 true nil 1.5}', [1.5, 2, "a", "b", None, True]),
-        ("#{[2] #{4 3}}", [[2], [3, 4]]),
+        ("#{1 2}", SetValue((1, 2))),
+        ("#{10 9 1}", SetValue((1, 9, 10))),
+        ('#{"b" :a 2 true nil 1.5}', SetValue((1.5, 2, "a", "b", None, True))),
+        ("#{[2] #{4 3}}", SetValue((SetValue((3, 4)), [2]))),
         ('#uuid "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"', "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
         ("(1 -2 +3)", [1, -2, 3]),
         ("[1 #_ [2 3] 4]", [1, 4]),
@@ -90,8 +98,7 @@ def test_items_of_one_vector_have_lines_of_their_own() -> None:
         ("{[1] 2}", r"line 1: a map's key is a collection"),
         ("{:value 3 :value nil}", r"line 1: a map has a key twice"),
         ('{:a 5 "a" 7}', r"line 1: a map has a key twice"),
-        ("{1 5 true 7}", r"line 1: a map has a key twice"),
-        ('{1 5 "1" 70}', r"line 1: a map has a key twice"),
+        ("{1 5 1 7}", r"line 1: a map has a key twice"),
         ("[" * 200, r"line 1: nested deeper"),
         ("1\n2 )", r"line 2: unexpected '\)'"),
         ("1\n#_", r"line 2: the text ends"),

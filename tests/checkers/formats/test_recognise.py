@@ -23,7 +23,7 @@ def written(folder: Path, text: str) -> Path:
 def test_edn_operations_become_events(tmp_path: Path) -> None:
     text = """[{:process 0, :type :invoke, :f :cas, :value [1 2], :time 5}
                {:process :nemesis, :type :info, :f :start, :value "cut"}
-               {:process 0, :type :fail, :f :cas, :value [1 2], :error :mismatch}]"""
+               {:process 0, :type :fail, :f :cas, :value [1 2], :error :mismatch, :time 6}]"""
     begun, cut, failed = read_any(written(tmp_path, text))
     assert begun == Event(0, 5, 0, Type.INVOKE, "cas", value=1, value2=2)
     assert (cut.process, cut.payload) == (NEMESIS, '"cut"')

@@ -127,10 +127,28 @@ def unpolled(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
             log = logs[key]
             if value in log.readers:
                 continue
-            if offset is not None and bisect_right(log.polled, offset, key=lambda m: m[0]) < len(log.polled):
+            sure = operation.status is Type.OK or operation.f == "txn"
+            behind = (
+                bisect_right(log.polled, offset, key=lambda m: m[0]) < len(log.polled) if offset is not None else False
+            )
+            if behind or (offset is None and sure and sent_later(log, seen_at(operation, logs))):
                 yield "lost-write"
-            elif operation.status is Type.OK:
+            elif sure:
                 yield "unseen"
+
+
+def seen_at(operation: KafkaOperation, logs: Logs) -> float:
+    """The position from which on the operation certainly happened."""
+    if operation.status is Type.OK:
+        return operation.completed or 0
+    readers = [r for key, (_, value) in operation.sends for r in logs[key].readers.get(value, ())]
+    return min((r.completed or 0 for r in readers if r.status is not Type.INFO), default=float("inf"))
+
+
+def sent_later(log: Log, position: float) -> bool:
+    """Whether a message that was sent behind a position was polled."""
+    polled = (value for value in log.readers if committed(log, value) and len(log.offsets_of.get(value, ())) == 1)
+    return any(value in log.writer and log.writer[value].invoked > position for value in polled)
 
 
 def inside(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
@@ -166,19 +184,18 @@ def polls_between(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[
                 known[key] = messages[-1][1]
 
 
-def sends_between(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
-    last: dict[tuple[int, str], Value] = {}
+def sends_in_time(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
+    """A log grows at its end: no message stands before one that an answer had shown before it was sent."""
     for operation in operations:
-        for key, log in logs.items() if operation.status is Type.OK else ():
-            messages = sent(operation, key)
-            if messages and (operation.process, key) in last:
-                steps = step(log, last[operation.process, key], messages[0][1], "", "nonmonotonic-send")
-                yield from (name for name in steps if name)
-            if messages:
-                last[operation.process, key] = messages[-1][1]
+        for key, (_, value) in operation.sends if happened(operation, logs) else ():
+            log = logs[key]
+            before = [o for o in operations if o.status is Type.OK and (o.completed or 0) < operation.invoked]
+            shown = [log.index_of.get(v, -1) for o in before for _, v in (*sent(o, key), *polled(o, key))]
+            if 0 <= log.index_of.get(value, -1) < max(shown, default=-1):
+                yield "nonmonotonic-send"
 
 
-RULES = (places, reads, unpolled, inside, polls_between, sends_between)
+RULES = (places, reads, unpolled, inside, polls_between, sends_in_time)
 
 
 def sent(operation: KafkaOperation, key: str) -> list[Message]:

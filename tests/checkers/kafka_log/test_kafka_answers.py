@@ -147,7 +147,7 @@ CYCLES = {
         "-1",
         "2 poll a/0=1 a/1=3 b/0=4 b/1=2",
     ),
-    "G0-realtime": ("0 send 2=a", "1 send 1=b", "2 poll 1=b 2=a"),
+    "G0-realtime": ("+2 send y/1=c x/2=d", "0 send y/2=a", "1 send x/1=b", "-2", "3 poll x/1=b x/2=d y/1=c y/2=a"),
 }
 
 

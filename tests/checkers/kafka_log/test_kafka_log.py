@@ -38,7 +38,7 @@ ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {
 ALLOWED = {
     "int-send-skip": ("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c"),
     "G0": ("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c"),
-    "G0-realtime": ("0 send 2=a", "1 send 1=b", "2 poll 1=b 2=a"),
+    "G0-realtime": ("+2 send y/1=c x/2=d", "0 send y/2=a", "1 send x/1=b", "-2", "3 poll x/1=b x/2=d y/1=c y/2=a"),
 }
 
 
@@ -115,6 +115,52 @@ def test_many_more_correct_brokers(part: int, night: Random) -> None:
     for assign in ("assign", "subscribe"):
         verdict = judge_kafka_log(simulate(night, operations=5000, processes=12, keys=5, assign=assign))
         assert verdict.validity is Validity.VALID, [w.summary for w in verdict.witnesses]
+
+
+def test_a_subscription_excuses_its_own_process_alone() -> None:
+    """Another consumer's subscription, and a rebalance of another partition, move nothing under this one."""
+    skips = ("1 poll 1=a", "1 poll 3=c", "2 poll 1=a 2=b 3=c")
+    sent = Tape().script("0 send 1=a 2=b 3=c", "9 subscribe").events
+    elsewhere = Tape().script("0 send 1=a 2=b 3=c").script("9 subscribe", key="other").events
+    excused = {"1 assign": (False, False), "1 subscribe": (True, True), "1 poll": (True, False)}
+    for first, (is_excused, by_another_partition) in excused.items():
+        for before, expected in ((sent, is_excused), (elsewhere, by_another_partition)):
+            validity = Validity.VALID if expected else Validity.INVALID
+            assert judge_kafka_log(numbered([*before, *Tape().script(first, *skips).events])).validity is validity
+    moved = Tape().script("1 subscribe")
+    moved.record(1, Type.INVOKE, "poll", [["poll"]])
+    moved.record(1, Type.OK, "poll", [["rebalance", ["other"]], ["poll", {}]])
+    skipped = judge_kafka_log(numbered([*sent, *moved.script(*skips).events]))
+    assert skipped.details["anomalies"]["poll-skip"] == 1
+    assert skipped.validity is Validity.INVALID
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        ("0 send 5=a", "1 send 3=b", "2 poll 3=b 5=a"),
+        ("0 send 5=a", "?1 send _=b", "2 poll 3=b 5=a"),
+        ("+0 send 5=a", "3 poll 5=a", "1 send 3=b", "2 poll 3=b 5=a", "-0"),
+        ("0 txn send:5=a", "1 txn send:3=b", "2 poll 3=b 5=a"),
+    ],
+)
+def test_a_log_grows_at_its_end_whoever_sends(script: tuple[str, ...]) -> None:
+    verdict = judge_kafka_log(Tape().script(*script).events)
+    assert [w.kind for w in verdict.witnesses] == ["nonmonotonic-send"]
+    assert "before 'b' was sent, which stands before it" in verdict.witnesses[0].summary
+
+
+def test_a_message_of_a_transaction_proves_all_the_others() -> None:
+    half = "?0 txn send:x/_=a send:y/_=b"
+    seen_first = Tape().script(half, "1 poll x/0=a", "2 send y/5=c", "3 poll y/5=c").events
+    assert "lost-write" in judge_kafka_log(seen_first).details["anomalies"]
+    perhaps_later = Tape().script(half, "2 send y/5=c", "1 poll x/0=a y/5=c").events
+    assert judge_kafka_log(perhaps_later).validity is Validity.UNKNOWN
+    (witness,) = judge_kafka_log(perhaps_later, read_to_end=True).witnesses
+    assert witness.kind == "unseen"
+    assert "'b' was sent to y in a transaction that committed, because 'a' of it was polled from x" in witness.summary
+    plain = Tape().script(half.replace("txn send:x", "send x").replace("send:y", "y"), "1 poll x/0=a").events
+    assert judge_kafka_log(plain, read_to_end=True).validity is Validity.VALID
 
 
 def test_an_assignment_that_drops_a_key_begins_it_anew() -> None:

@@ -13,11 +13,12 @@ from simulated_objects import Simulated, event, history, one_process, renumbered
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import SearchExhausted
+from checkers.base.values import SHORT, frozen
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models import past_states as model_past
 from checkers.models import search as model_search
-from checkers.models.model import REFUSED, SHORT, Model, Operation, frozen, operations_of, value_of
+from checkers.models.model import REFUSED, Model, Operation, operations_of, value_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.kv import KV
 from checkers.models.objects.mutex import MUTEX

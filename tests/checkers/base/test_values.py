@@ -1,0 +1,99 @@
+"""Values keep their digits and their kind from the file to the comparison."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.base.values import decode, encode, number_of, parse
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
+from checkers.formats.edn import read_forms
+from checkers.models.answers import exact
+
+DIFFERENT = """12345678901234567.89M 12345678901234567.88M 1e400 2e400 1e-400 0.1 0.10000000000000000001 1 1.0 true
+"1" nil 9007199254740993 9007199254740993.0 9007199254740992.0 123456789012345678901234567890 [1,2] #{1,2} "#{1 2}" []
+#{} {} {:a,1} [[:a,1]] {"1",1} {1,1} {1.0,1} {true,1} {"true",1} [1,[2]] [1,#{2}] [{:a,1.5M}]
+[{:a,1.50000000000000000001M}]"""
+EQUAL = (
+    "0.1 0.10M 1e-1 1E-1",
+    "1e400 10e399 1.0e400M",
+    "12345678901234567.89M 12345678901234567.890",
+    "#{1,2} #{2,1}",
+    "{:a,1,:b,2} {:b,2,:a,1}",
+    "5 5N +5",
+    "(1,2) [1,2]",
+    "0.0 -0.0",
+)
+
+
+def values_of(edn: str) -> list[Any]:
+    return [exact(decode(encode(form.value))) for form in read_forms(edn)]
+
+
+def test_values_of_other_digits_or_another_kind_differ() -> None:
+    values = values_of(DIFFERENT)
+    assert len(set(values)) == len(values) > 30
+    assert len({repr(value) for value in values}) == len(values)
+
+
+@pytest.mark.parametrize("texts", EQUAL)
+def test_one_value_has_many_texts(texts: str) -> None:
+    assert len(set(values_of(texts))) == 1
+
+
+def test_a_number_is_a_float_only_if_that_is_the_same_number() -> None:
+    assert number_of("0.1") == 0.1
+    assert isinstance(number_of("0.1"), float)
+    assert number_of("1e400") == Decimal("1e400")
+    for text in ("1e99999999999999999999", "NaN", "Infinity"):
+        with pytest.raises(ValueError, match=r"too large|is no number"):
+            parse(text)
+
+
+REGISTER = """{{:process 0, :type :invoke, :f :write, :value {0}}}
+{{:process 0, :type :ok, :f :write, :value {0}}}
+{{:process 1, :type :invoke, :f :read, :value nil}}
+{{:process 1, :type :ok, :f :read, :value {1}}}
+"""
+SET = REGISTER.replace(":write", ":add").replace(":value {1}}}", ":value [{1}]}}")
+WRITES = REGISTER.replace(":f :write, :value {0}", ":f :txn, :value [[:w x {0}]]")
+TRANSACTION = WRITES.replace(":read, :value nil", ":txn, :value [[:r x nil]]").replace(
+    ":read, :value {1}", ":txn, :value [[:r x {1}]]"
+)
+LISTS = TRANSACTION.replace(":w x", ":append x").replace("[:r x {1}]", "[:r x [{1}]]")
+QUEUE = REGISTER.replace(":write", ":enqueue").replace(":read", ":dequeue")
+KAFKA = """{{:process 0, :type :invoke, :f :send, :value [[:send 0 {0}]]}}
+{{:process 0, :type :ok, :f :send, :value [[:send 0 [0 {0}]]]}}
+{{:process 1, :type :invoke, :f :poll, :value [[:poll]]}}
+{{:process 1, :type :ok, :f :poll, :value [[:poll {{0 [[0 {1}]]}}]]}}
+"""
+LOG = SET.replace(":add", ":append")
+IN_MODELS = {
+    "register": REGISTER, "cas-register": REGISTER, "set": SET, "rw-register": TRANSACTION, "list-append": LISTS,
+    "queue": QUEUE, "kafka": KAFKA, "append-log": LOG,
+}  # fmt: skip
+
+
+def judged(path: Path, text: str, model: str) -> FileVerdict:
+    (path / "history.edn").write_text(text)
+    return judge(task_of(path / "history.edn", Ask(model), Budget()).part, Budget())
+
+
+@pytest.mark.parametrize("model", IN_MODELS)
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("12345678901234567.89M", "12345678901234567.88M"),
+        ("1e400", "2e400"),
+        ("{:a 1}", "[[:a 1]]"),
+        ("#{1 2}", "[1 2]"),
+    ],
+)
+def test_every_model_tells_such_values_apart(tmp_path: Path, model: str, written: str, shown: str) -> None:
+    assert judged(tmp_path, IN_MODELS[model].format(written, written), model).verdict.validity is Validity.VALID
+    assert judged(tmp_path, IN_MODELS[model].format(written, shown), model).verdict.validity is Validity.INVALID
