@@ -91,11 +91,8 @@ def parse(text: str) -> Any:
     return _DECODER.decode(text)
 
 
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-_DECODER = json.JSONDecoder(parse_float=number_of, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_float=number_of, parse_constant=str)
+"""NaN and Infinity, which JSON has not and Python writes, are read as texts: NaN as a number equals nothing."""
 
 
 def decode(text: str) -> Hashable:
@@ -224,6 +221,11 @@ def in_words(value: Any) -> str:
             return f"{{{', '.join(f'{key}: {in_words(each)}' for key, each in value)}}}"
         case tuple() | list():
             return f"[{', '.join(map(in_words, value))}]"
-        case Decimal():
-            return str(value)
-    return json.dumps(value, default=str, ensure_ascii=False)
+        case str() | int() | float():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def with_article(name: str) -> str:
+    """Return "a read", "an enqueue"."""
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

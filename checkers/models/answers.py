@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.base.values import with_article
 from checkers.models.model import Operation, value_in_words, value_of
 
 
@@ -98,7 +99,7 @@ def demand_values(
     for event in events:
         needed = given if event.type is Type.INVOKE else answered if event.type is Type.OK else ()
         if event.index in without_value and event.f in needed and event.process != NEMESIS:
-            what = f"a {event.f}" if event.type is Type.INVOKE else f"the answer of a {event.f}"
+            what = with_article(event.f) if event.type is Type.INVOKE else f"the answer of {with_article(event.f)}"
             words = f"{what} needs a :value, and this one has none; write :value nil if that is its value"
             raise WrongEvent(event.index, words)
 

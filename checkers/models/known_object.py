@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from checkers.base.checker import Budget
+from checkers.base.values import with_article
 from checkers.models.answers import Repeats
 from checkers.models.model import REFUSED, Model, Operation, WrongOperation, by_key
 from checkers.models.projection import Violation
@@ -156,7 +157,7 @@ class KnownObject:
         assert self.container is not None
         put, takes = self.container
         odd = [
-            f"index {o.call}: a {o.f} of nil looks like an empty {self.name} to whoever takes it"
+            f"index {o.call}: {with_article(o.f)} of nil looks like an empty {self.name} to whoever takes it"
             for o in operations
             if o.f == put and o.input is None
         ]

@@ -50,9 +50,9 @@ def test_a_number_is_a_float_only_if_that_is_the_same_number() -> None:
     assert number_of("0.1") == 0.1
     assert isinstance(number_of("0.1"), float)
     assert number_of("1e400") == Decimal("1e400")
-    for text in ("1e99999999999999999999", "NaN", "Infinity"):
-        with pytest.raises(ValueError, match=r"too large|is no number"):
-            parse(text)
+    with pytest.raises(ValueError, match="too large"):
+        parse("1e99999999999999999999")
+    assert parse("[NaN]") == parse("[NaN]")
 
 
 REGISTER = """{{:process 0, :type :invoke, :f :write, :value {0}}}

@@ -12,6 +12,7 @@ from histories import write_stream
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event
+from checkers.base.values import with_article
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
 from checkers.formats.recognise import read_any
@@ -326,7 +327,7 @@ def test_a_value_under_another_name_is_missed_by_name(tmp_path: Path, model: str
     assert "value" in found.error
     if model not in ("kafka", "rw-register"):
         answered = judged(as_edn(tmp_path, "\n".join(text.splitlines()[2:])), model)
-        assert f"line 2: the answer of a {read} needs a :value" in answered.error
+        assert f"line 2: the answer of {with_article(read)} needs a :value" in answered.error
 
 
 def test_a_model_of_ones_own_needs_a_value_somewhere(tmp_path: Path) -> None:

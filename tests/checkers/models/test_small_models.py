@@ -311,7 +311,7 @@ def test_fractions_are_named_where_only_whole_numbers_are_judged() -> None:
     assert verdict.validity is Validity.UNKNOWN and "inc and dec of whole numbers" in verdict.reason
     fraction = [("insert", 2.5, 2.5), ("extract-min", None, 2.5)]
     verdict = judge_events(one_process(*fraction), "priority-queue")
-    assert verdict.validity is Validity.UNKNOWN and "2.5 is no whole number" in verdict.reason
+    assert verdict.validity is Validity.UNKNOWN and "no whole number" in verdict.reason
 
 
 def test_what_a_set_can_do_wrong() -> None:
@@ -484,7 +484,7 @@ def test_every_write_may_be_acknowledged_as_the_value_that_it_gave(name: str) ->
         assert all(allows(value, value) for allows in KNOWN[name].fixed.values()), value
 
 
-PAYLOADS = ['"a b"', ' "a"', '"a" ', "[1, [2]]", "7", " 7", "null", '{"a": [1]}', r'"\u00e4\""', "NaN", "-1", "true"]
+PAYLOADS = ['"a b"', ' "a"', '"a" ', "[1, [2]]", "7", " 7", "null", '{"a": [1]}', r'"\u00e4\""', "-1", "true"]
 
 
 @pytest.mark.parametrize("payload", [*PAYLOADS, '["' + "a" * SHORT + '"] '])
