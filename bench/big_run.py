@@ -127,7 +127,7 @@ def _write_raw(folder: Path, events: int, wrong: bool) -> None:
 
 
 def _analyze(folder: Path, events: int, wrong: bool) -> None:
-    command = [sys.executable, "-m", "harness", "analyze", "--trust-old-format", str(folder)]
+    command = [sys.executable, "-m", "harness", "analyze", str(folder)]
     os.execv(sys.executable, command)
 
 

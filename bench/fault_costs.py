@@ -2,7 +2,7 @@
 
     python -m bench.fault_costs results results/nightly
 
-Three figures come from each record of a `faults.json` (milliseconds):
+Three figures come from each record of a fault (milliseconds):
 
     apply    the order, from its begin until every node or switch has confirmed it (`apply_ms`)
     seen     from there until the end of the first measurement, which takes a window of 300 ms for links
@@ -22,7 +22,8 @@ from statistics import median
 import click
 
 from checkers.record.faults import FaultRecord
-from checkers.record.reading import FAULTS, RunRecord
+from checkers.record.journal import JOURNAL
+from checkers.record.reading import RunRecord
 
 _MS = 1e6
 _FIGURES = ("apply", "seen", "heal")
@@ -33,7 +34,7 @@ _FIGURES = ("apply", "seen", "heal")
 def main(folders: tuple[Path, ...]) -> None:
     costs: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     runs = 0
-    for place in sorted({path.parent for folder in folders for path in folder.rglob(FAULTS)}):
+    for place in sorted({path.parent for folder in folders for path in folder.rglob(JOURNAL)}):
         header = RunRecord(place).header
         if place.is_symlink() or header is None:
             continue
@@ -52,7 +53,7 @@ def _costs(record: FaultRecord) -> Iterator[tuple[str, float]]:
     if not record.carried_out or record.apply_ms < 0:
         return
     yield "apply", record.apply_ms
-    first = [measured.to_ns for measured in record.measurements if measured.phase == "inject"]
+    first = [measured.to_ns for measured in record.measured if measured.phase == "inject"]
     if first:
         yield "seen", (min(first) - record.injected_ns) / _MS
     if record.healed and record.heal_ordered_ns >= 0:

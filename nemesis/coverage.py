@@ -110,7 +110,7 @@ class FaultCoverage:
         self._epoch = max(self._epoch, epoch)
 
     def so_far(self) -> Coverage:
-        """What was met until now, as outcome.json keeps it."""
+        """What was met until now, as the journal keeps it."""
         situations = {
             name: self.situations[name] if self.situations[name] or name in self._reports else None
             for name in SITUATIONS

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord, Measurement, Ordered, Proof
 from checkers.run_quality.faults_installed import achieved, readings, shortened
 from nemesis.cluster import CALM_INTERVAL_MS, DENSE_INTERVAL_MS, CannotInject, Cluster, Link, Marks
@@ -111,7 +110,7 @@ class Meter:
 
 def proof_of(record: FaultRecord, phase: str) -> Proof | None:
     """What the measurements of one phase show, summed up for a reader; None if there are none."""
-    taken = [m for m in record.measurements if m.phase == phase]
+    taken = [m for m in record.measured if m.phase == phase]
     if not taken:
         return None
     found = readings(record, (phase,))
@@ -170,13 +169,10 @@ def _summed(links: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[i
 class Hooks:
     """What the harness is notified of.
 
-    note(type, f, detail): a row for the history, of the process NEMESIS.  f is "inject-<kind>" or "heal-<kind>"; the
-        INVOKE comes before the order, then OK (as ordered), FAIL (skipped) or INFO (not, or not certainly, as ordered).
     record: a record changed; the card's number says which.
     before_heal: awaited while the fault is still in force (data directories are copied here).
     """
 
-    note: Callable[[Type, str, str], None]
     record: Callable[[FaultRecord], None]
     before_heal: Callable[[FaultRecord], Awaitable[None]]
 
@@ -192,8 +188,6 @@ class FaultRecords:
     def skip(self, card: Card, reason: str, *, impossible: bool = False) -> None:
         words = f"{card.kind} {card.name}"
         self._put(FaultRecord(card, Achieved.SKIPPED, words, reason, kind=card.kind, impossible=impossible))
-        self._hooks.note(Type.INVOKE, f"inject-{card.kind}", card.name)
-        self._hooks.note(Type.FAIL, f"inject-{card.kind}", f"skipped: {reason}")
 
     def begin(self, kind: Kind, card: Card, fault: Fault, leader: LeaderNow | None, *, over_budget: bool) -> None:
         """Enter a fault that is being injected from now on."""
@@ -214,7 +208,6 @@ class FaultRecords:
                 over_budget=over_budget,
             )
         )
-        self._hooks.note(Type.INVOKE, f"inject-{card.kind}", fault.words)
 
     def _put(self, record: FaultRecord) -> None:
         self.by_number[record.card.number] = record
@@ -223,7 +216,7 @@ class FaultRecords:
     def measured(self, number: int, measurement: Measurement) -> None:
         """Keep a measurement.  It is delivered with the next change: a hook each second would only cost CPU."""
         record = self.by_number[number]
-        self.by_number[number] = replace(record, measured=(*record.measurements, measurement))
+        self.by_number[number] = replace(record, measured=(*record.measured, measurement))
 
     def change(self, number: int, **changes: Any) -> None:
         """Change a record.  What became of the fault is computed anew, unless the change names it."""
@@ -233,9 +226,3 @@ class FaultRecords:
             reason = changes.get("reason", found.reason)
             record = replace(record, achieved=found.word, reason=reason, lapsed_ns=found.lapsed_ns)
         self._put(record)
-
-    def conclude(self, f: str, proof: Proof | None) -> None:
-        """Note in the history whether the cluster is as the order `f` demands."""
-        as_ordered = proof is not None and proof.verdict == AS_ORDERED
-        words = f"{proof.verdict}: {'; '.join(proof.wrong)}" if proof and not as_ordered else AS_ORDERED
-        self._hooks.note(Type.OK if as_ordered else Type.INFO, f, words if proof else "it was not measured")

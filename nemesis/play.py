@@ -30,7 +30,6 @@ from itertools import permutations
 from random import Random
 from typing import Any, TypeVar
 
-from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
 from nemesis.catalog import KINDS, kind_named
 from nemesis.cluster import LINKS, CannotInject, CannotReach, Cluster
@@ -226,7 +225,6 @@ class _Player:
             proof = proof_of(self.records.by_number[card.number], "inject")
             self.records.change(card.number, inject_proof=proof)
             if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
-                self.records.conclude(f"inject-{card.kind}", proof)
                 break
         window_s, waited_s = HOLD_EVERY_S, WINDOW_S
         while not stop.is_set():
@@ -243,9 +241,7 @@ class _Player:
 
     async def _heal(self, kind: Kind, card: Card, fault: Fault, refusal: tuple[Achieved, str] | None) -> None:
         """Undo the fault and measure.  After a refusal too: half of an order may have been carried out."""
-        number, f = card.number, f"heal-{card.kind}"
-        if refusal is None:
-            self.hooks.note(Type.INVOKE, f, fault.words)
+        number = card.number
         self.records.change(number, heal_ordered_ns=self.clock())
         problem = await tried(kind.heal(self.field, fault))
         self.records.change(number, healed_ns=self.clock())
@@ -254,12 +250,9 @@ class _Player:
             proof = replace(proof, wrong=(*proof.wrong, problem))
         if refusal is None:
             self.records.change(number, heal_proof=proof)
-            self.records.conclude(f, proof)
         else:
             outcome, reason = refusal
             self.records.change(number, heal_proof=proof, achieved=outcome, reason=reason)
-            type_ = Type.FAIL if outcome is Achieved.SKIPPED else Type.INFO
-            self.hooks.note(type_, f"inject-{card.kind}", f"{outcome}: {reason}")
         self.active.pop(number, None)
         self.field.closed(fault)
 

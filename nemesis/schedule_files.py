@@ -4,14 +4,14 @@
 
 A card may also have `like`: the number of an earlier card whose fault is repeated.  Or `after` and `moment`: from
 `at_s` on it waits for this moment of what the earlier card has set off, "election" or "new leader".  It may have
-`fault`, the resolved fault: `words`, `nodes`, `cut` and `settings`, as `faults.json` records them, and `leader`: the
+`fault`, the resolved fault: `words`, `nodes`, `cut` and `settings`, as the journal records them, and `leader`: the
 node that led then.  The leader of now takes its place (`nemesis.resolve`).  A fault without `leader` is carried
 out as it stands.  A card without a fault is resolved when it is injected.
 
 Every run writes `schedule.json` with the times and faults as they were carried out, so
 `run --schedule results/.../schedule.json` replays them; with `--as-executed` on the nodes of the same names.
 
-Read, too: a bare list of cards, and a `faults.json`.
+Read, too: a bare list of cards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from checkers.base.json_file import mapping, sequence
+from checkers.base.json_file import sequence
 from checkers.record.faults import Card, Fault, FaultRecord
 from nemesis.catalog import kind_named
 from nemesis.coverage import MOMENTS
@@ -106,19 +106,7 @@ def _rows(data: object) -> list[Mapping[str, Any]]:
     for place, row in enumerate(data, start=1):
         if not isinstance(row, dict):
             raise BadSchedule(f"card {place} is not a JSON object")
-    return [_of_record(row) for row in data if not _skipped(row)]
-
-
-def _skipped(row: Mapping[str, Any]) -> bool:
-    return "card" in row and not (row.get("cut") or row.get("nodes"))
-
-
-def _of_record(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A card with its fault out of an entry of `faults.json`; any other row as it is."""
-    if "card" not in row:
-        return row
-    fault = {name: row[name] for name in _FAULT_FIELDS if row.get(name) is not None}
-    return {**mapping(row["card"]), "fault": fault}
+    return data
 
 
 def _card(place: int, row: Mapping[str, Any]) -> Card:

@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench", "docs")
 
 RESERVED: Mapping[str, tuple[str, ...]] = {
-    "ledger": ("checkers/base/ledger.py", "checkers/run_quality/evidence.py", "harness/run/last_entries.py",
-               "harness/campaign/findings_ledger.py", "harness/campaign/hunts_ledger.py"),
     "hunt": ("harness/campaign/", "harness/cli/campaigns.py", "docs/generate.py"),
     "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/real_systems/", "harness/story/",
                 "harness/report/", "docs/generate.py"),

@@ -6,7 +6,7 @@ operation in two thousand has no known outcome, and one write in two thousand is
 copied before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a
 follower.
 
-The ledger, the end mark, the manifest and the copies are as the harness writes them.  Logs and traces are written as
+The journal, the manifest and the copies are as the harness writes them.  Logs and traces are written as
 tables (`tables/`); or, if they are to be `raw`, as the files of nodes, in a folder that `analyze` judges as it judges a
 run of the bundled KRaft.
 
@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,21 +39,37 @@ from bench.simulated.register_clients import (
     new_state,
     simulate,
 )
-from checkers.base import ledger
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
-from checkers.base.history import NEMESIS, Type
-from checkers.record.faults import Proof
-from checkers.record.outcome import Phase, Recovery, RunOutcome, SeenLeader
+from checkers.base.history import Type
+from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
+from checkers.record.header import Header
+from checkers.record.journal import (
+    BEGAN,
+    ENDED,
+    FINAL_READS,
+    FORMAT,
+    JOURNAL,
+    Begun,
+    Concluded,
+    Copied,
+    Copying,
+    FaultChange,
+    Happened,
+    JournalEnd,
+    JournalEntry,
+    PhaseChange,
+    line_of,
+)
+from checkers.record.outcome import Recovery, RunOutcome, SeenLeader
 from checkers.record.writing import as_json
 from checkers.sealing.manifest import write_manifest
 from harness.judge.demands_of_run import demands_of
 from harness.spec import LIMITS, Spec
+from workloads.generators import VERSION
 
 FAULT = "c2 and n5 cannot reach each other"
-CARD = {"number": 1, "kind": "partition", "name": "one link", "at_s": 20, "heal_s": 40}
-FORMAT = 1
-"""The records hold what checkers read, and not every field that runs of today's format hold."""
+CARD = Card(1, "partition", "one link", 20.0, 40.0)
 
 CLIENTS = ("c1", "c2")
 FUNCTIONS = ("read", "write", "create")
@@ -77,9 +92,9 @@ def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False)
     demands = demands_of(of_user) if raw else _demands(keys)
     spec = of_user.to_json() if raw else {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
     logs: RawLogs | SimulatedLogs
-    test = {"format": FORMAT, "run_id": "big", "spec": spec, "started_monotonic_ns": 0, "schedule": [CARD]}
+    test = Header(spec, "big", format=FORMAT, nodes_clock="same kernel", generators=VERSION, schedule=(CARD,))
     with _Stream(folder, events, keys) as stream, (RawLogs if raw else SimulatedLogs)(folder, keys) as logs:
-        stream.enter(Type.OK, ledger.BEGIN, {"format": FORMAT, "run_id": "big", "spec": spec})
+        stream.enter(Begun(FORMAT, "big"))
         state = new_state(len(keys), _processes(events))
         with stream.phase("set-up"):
             if isinstance(logs, RawLogs):
@@ -87,25 +102,22 @@ def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False)
                 state.counts[:2] += ENTRIES_PER_CREATE * len(keys)
         with stream.phase("main"):
             _main(stream, logs, state, events // 5, -1, wrong=False)
-            injected = stream.note(Type.INVOKE, "inject-partition", FAULT), stream.note(Type.OK, "inject-partition")
+            injected_ns = stream.time_ns
             _main(stream, logs, state, events // 5, -1, wrong=False)
             _copy(stream, logs, "before heal 1")
-            healed = stream.note(Type.INVOKE, "heal-partition", FAULT), stream.note(Type.OK, "heal-partition")
+            stream.enter(FaultChange(_fault(injected_ns, stream.time_ns)))
             late = stream.rows + int(0.55 * events)
             _main(stream, logs, state, events - events // 5 * 2, late if wrong else -1, wrong)
             stream.write(drained(state, stream.rows), logs)
         with stream.phase("recovery"):
             pass
-        with stream.phase(ledger.FINAL_READS):
+        with stream.phase(FINAL_READS):
             stream.write(final_reads(state), logs)
         with stream.phase("collection"):
             _copy(stream, logs, "final")
-        fault = _fault(injected[1], healed[0], healed[1])
-        outcome = as_json(_outcome(stream.phases, keys))
-        files = {"test.json": test, "outcome.json": outcome, "faults.json": [fault], "copies.json": logs.copies_index}
-        for name, content in files.items():
-            (folder / name).write_text(json.dumps(content))
-        stream.end({"phases": 5, "faults": 1, "copies": len(logs.copies_index)}, len(keys))
+        (folder / "test.json").write_text(json.dumps(as_json(test)))
+        stream.enter(Concluded(_outcome(keys)))
+        stream.end()
         assert not wrong or state.counts[4:].tolist() == [1, 1], "the violations were not planted"
     write_manifest(folder)
     return demands
@@ -125,8 +137,8 @@ def _main(
 
 
 def _copy(stream: _Stream, logs: RawLogs | SimulatedLogs, when: str) -> None:
-    stream.enter(Type.INVOKE, ledger.COPY, {"when": when})
-    stream.enter(Type.OK, ledger.COPY, logs.copy(when, stream.time_ns))
+    stream.enter(Copying(when))
+    stream.enter(Copied(when, logs.copy(when, stream.time_ns)))
 
 
 def _processes(events: int) -> int:
@@ -153,16 +165,16 @@ def _step_ns(events: int) -> int:
 
 
 class _Stream:
-    """`history.arrows`, with the ledger's rows between those of clients.  phases: those that have ended."""
+    """`history.arrows` and the journal beside it."""
 
     def __init__(self, folder: Path, events: int, keys: list[str]) -> None:
         self.rows = 0
-        self.phases: list[Phase] = []
         self._step_ns = _step_ns(events)
         self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
         self._counts: Counter[tuple[str, int]] = Counter()
         self._writer = pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY)
+        self._journal = (folder / JOURNAL).open("w")
 
     @property
     def time_ns(self) -> int:
@@ -207,27 +219,20 @@ class _Stream:
             self._counts[FUNCTIONS[code // 4], code % 4] += times
         self._add(rows)
 
-    def enter(self, type_: Type, f: str, content: object) -> int:
-        """A row of the ledger; its time in ns."""
-        return self.note(type_, f, json.dumps(content))
-
-    def note(self, type_: Type, f: str, words: str = "as ordered") -> int:
-        time_ns = self.time_ns
-        row = {"index": self.rows, "time_ns": time_ns, "process": NEMESIS, "type": int(type_), "f": f, "node": ""}
-        self._counts[f, int(type_)] += 1
-        self._add(pa.RecordBatch.from_pylist([{**row, "payload": words}], HISTORY))
-        return time_ns
+    def enter(self, happened: Happened) -> None:
+        """An event of the journal."""
+        self._journal.write(line_of(JournalEntry(self.time_ns, self.rows, happened)) + "\n")
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        start_ns = self.enter(Type.INVOKE, ledger.PHASE, name)
+        self.enter(PhaseChange(name, BEGAN))
         yield
-        self.phases.append(Phase(name, start_ns, self.enter(Type.OK, ledger.PHASE, name)))
+        self.enter(PhaseChange(name, ENDED))
 
-    def end(self, counts: Mapping[str, int], final_reads: int) -> None:
-        by_function = ledger.counted(Counter({name: times for name, times in self._counts.items() if times}))
-        rows = {"rows": self.rows, "by_function": by_function}
-        self.enter(Type.OK, ledger.END, {**counts, "final_reads": final_reads, **rows})
+    def end(self) -> None:
+        table = {f: [self._counts[f, type_] for type_ in range(4)] for f in FUNCTIONS}
+        counts = {f: (c[0], c[1], c[2], c[3]) for f, c in table.items() if any(c)}
+        self.enter(JournalEnd(self.rows, counts))
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
@@ -238,18 +243,18 @@ class _Stream:
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
+        self._journal.close()
 
 
 def _demands(keys: list[str]) -> Demands:
     reads = tuple(("read", key) for key in keys)
     made = Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60)
-    return replace(made, nodes=True, logs=True, traces=True, elections=True, faults=True, ledger=True)
+    return replace(made, nodes=True, logs=True, traces=True, elections=True, faults=True)
 
 
-def _outcome(phases: Sequence[Phase], keys: Sequence[str]) -> RunOutcome:
+def _outcome(keys: Sequence[str]) -> RunOutcome:
     return RunOutcome(
         declares=dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), True),
-        phases=tuple(phases),
         steal_s=dict.fromkeys(SERVERS, 0.0),
         recovery=Recovery(limit_s=60.0, proof=Proof("as ordered"), recovered=True, seconds=0.1),
         deaths=(),
@@ -258,31 +263,14 @@ def _outcome(phases: Sequence[Phase], keys: Sequence[str]) -> RunOutcome:
     )
 
 
-def _fault(injected_ns: int, heal_ordered_ns: int, healed_ns: int) -> dict[str, Any]:
+def _fault(injected_ns: int, healed_ns: int) -> FaultRecord:
     """Links between c2 and n5 that were cut, with measurements that show it twice a second."""
-    cut = [["c2", "n5"], ["n5", "c2"]]
-    links = {f"{a}>{b}": [60, 0 if [a, b] in cut else 60] for a, b in permutations((*SERVERS, *CLIENTS), 2)}
-    healed = {pair: [60, 60] for pair in links}
-    hold = range(injected_ns, heal_ordered_ns, 500_000_000)
-    measured = [{"phase": "inject", "from_ns": injected_ns, "to_ns": injected_ns, "links": links}]
-    measured += [{"phase": "hold", "from_ns": at, "to_ns": at, "links": links} for at in hold]
-    measured += [{"phase": "before heal", "from_ns": heal_ordered_ns, "to_ns": heal_ordered_ns, "links": links}]
-    measured += [{"phase": "heal", "from_ns": healed_ns, "to_ns": healed_ns, "links": healed}]
-    return {
-        "card": CARD,
-        "words": FAULT,
-        "achieved": "installed",
-        "reason": "",
-        "leader": None,
-        "epoch": 1,
-        "cut": cut,
-        "nodes": [],
-        "ordered": {"held": {}, "healed": {}},
-        "injected_ns": injected_ns,
-        "heal_ordered_ns": heal_ordered_ns,
-        "healed_ns": healed_ns,
-        "apply_ms": 0.0,
-        "measured": measured,
-        "inject_proof": {"verdict": "as ordered"},
-        "heal_proof": {"verdict": "as ordered"},
-    }
+    cut = (("c2", "n5"), ("n5", "c2"))
+    links = {f"{a}>{b}": (60, 0 if (a, b) in cut else 60) for a, b in permutations((*SERVERS, *CLIENTS), 2)}
+    moments = [("inject", injected_ns), *(("hold", at) for at in range(injected_ns, healed_ns, 500_000_000))]
+    measured = [Measurement(phase, at, at, links) for phase, at in (*moments, ("before heal", healed_ns))]
+    measured.append(Measurement("heal", healed_ns, healed_ns, dict.fromkeys(links, (60, 60))))
+    proof = Proof("as ordered")
+    record = FaultRecord(CARD, Achieved.INSTALLED, FAULT, epoch=1, kind=CARD.kind, cut=cut, measured=tuple(measured))
+    record = replace(record, injected_ns=injected_ns, heal_ordered_ns=healed_ns, healed_ns=healed_ns)
+    return replace(record, apply_ms=0.0, inject_proof=proof, heal_proof=proof)

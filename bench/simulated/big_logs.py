@@ -13,6 +13,7 @@ from bench.simulated.filled_table import filled
 from checkers.base.arrays import Int32, Int64
 from checkers.base.columns import COPIES, LOG, TRACE
 from checkers.kernels.jit import inner_kernel, kernel
+from checkers.record.copies import Copy
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 LEADER = SERVERS[0]
@@ -35,7 +36,6 @@ class SimulatedLogs:
         self._hashes: list[Int64] = []
         self._seq: dict[str, int] = {}
         self._copies: list[dict[str, Any]] = []
-        self.copies_index: list[dict[str, Any]] = []
         for name in ("log", "trace"):
             (folder / "tables" / name).mkdir()
         self._log = {node: self._writer("log", node, LOG) for node in SERVERS}
@@ -93,8 +93,8 @@ class SimulatedLogs:
             self._trace[node].write_batch(rows, ROWS_PER_GROUP)
             self._seq[node] += count * each
 
-    def copy(self, when: str, time_ns: int) -> dict[str, Any]:
-        """Copy all logs.  Returns the ledger's entry.  The final copy also holds what is not committed."""
+    def copy(self, when: str, time_ns: int) -> tuple[Copy, ...]:
+        """Copy all logs.  Returns what the journal says of it.  The final copy also holds what is not committed."""
         number = len(self._copies) // len(SERVERS)
         self._waiting.flush()
         entries = self._waiting.tell() // _ENTRY.itemsize
@@ -117,9 +117,8 @@ class SimulatedLogs:
             folder = self._folder / "nodes" / node / f"copy-{number}"
             folder.mkdir(parents=True)
             (folder / "log-end").write_text(f"{log_end}\n")
-            index.append({**row, "trace_size_bytes": 0, "folder": str(folder.relative_to(self._folder))})
-        self.copies_index += index
-        return {"copy": number, "when": when, "nodes": dict.fromkeys(SERVERS, "running")}
+            index.append(Copy(number, when, node, "running", str(folder.relative_to(self._folder)), 0))
+        return tuple(index)
 
     def _write_piece(self, copy: int, first: int, entries: np.ndarray, ends: Int64, hashes: Int64) -> None:
         offset = np.arange(first, first + len(entries))

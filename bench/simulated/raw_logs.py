@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from bench.simulated.big_logs import LEADER, SERVERS, chain_each, elected
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.kafka_files.prefix_hash import chain
+from checkers.record.copies import Copy
 from system_under_test.kraft.log.batch import encode_leader_change, encode_values, read_header
 from system_under_test.kraft.raft.messages import LeaderChange
 from system_under_test.kraft.records.metadata import (
@@ -49,7 +49,7 @@ class RawLogs:
         (folder / "trace").mkdir()
         self._traces = {node: (folder / "trace" / f"{node}.jsonl").open("w") for node in SERVERS}
         self._seq: dict[str, int] = {}
-        self.copies_index: list[dict[str, Any]] = []
+        self._copies: list[Copy] = []
 
     def __enter__(self) -> RawLogs:
         for node in SERVERS:
@@ -81,9 +81,9 @@ class RawLogs:
         if len(ends):
             self._batches(self._encoded(ends.tolist()), ends.tolist(), times_ns, committed=True)
 
-    def copy(self, when: str, time_ns: int) -> dict[str, Any]:
-        """Copy all logs.  Returns the ledger's entry.  The final copy also holds what is not committed."""
-        number = len(self.copies_index) // len(SERVERS)
+    def copy(self, when: str, time_ns: int) -> tuple[Copy, ...]:
+        """Copy all logs.  Returns what the journal says of it.  The final copy also holds what is not committed."""
+        number = len(self._copies) // len(SERVERS)
         if when == "final" and self._waiting:
             ends = [self._end + len(self._waiting)]
             self._batches(self._encoded(ends), ends, np.array([time_ns]), committed=False)
@@ -96,10 +96,9 @@ class RawLogs:
             (folder / LOG_FOLDER / "quorum-state").write_text(json.dumps(state))
             (folder / "meta.properties").write_text(f"version=1\nnode.id={node[1:]}\n")
             self._traces[node].flush()
-            row = {"copy": number, "node": node, "when": when, "state": "running"}
-            where = {"trace_size_bytes": self._traces[node].tell(), "folder": str(folder.relative_to(self._folder))}
-            self.copies_index.append(row | where)
-        return {"copy": number, "when": when, "nodes": dict.fromkeys(SERVERS, "running")}
+            where = str(folder.relative_to(self._folder))
+            self._copies.append(Copy(number, when, node, "running", where, self._traces[node].tell()))
+        return tuple(self._copies[-len(SERVERS) :])
 
     def _encoded(self, ends: list[int]) -> list[bytes]:
         """The waiting entries up to the last of these ends, as batches."""

@@ -1,8 +1,8 @@
 """What a run must show before its verdict may be valid.
 
 The harness computes the demands from the spec, the subject and the workload, before it reads any evidence.  Checkers
-compare the evidence with the demands.  outcome.json, faults.json and copies.json are evidence, so no file of the run
-can lower a demand.  A default value demands nothing: use it for a single history or a few collected logs.
+compare the evidence with the demands.  The journal is evidence, so nothing in it can lower a demand.  A default value
+demands nothing: use it for a single history or a few collected logs.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ class Demands:
     nodes: the subject has server processes.  logs, traces: its servers deliver them.  elections: its servers elect a
     leader.
     faults: the run injects faults.  nemesis: name of the nemesis that injects the faults.
-    ledger: the history contains a ledger, and a manifest binds the files (true from format 1 on).
-    format: the run is at least of this format (`base/ledger.py`), and holds what runs of it record.
     rate_hz: operations per second of all clients together; 0: clients make no pause.
     invoked_share: share of that rate that is invoked without any fault; rate_hz contains it.  It is below 1 for
     workloads that wait.
@@ -65,8 +63,6 @@ class Demands:
     traces: bool = False
     elections: bool = False
     faults: bool = False
-    ledger: bool = False
-    format: int = 0
     nemesis: str = ""
     rate_hz: float = 0.0
     invoked_share: float = 1.0

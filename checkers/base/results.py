@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from checkers.base.verdict import EXIT_CODES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
-from checkers.record.reading import OLDEST, decoded, read_json
+from checkers.record.reading import decoded, read_json
 from checkers.record.writing import as_json, write_text_whole
 
 RESULTS = "results.json"
@@ -269,7 +269,7 @@ def read_results(root: Path) -> Results | None:
 
 def parse_results(raw: Any) -> Results:
     """The results in the content of a results.json.  Raises BrokenFile."""
-    results = decoded(RESULTS, raw, Results, OLDEST)
+    results = decoded(RESULTS, raw, Results, whole=False)
     _ = results.vacuity, results.availability, results.statistics
     _ = [checker.violations_by_kind for checker in results.checkers.values()]
     return results
@@ -308,4 +308,4 @@ def _plain(value: Any) -> Any:
 
 
 def _detail(raw: object, type_: type[_T], at: str) -> _T:
-    return decoded(f"{RESULTS}: {at}", raw, type_, OLDEST)
+    return decoded(f"{RESULTS}: {at}", raw, type_, whole=False)

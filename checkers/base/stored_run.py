@@ -1,6 +1,6 @@
 """A stored run: the paths of its files, the content of its small files, and the demands on it.
 
-Checkers get one `StoredRun`, and read test.json, outcome.json, faults.json and the index of copies only through it.
+Checkers get one `StoredRun`, and read test.json and the journal only through it.
 Each file is read once, on first use.  A missing file counts as empty.  A file that cannot be used raises BrokenFile,
 and the checkers that need it are then unknown.  Demands come from the harness and never from these files
 (`demands.py`).
@@ -85,20 +85,26 @@ class StoredRun:
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """outcome.json: facts that only the harness knows.  It is evidence and not a demand.
+        """What only the harness knows.  It is evidence and not a demand.
 
-        Without the file (`record.outcome` is None) these are the facts of a run of which nothing is known."""
+        Of a run that did not end (`record.outcome` is None) nothing is known."""
         return self.record.outcome or RunOutcome()
 
     @property
     def faults(self) -> Sequence[FaultRecord]:
-        """faults.json, in order of the cards as they were played; empty if there is none."""
+        """The record of each fault, in order of the cards as they were played."""
         return self.record.faults
 
     @property
     def copies_index(self) -> Sequence[Copy]:
-        """copies.json: every copy that the harness took of a data directory; empty if there is none."""
+        """Every copy that the harness took of a data directory."""
         return self.record.copies
+
+    @cached_property
+    def history_is_whole(self) -> bool:
+        """Whether the sealed history holds every row that the journal counts, so no operation is missing from it."""
+        ended = self.record.ended
+        return ended is not None and self.history.exists() and pq.read_metadata(self.history).num_rows == ended.rows
 
     @cached_property
     def copies(self) -> list[dict[str, Any]]:
@@ -133,8 +139,8 @@ class StoredRun:
     def _copies_since(self, node: str, began_ns: int) -> list[int]:
         """Numbers of the copies of a node that may have been complete only after this time.
 
-        A copy of an older version has no time.  It was taken before the heal that it names, and could end later."""
-        later = {_before_heal(f) for f in self.faults if f.heal_ordered_ns > began_ns}
+        A copy whose time is not known was taken before the heal that it names, and could end later."""
+        later = {before_heal(f) for f in self.faults if f.heal_ordered_ns > began_ns}
         taken_ns = {(c.copy, c.node): c.taken_ns for c in self.copies_index}
         return [
             c["copy"]
@@ -163,7 +169,7 @@ class StoredRun:
         return self.demands.voters or self.servers
 
 
-def _before_heal(fault: FaultRecord) -> str:
+def before_heal(fault: FaultRecord) -> str:
     """`when` of the copies that the harness takes before the heal of this fault."""
     return f"before heal {fault.card.number}"
 

@@ -28,7 +28,8 @@ from checkers.base.history import NEMESIS, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, combine
 from checkers.judging.pipeline import judge_run
-from checkers.record.reading import FAULTS, OUTCOME, TEST
+from checkers.record.journal import JOURNAL
+from checkers.record.reading import TEST
 from checkers.sealing.seal import seal
 
 Row = dict[str, Any]
@@ -99,7 +100,7 @@ def write(evidence: Evidence, source: StoredRun, folder: Path) -> None:
     """Write a run folder with this evidence.  Everything else is as in `source`."""
     target = StoredRun(folder)
     folder.mkdir(parents=True)
-    for plain in (source.root / name for name in (TEST, FAULTS, OUTCOME)):
+    for plain in (source.root / name for name in (TEST, JOURNAL)):
         if plain.exists():
             shutil.copy(plain, folder)
     pq.write_table(pa.Table.from_pylist(evidence.history, schema=HISTORY), target.history)

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.history import NEMESIS, Type
-from checkers.base.ledger import END
 from checkers.base.run_evidence import log_groups, numbers, present
 from checkers.kernels.raft.writes_in_logs import OPEN, Fates, NameTable, Under, follow, look_up, number_names
 from checkers.sealing.codes import Processes, Words, dictionary_codes
@@ -100,33 +99,11 @@ class WantedNames:
 @dataclass(frozen=True, slots=True)
 class WritesInHistory:
     """What a history shows of some names.  fates: by name, and bits by row.  rows: the number of rows of the history.
-    acknowledged: writes, those of other names too.
-    whole: as in `RowsSeen`."""
+    acknowledged: writes, those of other names too."""
 
     fates: Fates
     rows: int
     acknowledged: int
-    whole: bool
-
-
-@dataclass(slots=True)
-class RowsSeen:
-    """Whether a history is whole, from its chunks in order.  Each chunk has the columns index, process and f."""
-
-    count: int = 0
-    _gapless: bool = True
-    _ended: bool = False
-
-    def add(self, rows: pa.Table) -> None:
-        """rows: the next chunk; it has at least one row."""
-        self._gapless &= np.array_equal(numbers(rows, "index"), np.arange(self.count, self.count + len(rows)))
-        self._ended = bool(rows["process"][-1].as_py() == NEMESIS and rows["f"][-1].as_py() == END)
-        self.count += len(rows)
-
-    @property
-    def whole(self) -> bool:
-        """The history ends as the harness ends it and its indexes have no gap, so no operation is missing from it."""
-        return self._gapless and self._ended
 
 
 def read_writes(history: str, names: WantedNames) -> WritesInHistory:
@@ -143,8 +120,7 @@ def read_writes(history: str, names: WantedNames) -> WritesInHistory:
     )
     under, processes = _idle(64), Processes()
     first_row = acknowledged = 0
-    seen = RowsSeen()
-    for rows in chunks_of_groups(history, ("index", "process", "type", "f", "key", "value")):
+    for rows in chunks_of_groups(history, ("process", "type", "f", "key", "value")):
         process = np.asarray(rows["process"].combine_chunks())
         dense = processes.dense(process)
         if processes.count > len(under.row):
@@ -153,9 +129,8 @@ def read_writes(history: str, names: WantedNames) -> WritesInHistory:
         is_write = function_is(rows, *WRITES) & present(rows, "key") & present(rows, "value")
         name = names.number(rows, is_write)
         acknowledged += follow(first_row, dense, type_, is_write, name, process != NEMESIS, under, fates)
-        seen.add(rows)
         first_row += len(rows)
-    return WritesInHistory(fates, total, acknowledged, seen.whole)
+    return WritesInHistory(fates, total, acknowledged)
 
 
 def _idle(count: int, known: Under | None = None) -> Under:

@@ -1,4 +1,4 @@
-"""The index of copies, `copies.json`: every copy that the harness took of a data directory."""
+"""A copy that the harness took of a data directory."""
 
 from __future__ import annotations
 

@@ -133,13 +133,12 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """Everything known of one fault, an entry of faults.json; times are ns since the test began; -1 = did not happen.
+    """Everything known of one fault.  Times are ns since the test began; -1 = did not happen.
 
     kind: of the fault, as in `card`.  leader, epoch: who led when the card was resolved, if a node did.
-    ordered: what measurements must show; None in runs from before faults were measured while they hold.
+    ordered: what measurements must show.
     injected_ns: when the order had been carried out.  apply_ms: how long that took.
-    measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault;
-        None in runs from before, which hold two proofs instead.
+    measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault.
     achieved, reason, lapsed_ns: what it computed when the record was last changed.
     over_budget: with the faults before it, it cost more than a minority of servers what they had fsynced.
     impossible: it was skipped because no fault of its kind can be carried out on this system here.
@@ -155,7 +154,7 @@ class FaultRecord:
     kind: str = ""
     cut: tuple[Link, ...] = ()
     nodes: tuple[str, ...] = ()
-    ordered: Ordered | None = field(default_factory=Ordered)
+    ordered: Ordered = field(default_factory=Ordered)
     settings: Mapping[str, Any] = field(default_factory=dict)
     injected_ns: int = -1
     heal_ordered_ns: int = -1
@@ -164,18 +163,13 @@ class FaultRecord:
     lapsed_ns: int = -1
     over_budget: bool = False
     impossible: bool = False
-    measured: tuple[Measurement, ...] | None = ()
+    measured: tuple[Measurement, ...] = ()
     inject_proof: Proof | None = None
     heal_proof: Proof | None = None
 
     @property
     def fault(self) -> Fault:
         return Fault(self.card.kind, self.words, self.nodes, frozenset(self.cut), self.settings, self.leader)
-
-    @property
-    def measurements(self) -> tuple[Measurement, ...]:
-        """Every measurement; none in runs from before faults were measured while they hold."""
-        return self.measured or ()
 
     @property
     def began_ns(self) -> int:
@@ -231,8 +225,7 @@ class FaultRecord:
     @property
     def ended(self) -> frozenset[str]:
         """The nodes whose server it was to end."""
-        states = self.ordered.held.states if self.ordered is not None else {}
-        return frozenset(node for node, state in states.items() if state == "dead")
+        return frozenset(node for node, state in self.ordered.held.states.items() if state == "dead")
 
     def may_end(self, node: str) -> bool:
         """Whether the end of this node's server may have been ordered by this fault."""

@@ -22,6 +22,7 @@ _SIZES_BYTES_MAX: tuple[tuple[str, int], ...] = (
     ("*/meta.properties", 1_000_000),
     ("nodes/*/copies/*.log", 1 << 31),  # a segment, which is read as a whole; Kafka's own are smaller
     ("*.json", JSON_SIZE_BYTES_MAX),
+    ("journal.jsonl", JSON_SIZE_BYTES_MAX),
     ("*", 1 << 40),
 )
 """Pattern of a path in the run -> the largest size; the first pattern that fits counts."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from checkers.record.at_times import AT_TIMES
 from checkers.record.faults import Card
-from checkers.record.outcome import Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,14 @@ class Revision:
 class Header:
     """The content of test.json.
 
-    format: of the run folder (`base/ledger.py`); runs from before the ledger name none.
+    format: of the run folder (`journal.FORMAT`).
     run_id: unique among runs of one machine.  test: name of the test, and of the folder above the run's.
     started_utc: in ISO 8601.  started_monotonic_ns: when the test began, by the monotonic clock of the harness.
     generators: version of the generators that dealt the operations.
     spec: what was to be run, every option by its name.  rerun: the shell command that runs it again.
     clocks: node -> its clock, for nodes that do not share the harness' own.
     schedule, main_began_ns: the cards that were dealt, and the begin of the main phase; None and -1 before it.
-    stopped: the violation that ended the main phase early.
-    nodes_clock: whose clock the nodes have (`base/clocks.py`).  None in runs from before it was recorded.
+    nodes_clock: whose clock the nodes have (`base/clocks.py`).  None: not known.
     programs: path on the nodes -> SHA-256 of each program that was built for this run.
     """
 
@@ -54,7 +52,6 @@ class Header:
     clocks: Mapping[str, ClockOffset] = field(default_factory=dict)
     schedule: tuple[Card, ...] | None = field(default=None, metadata=AT_TIMES)
     main_began_ns: int = field(default=-1, metadata=AT_TIMES)
-    stopped: Stopped | None = field(default=None, metadata=AT_TIMES)
     test: str = field(default="", metadata=AT_TIMES)
     started_utc: str = field(default="", metadata=AT_TIMES)
     seed: int | None = field(default=None, metadata=AT_TIMES)

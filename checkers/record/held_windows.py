@@ -27,8 +27,7 @@ class HeldWindow(NamedTuple):
 
 def silent_processes(record: FaultRecord) -> Iterator[HeldWindow]:
     """Yields the stretch of each node whose process was measured dead or stopped, as ordered."""
-    states = record.ordered.held.states if record.ordered is not None and record.measured is not None else {}
-    for node, state in states.items():
+    for node, state in record.ordered.held.states.items():
         if state not in SILENT:
             continue
         shown = [(m, m.states[node]) for m in _until_heal(record) if node in m.states]
@@ -55,4 +54,4 @@ def _stretch(what: str, subject: Any, shown: Sequence[Measurement]) -> Iterator[
 
 
 def _until_heal(record: FaultRecord) -> Sequence[Measurement]:
-    return [m for m in record.measurements if m.phase != "heal"]
+    return [m for m in record.measured if m.phase != "heal"]

@@ -1,4 +1,4 @@
-"""The outcome of a run, `outcome.json`: what only the harness knows of it.
+"""The outcome of a run: what only the harness knows of it.
 
 Times are ns since the test began; -1: it did not happen.
 """
@@ -14,11 +14,15 @@ from checkers.record.faults import Proof
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """name: "set-up", "main", "recovery", "final reads" or "collection"."""
+    """One of `journal.PHASES`.  The rows of the history from first_row to before end_row fall into it; -1: not known.
+    broken_off: it ended by an exception, such as Ctrl-C."""
 
     name: str
     start_ns: int
     end_ns: int = -1
+    first_row: int = field(default=-1, metadata=AT_TIMES)
+    end_row: int = field(default=-1, metadata=AT_TIMES)
+    broken_off: bool = field(default=False, metadata=AT_TIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +167,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The content of outcome.json.
+    """What a run ended with.  phases: derived from the journal, which does not repeat them here.
 
     declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
     loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
-    deaths: None: they are not listed, which only an older format allows.
     longest_copy_stop_s: for how long a copy stopped a node, at most.
     steal_s: node -> seconds of CPU that its host took.  processor: node -> what it measured, every few seconds.
     final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
@@ -187,7 +190,7 @@ class RunOutcome:
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, tuple[ProcessorSums, ...]] = field(default_factory=dict, metadata=AT_TIMES)
     recovery: Recovery | None = None
-    deaths: tuple[Death, ...] | None = None
+    deaths: tuple[Death, ...] = ()
     final_reads: Mapping[str, str] = field(default_factory=dict)
     final_reads_by_server: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     leaders: tuple[SeenLeader, ...] = ()
@@ -200,8 +203,7 @@ class RunOutcome:
 
     @property
     def known_deaths(self) -> tuple[Death, ...]:
-        """The deaths that are listed; none if they are not listed at all."""
-        return self.deaths or ()
+        return self.deaths
 
     def phase(self, name: str) -> Phase | None:
         """The phase of this name; None if the run did not come to it."""

@@ -1,18 +1,15 @@
-"""The one reader of the small files of a run.
+"""The one reader of the small files of a run: `test.json` and the journal.
 
-A file is decoded into the types of this room, strictly.  Damage has one kind of error, BrokenFile, which names the file
+Both are decoded into the types of this room, strictly.  Damage has one kind of error, BrokenFile, which names the file
 and the field: no JSON, a missing field, a value of another type, or an integer beyond 64 bits.  Nothing is replaced by
-a default, with one exception: older formats recorded less.  A run of such a format gets the defaults of the types for
-what it lacks, and it is unknown at best (`base/ledger.py`).
-
-Unknown fields are ignored, because later versions may record more.
+a default.  Unknown fields are ignored, because later versions may record more.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import UnionType
@@ -21,29 +18,35 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_ty
 import msgspec
 
 from checkers.record.copies import Copy
-from checkers.record.faults import CHANGES_MEMBERS, FaultRecord
+from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
-from checkers.record.outcome import RunOutcome
+from checkers.record.journal import (
+    BEGAN,
+    BROKEN_OFF,
+    EVENTS,
+    FORMAT,
+    JOURNAL,
+    Begun,
+    Concluded,
+    Copied,
+    FaultChange,
+    Happened,
+    JournalEnd,
+    JournalEntry,
+    PhaseChange,
+)
+from checkers.record.outcome import Phase, RunOutcome
 
-TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
-"""Names of the small files of a run (results/README.md)."""
-
-OLDEST = 0
-"""The format of runs that name none."""
-WHOLE_SINCE = 2
-"""The first format whose records hold every field, except those that only some records have (`at_times.py`)."""
-MEASURED_SINCE = 1
-"""The first format whose faults were measured while they held."""
-_STATES_OF_OLD_KINDS = {"pause": "stopped", "kill": "dead"}
-"""Kinds of before.  Their records do not say which state was ordered."""
+TEST = "test.json"
 
 _LONG_INTEGER = re.compile(rb"\d{19}")
 _T = TypeVar("_T")
+_H = TypeVar("_H", bound=Happened)
 
 
 class RunRecord:
-    """The small files of one run, each read once, on first use.  Raises BrokenFile for one that cannot be used.
+    """What the harness recorded of one run.  Each file is read once, on first use.  Raises BrokenFile.
 
     A missing file is empty: the run was broken off before it was written.
     """
@@ -56,37 +59,90 @@ class RunRecord:
         """test.json; None if there is none."""
         path = self.root / TEST
         raw = read_json(path)
-        return None if raw is None and not path.exists() else decoded(TEST, raw, Header, _format_of(raw))
+        if raw is None and not path.exists():
+            return None
+        stated = raw.get("format", 0) if isinstance(raw, Mapping) else FORMAT
+        if type(stated) is int and stated != FORMAT:
+            words = f"the run is of format {stated}, and this version of Krucible judges format {FORMAT}"
+            raise BrokenFile(f"{TEST}: {words}: judge it with the version that recorded it (`git` in {TEST})")
+        return decoded(TEST, raw, Header, whole=True)
 
     @cached_property
-    def format(self) -> int:
-        """The format that test.json names; 0 without one."""
-        return _format_of(read_json(self.root / TEST))
-
-    @cached_property
-    def outcome(self) -> RunOutcome | None:
-        """outcome.json; None if the harness did not come to its end."""
-        return self._read(OUTCOME, RunOutcome, _of_outcomes)
+    def journal(self) -> tuple[JournalEntry, ...]:
+        """Every event of the journal, in order."""
+        return tuple(_entries(self.root / JOURNAL))
 
     @cached_property
     def faults(self) -> tuple[FaultRecord, ...]:
-        """faults.json, in the order of the cards' numbers as they were played."""
-        raw = read_json(self.root / FAULTS)
-        return () if raw is None and not (self.root / FAULTS).exists() else faults_of(raw, self.format)
+        """The record of each fault as it was last, in the order of the cards as they were played."""
+        records: dict[int, FaultRecord] = {}
+        for change in _of(self.journal, FaultChange):
+            number = change.record.card.number
+            before = records[number].measured if number in records else ()
+            records[number] = replace(change.record, measured=(*before, *change.record.measured))
+        return tuple(records.values())
 
     @cached_property
     def copies(self) -> tuple[Copy, ...]:
-        """copies.json."""
-        return self._read(COPIES_INDEX, tuple[Copy, ...]) or ()
+        """Every copy of a data directory, in order."""
+        return tuple(copy for copied in _of(self.journal, Copied) for copy in copied.copies)
 
-    def _read(self, name: str, type_: type[_T], migrate: Callable[[Any, int], None] | None = None) -> _T | None:
-        path = self.root / name
-        raw = read_json(path)
-        if raw is None and not path.exists():
-            return None
-        if migrate is not None:
-            migrate(raw, self.format)
-        return decoded(name, raw, type_, self.format)
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases, in the order in which they began."""
+        found: list[Phase] = []
+        for entry in self.journal:
+            if not isinstance(entry.happened, PhaseChange):
+                continue
+            if entry.happened.state == BEGAN:
+                found.append(Phase(entry.happened.name, entry.time_ns, first_row=entry.row))
+            elif found:
+                off = entry.happened.state == BROKEN_OFF
+                found[-1] = replace(found[-1], end_ns=entry.time_ns, end_row=entry.row, broken_off=off)
+        return tuple(found)
+
+    @cached_property
+    def outcome(self) -> RunOutcome | None:
+        """What only the harness knows; None if it did not come to its end."""
+        last = next(iter(_of(self.journal, Concluded)), None)
+        return replace(last.outcome, phases=self.phases) if last is not None else None
+
+    @property
+    def begun(self) -> Begun | None:
+        """The first event, if the journal begins as it must."""
+        first = self.journal[0].happened if self.journal else None
+        return first if isinstance(first, Begun) else None
+
+    @property
+    def ended(self) -> JournalEnd | None:
+        """The last event, if the journal ends as it must."""
+        last = self.journal[-1].happened if self.journal else None
+        return last if isinstance(last, JournalEnd) else None
+
+
+def _of(entries: Sequence[JournalEntry], type_: type[_H]) -> Iterator[_H]:
+    return (entry.happened for entry in entries if isinstance(entry.happened, type_))
+
+
+def _entries(path: Path) -> Iterator[JournalEntry]:
+    """The events in the file.  Its last line may be torn: the harness was killed while it wrote it."""
+    try:
+        lines = regular(path).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(lines[:-1], 1):
+        name = f"{path.name}, line {number}"
+        raw = _decoded_json(line, name)
+        if not isinstance(raw, dict):
+            raise BrokenFile(f"{name}: it is no JSON object")
+        event = str(raw.get("event"))
+        if event not in EVENTS:
+            raise BrokenFile(f"{name}: {event!r:.40} is no event of a journal")
+        at = (raw.get(field) for field in ("time_ns", "row"))
+        time_ns, row = (value if type(value) is int else -1 for value in at)
+        if min(time_ns, row) < 0:
+            raise BrokenFile(f"{name}: time_ns and row must be whole numbers, 0 or more")
+        yield JournalEntry(time_ns, row, decoded(name, raw, EVENTS[event], whole=True))
 
 
 def read_json(path: Path) -> Any:
@@ -95,23 +151,28 @@ def read_json(path: Path) -> Any:
     Raises BrokenFile if the file is not JSON, or not a regular file of bounded size."""
     try:
         text = regular(path).read_bytes()
-        raw = msgspec.json.decode(text)
     except FileNotFoundError:
         return None
-    except BrokenFile:
-        raise
+    return _decoded_json(text, path.name)
+
+
+def _decoded_json(text: bytes, name: str) -> Any:
+    try:
+        raw = msgspec.json.decode(text)
     except (ValueError, RecursionError) as problem:
-        raise BrokenFile(f"{path.name} is not JSON ({problem})") from problem
+        raise BrokenFile(f"{name} is not JSON ({problem})") from problem
     if _LONG_INTEGER.search(text) and (at := next(_beyond_64_bits(raw, ""), None)) is not None:
-        raise BrokenFile(f"{path.name}: {at or 'its value'} is an integer beyond 64 bits")
+        raise BrokenFile(f"{name}: {at or 'its value'} is an integer beyond 64 bits")
     return raw
 
 
-def decoded(name: str, raw: Any, type_: type[_T], format: int) -> _T:
-    """A value of one of the record's types.  name: of the file.  raw: its JSON.  Raises BrokenFile."""
-    lacking = next(_lacking(raw, type_, ""), None) if format >= WHOLE_SINCE else None
+def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
+    """A value of one of the record's types.  name: of the file.  raw: its JSON.  Raises BrokenFile.
+
+    whole: every field must be there, except those that only some records have (`at_times.py`)."""
+    lacking = next(_lacking(raw, type_, ""), None) if whole else None
     if lacking is not None:
-        raise BrokenFile(f"{name}: {lacking}, which every run of its format records")
+        raise BrokenFile(f"{name}: {lacking}, which every run records")
     try:
         return msgspec.convert(raw, type_)
     except (msgspec.ValidationError, RecursionError, OverflowError) as problem:
@@ -119,59 +180,10 @@ def decoded(name: str, raw: Any, type_: type[_T], format: int) -> _T:
         raise BrokenFile(f"{name}: {_plain(at)}{what[:1].lower()}{what[1:]}".replace("`", "")) from problem
 
 
-def faults_of(raw: Any, format: int) -> tuple[FaultRecord, ...]:
-    """The records in the content of a faults.json.  raw: changed if an older version wrote it.  Raises BrokenFile."""
-    _migrate_faults(raw, format)
-    return decoded(FAULTS, raw, tuple[FaultRecord, ...], format)
-
-
 def _plain(at: str) -> str:
     """A path of msgspec, as "`$[0].card.number`", in the form "[0].card.number: "."""
     place = at.strip("`").removeprefix("$").removeprefix(".")
     return f"{place}: " if place else ""
-
-
-def _format_of(raw: Any) -> int:
-    """The format that test.json names.  Whatever is no format counts as today's, of which most is demanded."""
-    stated = raw.get("format", 0) if isinstance(raw, Mapping) else 0
-    return stated if type(stated) is int and stated >= 0 else WHOLE_SINCE
-
-
-# What other versions recorded otherwise.
-
-
-def _migrate_faults(raw: Any, format: int) -> None:
-    """The oldest runs hold neither measurements nor what they had to show, but two proofs.  They did not note either
-    that a change of the members is one."""
-    for record in raw if isinstance(raw, list) else ():
-        if not isinstance(record, dict):
-            continue
-        kind = record["card"].get("kind") if isinstance(record.get("card"), dict) else None
-        if kind == "membership" and isinstance(record.get("settings"), dict):
-            record["settings"].setdefault(CHANGES_MEMBERS, True)
-        if format < MEASURED_SINCE and "measured" not in record:
-            record["measured"] = None
-            record.setdefault("ordered", _ordered_once(kind, record.get("nodes")))
-
-
-def _ordered_once(kind: object, nodes: object) -> dict[str, Any] | None:
-    """What the two proofs of an old fault on processes had to show; None for other faults, which only cut links."""
-    state = _STATES_OF_OLD_KINDS.get(str(kind))
-    if state is None or not isinstance(nodes, list):
-        return None
-    return {"held": {"states": dict.fromkeys(nodes, state)}, "healed": {"states": dict.fromkeys(nodes, "running")}}
-
-
-def _of_outcomes(raw: Any, format: int) -> None:
-    """What did not happen was {} once, and whether a death was ordered had another name."""
-    if not isinstance(raw, dict):
-        return
-    for name in ("recovery", "stopped", "coverage"):
-        if raw.get(name) == {}:
-            raw[name] = None
-    for death in raw["deaths"] if isinstance(raw.get("deaths"), list) and format < WHOLE_SINCE else ():
-        if isinstance(death, dict) and "bidden" in death:
-            death.setdefault("ordered", death["bidden"])
 
 
 # What is looked for before a value is decoded.

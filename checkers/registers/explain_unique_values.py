@@ -423,8 +423,10 @@ def at(row: Row) -> str:
 
 
 def span_before(first: Row, second: Row, word: str) -> str:
-    """The time between two rows, and a word, e.g. "3.00 ms before".  Only the word if the history has no times."""
-    timed = first["time_ns"] or second["time_ns"]
+    """Return the time between two rows and a word, e.g. "3.00 ms before".
+
+    Only the word, if one of the rows has no time, or their times contradict their order."""
+    timed = first["time_ns"] and second["time_ns"] and first["time_ns"] <= second["time_ns"]
     return f"{_span(second['time_ns'] - first['time_ns'])} {word}" if timed else word
 
 

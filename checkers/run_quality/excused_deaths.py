@@ -46,18 +46,18 @@ class Sorted:
 class Excuse:
     """Which deaths and refusals a fault explains.
 
-    records: faults.json.  measured: whether each record must hold measurements.  clock_error_ns: node -> how wrong a
+    clock_error_ns: node -> how wrong a
     time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.
     """
 
-    def __init__(self, records: Sequence[FaultRecord], measured: bool, clock_error_ns: Callable[[str], int]) -> None:
+    def __init__(self, records: Sequence[FaultRecord], clock_error_ns: Callable[[str], int]) -> None:
         self._certain: list[tuple[str, int, int]] = []
         self._doubtful: list[tuple[str, int, int]] = []
         self._refusing: list[tuple[str, int, int]] = []  # when a process with damaged files may be refusing to start
         for record in records:
             if not record.may_die:
                 continue
-            word = achieved(record, demanded=measured).word
+            word = achieved(record).word
             for node in record.nodes:
                 if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
                     (self._certain if word == INSTALLED else self._doubtful).append((node, *span))

@@ -24,11 +24,11 @@ Records of the oldest runs have no measurements (None).  They are judged by two 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
-from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Ordered, Proof
+from checkers.record.faults import Achieved, FaultRecord, Link, Measurement
 
 INSTALLED = Achieved.INSTALLED
 SKIPPED = Achieved.SKIPPED
@@ -82,16 +82,11 @@ class Reading:
 PROVEN = Reading()
 
 
-def achieved(record: FaultRecord, *, demanded: bool = False) -> Achievement:
-    """The outcome of this fault.  A fault that was never carried out keeps its recorded word and reason.
-
-    demanded: the run is of a format that records measurements, so a record without them lost them.
-    """
+def achieved(record: FaultRecord) -> Achievement:
+    """Return the outcome of this fault.  A fault that was never carried out keeps its recorded word and reason."""
     if not record.carried_out:
         word = record.achieved if record.achieved in (SKIPPED, NOT_ACHIEVED) else INDETERMINATE
         return Achievement(word, record.reason or "it was not carried out, and no reason is recorded")
-    if record.measured is None:
-        return Achievement(INDETERMINATE, "its measurements are missing") if demanded else _of_two_proofs(record)
     held = _held(record)
     if held.word != INSTALLED:
         return held
@@ -123,9 +118,8 @@ def requirements(record: FaultRecord, measurement: Measurement) -> Iterator[Requ
 
     It must also show that every link is open that no fault cuts.  Links that other faults cut are judged with those
     faults."""
-    ordered = record.ordered or Ordered()
     healed = measurement.phase == "heal"
-    now = ordered.healed if healed else ordered.held
+    now = record.ordered.healed if healed else record.ordered.held
     own = set(record.cut)
     cut: set[Link] = set() if healed else own
     excused = {*measurement.also_cut, *measurement.unsettled}
@@ -266,32 +260,13 @@ def _too_long(from_ns: int, to_ns: int) -> bool:
 
 def _measurements(record: FaultRecord) -> list[Measurement]:
     """The measurements of a record, in the order in which they ended."""
-    return sorted(record.measurements, key=lambda m: m.to_ns)
+    return sorted(record.measured, key=lambda m: m.to_ns)
 
 
 def _nodes(record: FaultRecord) -> list[str]:
     """Every node that the fault or a measurement names; a link between two of them was measurable."""
     ends = {end for pair in record.cut for end in pair}
-    for measurement in record.measurements:
+    for measurement in record.measured:
         for name in measurement.links:
             ends |= {end for end in name.split(">") if end}
     return sorted(ends)
-
-
-def _of_two_proofs(record: FaultRecord) -> Achievement:
-    """The outcome of an older record, which was measured once after inject and once after heal."""
-    proofs = (("inject", record.inject_proof), ("heal", record.heal_proof))
-    measured = [_as_measured(phase, place, proof) for place, (phase, proof) in enumerate(proofs) if proof is not None]
-    upgraded = replace(record, measured=tuple(measured))
-    for phases, when in ((("inject",), "after inject"), (("heal",), "after heal")):
-        found = readings(upgraded, phases)
-        if contrary := [f.contrary for f in found.values() if f.contrary]:
-            return Achievement(NOT_ACHIEVED, f"{when}: {'; '.join(shortened(contrary))}")
-        if not found or (unclear := [f.unclear for f in found.values() if f.unclear]):
-            reason = "; ".join(shortened(unclear)) if found else "it was not measured"
-            return Achievement(INDETERMINATE, f"{when}: {reason}")
-    return Achievement(INSTALLED)
-
-
-def _as_measured(phase: str, at_ns: int, proof: Proof) -> Measurement:
-    return Measurement(phase, at_ns, at_ns, links=proof.links, states=proof.states)

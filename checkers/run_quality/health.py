@@ -9,7 +9,7 @@ a server for want of memory (`may_be_out_of_memory`), the verdict is unknown.
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
 configuration is wrong.  Then the verdict is unknown.
 
-Recovery is a promise about time.  The spec sets that time, and not outcome.json (`stated_recovery.py`).  It is judged
+Recovery is a promise about time.  The spec sets that time, and not the journal (`stated_recovery.py`).  It is judged
 only if measurements *proved* that every fault was healed.  A system that has not caught up within the limit after that
 violates it, unless its nodes hardly got any processor time.
 
@@ -79,7 +79,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         )
         for node in sorted(names, key=by_number)
     ]
-    unknown = [] if run.outcome.deaths is not None else ["outcome.json does not list the processes that died"]
+    unknown = [] if run.record.outcome is not None else ["the harness did not come to its end: deaths are not listed"]
     if run.outcome.set_up_failure and not run.demands.traces:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
@@ -107,7 +107,7 @@ def _not_known(death: Death) -> str:
 
 
 def _excuse(run: StoredRun) -> Excuse:
-    return Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.header, node))
+    return Excuse(run.faults, lambda node: error_ns(run.header, node))
 
 
 def _unordered(run: StoredRun) -> list[Death]:
@@ -119,7 +119,7 @@ def _ordered(run: StoredRun) -> list[Death]:
 
 
 def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
-    """deaths: unexpected deaths of this node, and complaints in its own log, both as in outcome.json."""
+    """deaths: unexpected deaths of this node, and complaints in its own log, both as in the journal."""
     reasons = [str(r["detail"]) for r in fatal if r["detail"]]
     seen = [death.reason or f"status {death.status}" for death in deaths]
     found = list(dict.fromkeys(reasons + seen)) or ["no reason is known"]

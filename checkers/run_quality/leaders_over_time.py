@@ -94,12 +94,7 @@ def _has_majority(server: str, fault: FaultRecord, servers: Sequence[str]) -> bo
 
 
 def _ended(fault: FaultRecord) -> frozenset[str]:
-    """The nodes whose process was ordered into a state other than running.
-
-    Records of older runs hold no orders.  All nodes of such a fault count.
-    """
-    if fault.ordered is None:
-        return frozenset(fault.nodes)
+    """The nodes whose process was ordered into a state other than running."""
     return frozenset(node for node, state in fault.ordered.held.states.items() if state != "running")
 
 

@@ -170,7 +170,7 @@ def _never_changed(run: StoredRun, reports: Sequence[Report]) -> list[str]:
 
 
 def _split(run: StoredRun) -> list[Part]:
-    """Reports stand in outcome.json, which `combine` reads; no part of the history is needed."""
+    """Reports stand in the journal, which `combine` reads; no part of the history is needed."""
     return []
 
 

@@ -1,6 +1,6 @@
-"""Does what outcome.json states of recovery agree with what else is known of the run?
+"""Does what the harness states of recovery agree with what else is known of the run?
 
-outcome.json is evidence, and it cannot set its own measure.  The limit is that of the spec.  A system with nodes always
+The journal is evidence, and it cannot set its own measure.  The limit is that of the spec.  A system with nodes always
 has to recover once a fault was injected.  The wait for it lies within the phase of recovery, and the history shows how
 long that phase took.
 """
@@ -40,15 +40,15 @@ def misstated(run: StoredRun) -> list[str]:
         return []
     clauses = []
     if not stated.needed and needed(run):
-        clauses.append("outcome.json states that nothing had to recover, and faults were injected")
+        clauses.append("the journal states that nothing had to recover, and faults were injected")
     for name, value in (("seconds", stated.seconds), ("limit_s", stated.limit_s)):
         if value is not None and not 0 <= value < math.inf:
-            clauses.append(f"outcome.json states {value!r} as {name} of recovery, which is no time")
+            clauses.append(f"the journal states {value!r} as {name} of recovery, which is no time")
     known = run.demands.recovery_limit_s
     if known and stated.limit_s and stated.limit_s != known:
-        clauses.append(f"outcome.json states a limit of {stated.limit_s} s for recovery, and the spec {known:g} s")
-    if run.demands.ledger and stated.recovered is not None and not _proven_or_not(stated.proof):
-        clauses.append("outcome.json holds no proof of the last heal")
+        clauses.append(f"the journal states a limit of {stated.limit_s} s for recovery, and the spec {known:g} s")
+    if stated.recovered is not None and not _proven_or_not(stated.proof):
+        clauses.append("the journal holds no proof of the last heal")
     phase_s = _phase_s(run)
     if phase_s is not None and stated.seconds is not None and stated.seconds > phase_s + ROUNDED_S:
         clauses.append(f"recovery took {stated.seconds} s, and the phase of recovery only {phase_s:.1f} s")
@@ -56,15 +56,15 @@ def misstated(run: StoredRun) -> list[str]:
 
 
 def _proven_or_not(proof: Proof | None) -> bool:
-    """The harness heals everything and measures that before it waits for recovery, so every run of a format with a
-    ledger holds the proof.  What the proof shows is not judged here: a system may recover from half a heal, too."""
+    """The harness heals everything and measures that before it waits for recovery, so every run holds the proof.  What
+    the proof shows is not judged here: a system may recover from half a heal, too."""
     return proof is not None and proof.verdict in VERDICTS_OF_PROOFS
 
 
 def _overlooked(run: StoredRun, stated: Recovery) -> list[str]:
     """Recovery looks at every server.  A server of the spec that it did not look at never existed.
 
-    Older runs do not record what was looked at.  The proof may lack a dead server, whose state it need not show."""
+    The proof may lack a dead server, whose state it need not show."""
     looked_at, proof = stated.looked_at, stated.proof
     missing = [node for node in run.demands.servers if looked_at and node not in looked_at]
     clauses = [f"recovery did not look at {', '.join(missing)}"] if missing else []

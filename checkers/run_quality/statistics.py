@@ -226,7 +226,7 @@ def _joined(findings: Sequence[PartCount], spans: Spans) -> dict[str, FunctionCo
 def _fault_spans(files: StoredRun) -> Spans:
     """The spans (from, to) in ns in which faults were in place.  A fault that never healed lasts for ever.
 
-    Without faults.json there were no faults."""
+    Without a journal there were no faults."""
     spans = []
     for record in files.faults:
         if record.carried_out:

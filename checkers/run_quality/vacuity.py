@@ -77,7 +77,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
     if run.record.outcome is None:  # what would be short is short because of that
-        unknown, short = [*unknown, "there is no outcome.json: the harness did not come to its end"], []
+        unknown, short = [*unknown, "the harness did not come to its end"], []
     details = {
         "criteria": [c.to_json() for c in criteria],
         "never_in_force": never_in_force(demands, run.faults),

@@ -14,7 +14,7 @@ A server is not whole again at once.  One that only was stopped or cut off gets 
 ended gets the whole recovery limit, because it has to start and to catch up.  What a fault touched that names no node
 and no link is not known, so nothing is whole then.
 
-Records of faults are those of faults.json (`checkers.record.faults`).  All times are ns since the test began.
+Faults are `checkers.record.faults.FaultRecord`s.  All times are ns since the test began.
 """
 
 from __future__ import annotations
@@ -144,9 +144,7 @@ def _of_fault(fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, h
 
 
 def _may_end(fault: FaultRecord) -> bool:
-    """Whether the fault may end a process.  Records of the oldest runs hold no orders: they all may."""
-    if fault.ordered is None:
-        return bool(fault.nodes)
+    """Whether the fault may end a process."""
     states = {*fault.ordered.held.states.values(), *fault.ordered.healed.states.values()}
     return "dead" in states or fault.may_die or fault.hits_one_process
 

@@ -15,7 +15,6 @@ The other rules concern one register.  A key that breaks one of them is not judg
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.base import ledger
 from checkers.base.arrays import Bools, Int8, Int32
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, NEMESIS, Type
@@ -33,18 +31,17 @@ from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, OTHER, WRITE
 from checkers.sealing.history_rows import chunks_of_groups
 
-MAIN = json.dumps("main")
-"""Payload of the row with which the main phase begins."""
-
 Row = Mapping[str, Any]
 
 
 class ClientRows:
-    """What these rules need to remember of a history that is read chunk by chunk."""
+    """What these rules need to remember of a history that is read chunk by chunk.
 
-    def __init__(self) -> None:
+    main_row: the first row of the main phase; None: the history has no phases."""
+
+    def __init__(self, main_row: int | None = None) -> None:
+        self._main_row = main_row
         self._keyed = self._keyless = self._register_keyed = self._register_keyless = -1
-        self._main_began = False
         self._invoked = agreement.nothing_invoked(64)
 
     def first_fault(
@@ -57,7 +54,7 @@ class ClientRows:
         """
         type_ = np.asarray(chunk.column("type").combine_chunks())
         faults = [self._keys_of_nemesis(process, key), self._without_key(first, process, type_, f, functions, key)]
-        faults.append(self._created_late(chunk, process, type_, f, functions))
+        faults.append(self._created_late(first, process, f, functions))
         found = [(first + row if row >= 0 else -1 - row, words) for row, words in filter(None, faults)]
         return min(found) if found else None
 
@@ -83,18 +80,10 @@ class ClientRows:
         row = self._keyless - first if self._keyless >= first else -1 - self._keyless
         return row, f"this operation has no key, but the operation of row {self._keyed} has one"
 
-    def _created_late(
-        self, chunk: pa.Table, process: Int32, type_: Int8, f: Int32, functions: list[str]
-    ) -> tuple[int, str] | None:
-        since = 0 if self._main_began else len(f)
-        if not self._main_began and ledger.PHASE in functions:
-            begins = (process == NEMESIS) & (type_ == Type.INVOKE) & (f == functions.index(ledger.PHASE))
-            rows = np.flatnonzero(begins)
-            named = chunk.column("payload").take(pa.array(rows)).to_pylist()
-            if MAIN in named:
-                self._main_began, since = True, int(rows[named.index(MAIN)])
-        if CREATE not in functions:
+    def _created_late(self, first: int, process: Int32, f: Int32, functions: list[str]) -> tuple[int, str] | None:
+        if CREATE not in functions or self._main_row is None:
             return None
+        since = max(0, self._main_row - first)
         late = np.flatnonzero((process[since:] >= 0) & (f[since:] == functions.index(CREATE)))
         words = f"this {CREATE} is not in set-up but in or after the main phase, and no checker judges it"
         return (since + int(late[0]), words) if len(late) else None

@@ -1,10 +1,10 @@
 """The manifest: the name, the size and the hash of every primary file of a run.
 
-Primary files were recorded during the run: the history, the small JSON files, traces and logs of nodes, copies of their
-data directories, and the files of a system or workload of the user's own, which decide how the run is judged.  The
-harness writes the manifest when everything is collected, and before anything is judged.  Later only sealing changes it:
-the manifest then names `history.parquet` in place of the stream.  Sealing does so only if the stream is the one that
-the manifest names.  So no later step can accept a file that was changed in between.
+Primary files were recorded during the run: the history, test.json and the journal, traces and logs of nodes, copies of
+their data directories, and the files of a system or workload of the user's own, which decide how the run is judged.
+The harness writes the manifest when everything is collected, and before anything is judged.  Later only sealing changes
+it: the manifest then names `history.parquet` in place of the stream.  Sealing does so only if the stream is the one
+that the manifest names.  So no later step can accept a file that was changed in between.
 
 Derived files are made while a run is judged.  `buckets/` and `tables/` are made again each time.  Results and reports
 are derived too, and no verdict rests on them.
@@ -24,16 +24,18 @@ from typing import Any
 
 from checkers.base.json_file import read_object
 from checkers.record.files import BrokenFile
+from checkers.record.journal import JOURNAL
+from checkers.record.reading import TEST
 from checkers.record.writing import write_json_whole
 from checkers.sealing.signature import SignedBy, Signer, WrongKey, sign, signer_of
 
 MANIFEST = "manifest.json"
 STREAM, SEALED = "history.arrows", "history.parquet"
 
-_PRIMARY_FILES = ("test.json", "outcome.json", "faults.json", "copies.json", "schedule.json", STREAM, SEALED)
+_PRIMARY_FILES = (TEST, JOURNAL, "schedule.json", STREAM, SEALED)
 _PRIMARY_FOLDERS = ("trace", "nodes")
 CODE_FOLDERS = ("subject", "workload")
-"""Files of the user's own, kept with the run.  Manifests of format 1 may list none of them."""
+"""Files of the user's own, kept with the run."""
 _MADE_BY_PYTHON = "__pycache__"
 """Judging imports the kept files, and Python leaves its own copies beside them."""
 _PIECE_BYTES = 1 << 22
@@ -90,11 +92,6 @@ def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
     return files
 
 
-def is_listed(root: Path, name: str) -> bool:
-    """Whether the manifest names this file.  Raises BrokenFile."""
-    return name in (bound_files(root) or {})
-
-
 def is_bound(root: Path, name: str) -> bool:
     """Whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
     entry = (bound_files(root) or {}).get(name)
@@ -144,9 +141,6 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
     there = {str(path.relative_to(root)): path for path in primary_files(root)}
     if STREAM in files and SEALED not in files:
         there.pop(SEALED, None)  # it was made of the stream, and is made again
-    for code in CODE_FOLDERS:
-        if not any(name.startswith(f"{code}/") for name in files):  # of an older version, or a run without such files
-            there = {name: path for name, path in there.items() if not name.startswith(f"{code}/")}
     broken = dict.fromkeys(files.keys() - there.keys(), "is missing")
     broken |= dict.fromkeys(there.keys() - files.keys(), "was added after the run")
     for name in files.keys() & there.keys():

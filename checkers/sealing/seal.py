@@ -33,6 +33,8 @@ import pyarrow.parquet as pq
 from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import MalformedHistory
 from checkers.base.stored_run import StoredRun
+from checkers.record.files import BrokenFile
+from checkers.record.journal import MAIN
 from checkers.sealing.deal_keys_to_buckets import BucketWriter
 from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, is_bound, sealed
@@ -96,7 +98,8 @@ def _make_buckets_again(files: StoredRun) -> None:
 
 def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWriter | None) -> Path:
     """Write new buckets beside the old ones, and the chunks to `history`.  Returns the folder of the new buckets."""
-    walk, partial = Walk(files.root.name), files.buckets.with_name(files.buckets.name + ".partial")
+    walk = Walk(files.root.name, _main_row(files))
+    partial = files.buckets.with_name(files.buckets.name + ".partial")
     buckets = BucketWriter(partial)
     try:
         for chunk in chunks:
@@ -108,6 +111,14 @@ def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWr
         raise
     buckets.write(walk)
     return partial
+
+
+def _main_row(files: StoredRun) -> int | None:
+    """The first row of the main phase; None if that is not known.  `evidence` reports a journal that is broken."""
+    try:
+        return next((phase.first_row for phase in files.record.phases if phase.name == MAIN), None)
+    except BrokenFile:
+        return None
 
 
 def _in_place(partial: Path, files: StoredRun) -> None:

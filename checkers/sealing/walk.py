@@ -56,17 +56,19 @@ _WITH_NULLS = pa.schema([field.with_nullable(True) for field in HISTORY])
 
 
 class Walk:
-    """What is known of a history after the chunks read so far.  named: the name of the history in messages.
+    """What is known of a history after the chunks read so far.
+
+    named: the name of the history in messages.  main_row: the first row of its main phase; None: it has no phases.
 
     keys: names of all keys, in order of first appearance.  sizes: int64, for each key the events that go to a bucket.
     """
 
-    def __init__(self, named: str) -> None:
+    def __init__(self, named: str, main_row: int | None = None) -> None:
         self._named = named
         self._rows = 0
         self._processes, self._functions, self._keys = Processes(), Words(), Words()
         self._open = grammar.no_process_yet(64)
-        self._clients = ClientRows()
+        self._clients = ClientRows(main_row)
         self.sizes = np.zeros(0, np.int64)
 
     @property

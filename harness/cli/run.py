@@ -155,22 +155,11 @@ def _with_every_kind(spec: Spec) -> Spec:
 @click.argument("run_folder", type=RunAddress())
 @spark_master
 @click.option("--in-process", is_flag=True, help="Judge without Spark (same verdict; for small runs).")
-@click.option(
-    "--trust-old-format",
-    is_flag=True,
-    help="Trust a run of an older format, which recorded less.  Otherwise it is unknown at best.",
-)
 @trust
 @every_checker
 @as_json
 def analyze(
-    run_folder: Path,
-    spark_master: str | None,
-    in_process: bool,
-    trust_old_format: bool,
-    trust: bool,
-    every: bool,
-    as_json: bool,
+    run_folder: Path, spark_master: str | None, in_process: bool, trust: bool, every: bool, as_json: bool
 ) -> None:
     """Judge a stored run again, also one whose harness was killed.
 
@@ -195,7 +184,7 @@ def analyze(
 
     console = LastingConsole(soft_wrap=True, stderr=as_json)
     came_from = fetched_from()
-    found = judge_again(root, IN_PROCESS if in_process else spark_master, console, trust_old_format, trust, came_from)
+    found = judge_again(root, IN_PROCESS if in_process else spark_master, console, trust, came_from)
     if came_from is not None:
         from harness.store import JUDGED
 

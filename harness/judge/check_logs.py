@@ -23,7 +23,8 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
 from checkers.record.files import BrokenFile, demand_plain
-from checkers.record.reading import RunRecord
+from checkers.record.journal import JOURNAL
+from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import spec_of
@@ -39,13 +40,13 @@ SHOWN = 8
 """Files that differ from the manifest and are named; the rest are counted."""
 
 _DEPTH_MAX = 6
-_LINKED = ("trace", "test.json", "outcome.json", "faults.json")
+_LINKED = ("trace", TEST, JOURNAL)
 
 
 def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedFile]:
     """One verdict for a folder, over all that its checkers say (`details` has each); say: called with how far it is."""
     folder = folder.resolve()
-    is_run = (folder / "copies.json").exists()
+    is_run = (folder / JOURNAL).exists()
     try:
         if is_run:
             demand_plain(folder)
@@ -59,7 +60,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
         yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
         return
     if not copies:
-        words = f"holds neither a run (copies.json) nor a data directory (a folder with {LOG_FOLDER} in it)"
+        words = f"holds neither a run ({JOURNAL}) nor a data directory (a folder with {LOG_FOLDER} in it)"
         yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
         return
     with tempfile.TemporaryDirectory(prefix="krucible-logs-") as name:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from checkers.base import clocks, ledger
+from checkers.base import clocks
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
 from checkers.base.results import Results, RunVerdict, SignerWords, write_results
@@ -26,7 +26,7 @@ from checkers.judging.tasks import in_words
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.outcome import OnlineViolation, RunOutcome
 from checkers.record.reading import TEST, RunRecord
-from checkers.sealing.manifest import broken_files, is_listed, signer
+from checkers.sealing.manifest import broken_files, signer
 from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
@@ -123,31 +123,28 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
     files = sorted(path for path in (root / folder).rglob("*") if path.suffix in _EXECUTABLE)
     names = [str(path.relative_to(root)) for path in files]
     made_by = signer(root)
-    if trust or (made_by.trusted and all(is_listed(root, name) for name in names)):
+    if trust or made_by.trusted:
         return
-    why = "its manifest does not list them" if made_by.trusted else f"the run is {made_by.words}"
     raise WrongSpec(
         f"this run would execute code from its own folder: {', '.join(names[:_CODE_SHOWN])}"
         f"{f' and {len(names) - _CODE_SHOWN} more' if len(names) > _CODE_SHOWN else ''}; this is refused, because "
-        f"{why}: read this code, then allow it with --trust"
+        f"the run is {made_by.words}: read this code, then allow it with --trust"
     )
 
 
-def demands_on(spec: Spec, stated_format: int, trust_old_format: bool = False) -> Demands:
-    """The demands on a stored run.  stated_format: the one that its test.json names.
+def demands_on(spec: Spec) -> Demands:
+    """The demands on a stored run.
 
     Raises WrongSpec where the user's own workload raises: its kept copy may have been changed.
     """
     try:
-        demands = demands_of(spec)
+        return demands_of(spec)
     except WrongSpec:
         raise
     except Exception as problem:
         if spec.workload in WORKLOADS:
             raise
         raise WrongSpec(f"{spec.workload} does not show what the run had to do: {in_words(problem)}") from problem
-    wanted = min(stated_format, ledger.FORMAT) if trust_old_format else ledger.FORMAT
-    return replace(demands, ledger=wanted >= 1, format=wanted)
 
 
 def outcome_of(record: RunRecord) -> RunOutcome:
@@ -164,24 +161,21 @@ def judge(
     spark: SparkJudge | None,
     progress: Callable[[str], None],
     report: bool = True,
-    trust_old_format: bool = False,
     trust: bool = False,
 ) -> Results:
     """Judge the run kept in `root`; its results, which are written to results.json, with report.html and junit.xml.
 
-    trust_old_format: a run that names an older format is taken at its word.  Without it such a run is unknown at best,
-    for nothing shows that it is whole.  It changes nothing for a run of today's format.
     trust: execute code of the run folder although nobody whom the user trusts has signed it.
 
-    Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
-    cannot be used, WrongSpec where no such test can have been.
+    Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the copies that the
+    journal lists cannot be used, WrongSpec where no such test can have been.
     """
     demand_plain(root)
     run = StoredRun(root)
     spec, header = spec_of(root, trust), run.header
     if header is None or not 0 <= header.started_monotonic_ns < _CLOCK_NS_MAX:
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
-    subject, demands = load_subject(spec), demands_on(spec, run.record.format, trust_old_format)
+    subject, demands = load_subject(spec), demands_on(spec)
     if spec.bug is not None and spec.bug not in subject.bugs:
         raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The copies of data directories that a run took: what its index lists, and which of them are still evidence.
+"""The copies of data directories that a run took: what the journal lists, and which of them are still evidence.
 
 A copy that is missing, or was changed after the run, is missing input.  It is never read as a log that lost entries:
 what it no longer holds says nothing about the node.  Checkers see it as a copy that could not be read, with the reason.
@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
-from checkers.record.reading import COPIES_INDEX, RunRecord
+from checkers.record.journal import JOURNAL
+from checkers.record.reading import RunRecord
 from checkers.sealing.manifest import broken_files
 from system_under_test.subject import Collected, ProcessState
 
@@ -25,10 +26,10 @@ _COPIES_MAX = 1 << 15
 
 
 def copies_of(run_folder: Path) -> list[Collected]:
-    """The copies a run took, as its index lists them; none if it took none.  Raises BrokenFile."""
+    """The copies a run took, as the journal lists them; none if it took none.  Raises BrokenFile."""
     index = RunRecord(run_folder).copies
     if wrong := [row.copy for row in index if not 0 <= row.copy < _COPIES_MAX]:
-        raise BrokenFile(f"{COPIES_INDEX}: {wrong[0]} is no number of a copy")
+        raise BrokenFile(f"{JOURNAL}: {wrong[0]} is no number of a copy")
     return [
         Collected(
             copy=row.copy,
@@ -46,7 +47,7 @@ def copies_of(run_folder: Path) -> list[Collected]:
 def _below(run_folder: Path, name: str) -> Path:
     """A folder of the run.  Raises BrokenFile for a name that leads out of it."""
     if ".." in Path(name).parts or Path(name).is_absolute():
-        raise BrokenFile(f"{COPIES_INDEX} does not say what was copied ({name} leads out of the run)")
+        raise BrokenFile(f"{JOURNAL} does not say what was copied ({name} leads out of the run)")
     return run_folder / name
 
 

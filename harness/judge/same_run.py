@@ -1,7 +1,6 @@
 """Are two runs the same, row by row?  On virtual time one seed decides everything, so they must be.
 
-What says when and where a run was made is left out: its id, its date, and the bookkeeping rows of the history that
-hold these.
+What says when and where a run was made is left out: its id and its date.
 """
 
 from __future__ import annotations
@@ -11,21 +10,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from checkers.base import ledger
 from checkers.base.columns import read_stream
-from checkers.base.history import NEMESIS
 from checkers.base.results import NO_RESULTS, RESULTS, read_results
+from checkers.record.journal import JOURNAL, Begun
+from checkers.record.reading import RunRecord
 
-_SMALL_FILES = ("faults.json", "schedule.json", "copies.json", "outcome.json")
-_BOUND_TO_DATE = frozenset({ledger.BEGIN, ledger.END})
 _MISSING = "nothing"
 
 
 def first_difference(first: Path, second: Path) -> str:
     """The first difference of two run folders, with its row and both contents; "" if there is none.
 
-    Looked at, in this order: the history, the trace of every node, faults, schedule, copies, outcome, every copied
-    file, and the verdict of every checker where both were judged."""
+    Looked at, in this order: the history, the trace of every node, the journal, the schedule, every copied file,
+    and the verdict of every checker where both were judged."""
     return next(_differences(first, second), "")
 
 
@@ -33,8 +30,8 @@ def _differences(first: Path, second: Path) -> Iterator[str]:
     yield from _of_rows("history.arrows", _history(first), _history(second))
     for name in _names(first, second, "trace/*.jsonl"):
         yield from _of_rows(name, _lines(first / name), _lines(second / name))
-    for name in _SMALL_FILES:
-        yield from _of_rows(name, _lines(first / name), _lines(second / name))
+    yield from _of_rows(JOURNAL, _journal(first), _journal(second))
+    yield from _of_rows("schedule.json", _lines(first / "schedule.json"), _lines(second / "schedule.json"))
     for name in _names(first, second, "nodes/*/copies/**/*"):
         if (first / name).is_file() and _bytes(first / name) != _bytes(second / name):
             yield f"{name}: the copies hold different bytes"
@@ -48,8 +45,12 @@ def _of_rows(name: str, first: Sequence[object], second: Sequence[object]) -> It
 
 
 def _history(root: Path) -> list[dict[str, Any]]:
-    rows = read_stream(root / "history.arrows").to_pylist()
-    return [row | {"payload": ""} if row["process"] == NEMESIS and row["f"] in _BOUND_TO_DATE else row for row in rows]
+    rows: list[dict[str, Any]] = read_stream(root / "history.arrows").to_pylist()
+    return rows
+
+
+def _journal(root: Path) -> Sequence[object]:
+    return [entry for entry in RunRecord(root).journal if not isinstance(entry.happened, Begun)]
 
 
 def _verdicts(root: Path) -> list[str]:

@@ -194,7 +194,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
     names = sorted({n for pair in (*links, *cut) for n in pair}, key=_servers_first)
     if cut and not links:
         names = sorted({*data.servers, *names}, key=_servers_first)
-    measured = record.measurements
+    measured = record.measured
     held = _held_states(record)
     split = sides(data.servers, names, cut) if cut else []
     others = frozenset().union(*(_aside(m) for m in measured if m.phase == "inject")) - cut
@@ -235,9 +235,9 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
 
 def _held_states(record: FaultRecord) -> dict[str, str]:
     """What the processes of the nodes that a fault hit were while it held: as ordered, else as measured."""
-    ordered = record.ordered.held.states if record.ordered is not None else {}
+    ordered = record.ordered.held.states
     seen = dict(record.inject_proof.states) if record.inject_proof is not None else {}
-    for m in record.measurements:
+    for m in record.measured:
         if m.phase != "heal":
             seen |= m.states
     found = ordered or {n: seen[n] for n in record.nodes if n in seen}

@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from checkers.base.results import RunVerdict
 from checkers.base.verdict import Validity
+from checkers.record.journal import JOURNAL
 from checkers.record.outcome import Death
 from harness import plain_words as words
 from harness.report import fault_views as faults
@@ -50,7 +51,7 @@ SCRIPTS = (
     "scripts/start.js",
 )
 RAW_FILES = (
-    *("test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "history.arrows"),
+    *("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows"),
     *("trace", "nodes", "junit.xml"),
 )
 

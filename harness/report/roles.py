@@ -1,7 +1,7 @@
 """Who led, who followed and what was committed, from what the nodes say of themselves.
 
 Sources, best first: the trace of each node (exact role changes and high watermarks); what nodes reported of themselves
-when they were asked; the leaders the harness saw (both in `outcome.json`).  Where none of them says what a node was, it
+when they were asked; the leaders the harness saw (both in the journal).  Where none of them says what a node was, it
 is `UNKNOWN`, with what is known beside it: its last report, and how many answers it gave to clients meanwhile.
 Times are for drawing only; no verdict comes from here.
 

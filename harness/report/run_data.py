@@ -29,8 +29,9 @@ from checkers.base.stored_run import StoredRun
 from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
+from checkers.record.journal import JOURNAL
 from checkers.record.outcome import RunOutcome
-from checkers.record.reading import FAULTS, OUTCOME, TEST, RunRecord
+from checkers.record.reading import TEST, RunRecord
 from harness.plain_words import natural
 
 NS = 1_000_000_000
@@ -44,7 +45,7 @@ ROWS_SHOWN_MAX = 5_000_000
 class ReportData:
     """Everything the page is made of.
 
-    header: None without test.json.  results: NO_RESULTS where missing.  outcome: without outcome.json
+    header: None without test.json.  results: NO_RESULTS where missing.  outcome: without the end of the journal
     that of a run of which nothing is known.
     traces: node -> table of schema TRACE.  copies: rows of schema COPIES.
     missing: one sentence for each thing the page has to do without.
@@ -141,9 +142,8 @@ def load(folder: Path) -> ReportData:
         folder=folder,
         header=_read(TEST, lambda: record.header, missing, "the specification of the test"),
         results=_read(RESULTS, lambda: read_results(folder), missing, "the verdicts") or NO_RESULTS,
-        outcome=_read(OUTCOME, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or RunOutcome(),
-        faults=_read(FAULTS, lambda: record.faults if (folder / FAULTS).exists() else None, missing, "the faults")
-        or (),
+        outcome=_read(JOURNAL, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or RunOutcome(),
+        faults=_read(JOURNAL, lambda: record.faults, missing, "the faults") or (),
         operations=none() if history is None else pair(history),
         traces=_traces(files.trace, missing),
         copies=_copies(files.copies_table, missing),

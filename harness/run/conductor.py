@@ -13,41 +13,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
-from checkers.base import ledger
 from checkers.base.history import Type
 from checkers.online.online_finding import OnlineFinding
-from checkers.record.outcome import Phase, Stopped
+from checkers.record.journal import (
+    BEGAN,
+    BROKEN_OFF,
+    COLLECTION,
+    ENDED,
+    FINAL_READS,
+    FORMAT,
+    MAIN,
+    RECOVERY,
+    SET_UP,
+    Begun,
+    Concluded,
+    PhaseChange,
+)
+from checkers.record.outcome import Phase, RunOutcome, Stopped
 from checkers.sealing.manifest import write_manifest
 from checkers.warm_up import load_online_kernels
-from harness.backends.backend import Entrance
+from harness.backends.backend import Entrance, Exit
 from harness.live import RunStatus, Watcher
-from harness.run.background_duties import beside
 from harness.run.build_crates import build_programs
 from harness.run.context import RunContext
-from harness.run.last_entries import close_the_ledger, write_outcome
 from harness.run.phases.collection import collect, copy_logs
 from harness.run.phases.final_reads import final_reads
 from harness.run.phases.operations_and_faults import operations_and_faults
 from harness.run.phases.recovery import recover
 from harness.run.phases.set_up import SetUpFailed, clients_of, set_up
+from harness.run.watching.deaths import deaths
+from harness.run.watching.rate_outside_faults import achieved_rate_hz
 from system_under_test.subject import Node
 
+Work = Callable[[RunContext], Awaitable[None]]
 
-@dataclass(frozen=True, slots=True)
-class PhaseWork:
-    name: str
-    work: Callable[[RunContext], Awaitable[None]]
-
-
-SET_UP, MAIN = PhaseWork("set-up", set_up), PhaseWork("main", operations_and_faults)
-PHASES = (SET_UP, MAIN, PhaseWork("recovery", recover), PhaseWork("final reads", final_reads))
-"""In this order, unless one fails."""
-COLLECTION = PhaseWork("collection", collect)
-"""After them, even where the set-up failed."""
+WORK: Mapping[str, Work] = {
+    SET_UP: set_up,
+    MAIN: operations_and_faults,
+    RECOVERY: recover,
+    FINAL_READS: final_reads,
+}
+"""Phase -> its work, in this order, unless one fails.  The collection follows even where the set-up failed."""
 
 
 class Conductor:
@@ -83,9 +94,9 @@ class Conductor:
             run.outcome = replace(run.outcome, interrupted=True)
             raise
         finally:
-            write_outcome(run)
-            run.write_faults()
-            close_the_ledger(run)
+            run.outcome = _concluded(run)
+            run.recorder.enter(Concluded(replace(run.outcome, phases=())))
+            run.recorder.end()
             run.recorder.close()
             write_manifest(run.folder.root)
 
@@ -102,30 +113,29 @@ class Conductor:
         run.nodes.extend(run.backend.node(name) for name in run.backend.servers)
         run.header = replace(run.header, started_monotonic_ns=run.recorder.begin())
         run.note_clocks()
-        begun = {"format": ledger.FORMAT, "run_id": run.header.run_id, "spec": run.header.spec}
-        run.recorder.enter(Type.OK, ledger.BEGIN, begun)
+        run.recorder.enter(Begun(FORMAT, run.header.run_id))
 
     async def _phases(self) -> None:
         try:
-            for phase in PHASES:
-                await self._pass_through(phase)
+            for name, work in WORK.items():
+                await self._pass_through(name, work)
         except SetUpFailed as failure:
             self._run.outcome = replace(self._run.outcome, set_up_failure=str(failure))
-        await self._pass_through(COLLECTION)
+        await self._pass_through(COLLECTION, collect)
 
-    async def _pass_through(self, phase: PhaseWork) -> None:
+    async def _pass_through(self, name: str, work: Work) -> None:
         run = self._run
         before = run.outcome.phases
-        this = Phase(phase.name, run.recorder.enter(Type.INVOKE, ledger.PHASE, phase.name))
+        this = Phase(name, run.recorder.enter(PhaseChange(name, BEGAN)))
         run.outcome = replace(run.outcome, phases=(*before, this))
-        run.progress.phase(phase.name)
+        run.progress.phase(name)
         self._tell_watchers(0.0)
-        ended = Type.INFO
+        state = BROKEN_OFF
         try:
-            await phase.work(run)
-            ended = Type.OK
+            await work(run)
+            state = ENDED
         finally:
-            this = replace(this, end_ns=run.recorder.enter(ended, ledger.PHASE, phase.name))
+            this = replace(this, end_ns=run.recorder.enter(PhaseChange(name, state)))
             run.outcome = replace(run.outcome, phases=(*before, this))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
@@ -133,10 +143,10 @@ class Conductor:
         run = self._run
         for finding in findings:
             run.progress.violation(finding.checker, finding.witness.kind, time_ns)
-        early = run.phase in (SET_UP.name, MAIN.name) and not run.ended.is_set()
+        early = run.phase in (SET_UP, MAIN) and not run.ended.is_set()
         if run.spec.stop_on_violation and early:
             self._stop(findings[0], time_ns)
-        if run.phase != COLLECTION.name and any(finding.in_logs for finding in findings):
+        if run.phase != COLLECTION and any(finding.in_logs for finding in findings):
             with contextlib.suppress(OSError):  # a node that does not answer now is copied later in any case
                 await copy_logs(run, "found online")
 
@@ -144,7 +154,6 @@ class Conductor:
         run = self._run
         stopped = Stopped(time_ns, finding.checker, finding.witness.summary)
         run.outcome = replace(run.outcome, stopped=stopped)
-        run.note(stopped=stopped)
         run.progress.say("  stopping: what was found is in the log; faults are healed and everything is collected")
         run.ended.set()
         run.interpreter.end()
@@ -161,7 +170,7 @@ class Conductor:
                 rate_hz=rate_hz,
                 unknown=tally.by_type[Type.INFO],
                 leader=f"{leader.node} leads epoch {leader.epoch}" if leader else "",
-                limit_s=run.spec.time_limit_s if run.phase == MAIN.name else None,
+                limit_s=run.spec.time_limit_s if run.phase == MAIN else None,
             )
             before, then_s = done, now_s
 
@@ -229,3 +238,48 @@ class Conductor:
     def _say_leftovers(self, already_reported: int = 0) -> None:
         for words in self._run.backend.leftovers[already_reported:]:
             self._run.progress.say(f"  left behind: {words}")
+
+
+def _concluded(run: RunContext) -> RunOutcome:
+    """The outcome with what only the end of a run shows."""
+    watch, subject = run.watch, run.subject
+
+    def last_words(end: Exit) -> str:
+        return subject.last_words(run.folder.root / "nodes" / end.node, end.pid)
+
+    complaints = subject.complaints(run.folder.root)
+    return replace(
+        run.outcome,
+        achieved_rate_hz=_achieved_rate_hz(run),
+        loop_stalls=tuple(watch.stalls),
+        loop_late_ms=watch.lateness(),
+        longest_copy_stop_s=round(run.copies.longest_stop_s, 3),
+        processor={node: tuple(samples) for node, samples in watch.processor.items()},
+        deaths=deaths(run.backend.exits(), complaints, run.recorder.started_monotonic_ns, last_words),
+        leaders=tuple(watch.leaders),
+        reports=tuple(watch.reports),
+        online=run.online.record if run.online is not None else None,
+    )
+
+
+def _achieved_rate_hz(run: RunContext) -> float | None:
+    main = run.outcome.phase(MAIN)
+    if main is None or main.end_ns < 0:
+        return None
+    run.recorder.flush()
+    return achieved_rate_hz(run.folder.root, main.start_ns, main.end_ns, run.records.values())
+
+
+async def beside(work: Coroutine[Any, Any, None], duties: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run `work` with `duties`, which never end, beside it.  A duty that fails ends the work with its exception."""
+    main, others = asyncio.create_task(work), [asyncio.create_task(duty) for duty in duties]
+    try:
+        await asyncio.wait([main, *others], return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            if task.done():
+                task.result()
+        await main
+    finally:
+        for task in (main, *others):
+            task.cancel()
+        await asyncio.gather(main, *others, return_exceptions=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from checkers.record.faults import FaultRecord
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
-from checkers.record.reading import FAULTS, TEST
+from checkers.record.reading import TEST
 from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
 from harness.judge.demands_of_run import demands_of
@@ -38,7 +38,7 @@ from workloads.workload import Workload
 @dataclass
 class RunContext:
     """One run.  header: the content of test.json, written anew with each `note`.  nodes: empty until they are created.
-    outcome: the content of outcome.json, as far as phases have added to it; `write_outcome` adds the rest.
+    outcome: as far as phases have added to it; the conductor adds the rest.
     records: what became of each fault so far, by the number of its card.  ended: set to end the main phase early."""
 
     spec: Spec
@@ -68,9 +68,6 @@ class RunContext:
     def note_clocks(self) -> None:
         """How far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
         self.note(backend_notes=tuple(self.backend.notes), clocks=self.backend.clocks())
-
-    def write_faults(self) -> None:
-        self.folder.write_json(FAULTS, as_json(tuple(self.records.values())))
 
     @property
     def phase(self) -> str:

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
 from checkers.record.copies import Copy
-from checkers.record.reading import COPIES_INDEX
-from checkers.record.writing import as_json
 from harness.run.clock import RunClock
 from harness.run.run_folder import RunFolder
 from system_under_test.subject import Collected, Node
@@ -72,10 +70,6 @@ class Copies:
             self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes, taken_ns))
         return [copy for copy in self.taken if copy.copy == number]
 
-    def write_index(self) -> None:
-        """Write `copies.json`, so that the copies can be distinguished when the run is judged, now or later."""
-        self._run.write_json(COPIES_INDEX, as_json(self.index()))
-
-    def index(self) -> list[Copy]:
-        """The content of `copies.json`: every node's part of every copy so far."""
-        return [Copy(**{**asdict(copy), "folder": str(copy.folder.relative_to(self._run.root))}) for copy in self.taken]
+    def as_recorded(self, taken: Sequence[Collected]) -> tuple[Copy, ...]:
+        """These copies as the journal holds them."""
+        return tuple(Copy(**{**asdict(c), "folder": str(c.folder.relative_to(self._run.root))}) for c in taken)

@@ -1,6 +1,7 @@
-"""The recorder: every event of a run, in the order the harness saw it, on disk within a second.
+"""The recorder: every event of a run, in the order the harness saw it.
 
-Beside what clients invoke it records what the harness does itself: the ledger (`checkers/base/ledger.py`).
+What clients invoke and hear goes to the history, and is on disk within a second.  What the harness does itself goes to
+the journal (`checkers/record/journal.py`), and is on disk at once.
 
 Rows are kept as tuples, in the order of the schema, and turned into Arrow once a second: a recorder that converted
 each event would be the slowest part of the harness.
@@ -8,22 +9,23 @@ each event would be the slowest part of the harness.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from checkers.base import ledger
 from checkers.base.columns import HISTORY
-from checkers.base.history import NEMESIS, Type
+from checkers.base.history import Type
+from checkers.record.faults import FaultRecord
+from checkers.record.journal import JOURNAL, FaultChange, Happened, JournalEnd, JournalEntry, line_of
 from harness.run.clock import RunClock
 from system_under_test.client import Outcome, Request
 
 
 class Recorder:
-    """Appends to `history.arrows`.  Not thread-safe: one event loop records.
+    """Appends to `history.arrows` and to the journal beside it.  Not thread-safe: one event loop records.
 
     started_monotonic_ns: the zero of `time_ns`, when the test began.  on_flush: handed every batch once it is on disk;
     it never changes again, so it may go to another thread.
@@ -40,6 +42,9 @@ class Recorder:
         self._counts: Counter[tuple[str, int]] = Counter()
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_stream(self._sink, HISTORY)
+        self._journal = path.with_name(JOURNAL).open("w", encoding="utf-8", errors="replace")
+        self._measured: Counter[int] = Counter()
+        """Number of a card -> how many measurements of its fault the journal holds."""
 
     def begin(self) -> int:
         """The test begins now, not when its folder was made: the new zero of `time_ns`, as a monotonic time.
@@ -75,18 +80,26 @@ class Recorder:
             outcome.node,
         )
 
-    def note(self, type_: Type, f: str, detail: str) -> None:
-        """What the nemesis did: an INVOKE before the order, a completion once it is known what became of it."""
-        self._add(NEMESIS, type_, f, None, None, None, detail, None, "")
+    def enter(self, happened: Happened) -> int:
+        """Write an event of the journal; its time in ns."""
+        entry = JournalEntry(self.now_ns(), self.count, happened)
+        self._journal.write(line_of(entry) + "\n")
+        self._journal.flush()
+        return entry.time_ns
 
-    def enter(self, type_: Type, f: str, content: object) -> int:
-        """Record a row of the ledger whose payload is JSON; its time in ns."""
-        return self._add(NEMESIS, type_, f, None, None, None, json.dumps(content), None, "")
+    def fault_changed(self, record: FaultRecord) -> None:
+        """Write what is new of a fault."""
+        number = record.card.number
+        fresh = record.measured[self._measured[number] :]
+        self._measured[number] = len(record.measured)
+        self.enter(FaultChange(replace(record, measured=fresh)))
 
-    def end(self, counts: Mapping[str, int]) -> None:
-        """The last row: how many rows came before it, by function and type, and counts of the run."""
-        rows = {"rows": self.count, "by_function": ledger.counted(self._counts)}
-        self.enter(Type.OK, ledger.END, {**counts, **rows})
+    def end(self) -> None:
+        """Write the last event of the journal: how many rows the history holds, by function and type."""
+        table: dict[str, list[int]] = {}
+        for (f, type_), count in sorted(self._counts.items()):
+            table.setdefault(f, [0] * len(Type))[type_] += count
+        self.enter(JournalEnd(self.count, {f: (c[0], c[1], c[2], c[3]) for f, c in table.items()}))
 
     def flush(self) -> int:
         """Write what has gathered; the number of events written."""
@@ -104,10 +117,9 @@ class Recorder:
         self.flush()
         self._writer.close()
         self._sink.close()
+        self._journal.close()
 
-    def _add(self, process: int, type_: Type, f: str, *rest: object) -> int:
-        time_ns = self.now_ns()
-        self._rows.append((self.count, time_ns, process, int(type_), f, *rest))
+    def _add(self, process: int, type_: Type, f: str, *rest: object) -> None:
+        self._rows.append((self.count, self.now_ns(), process, int(type_), f, *rest))
         self._counts[f, int(type_)] += 1
         self.count += 1
-        return time_ns

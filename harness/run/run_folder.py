@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from checkers.base import ledger
 from checkers.record.header import Header, Revision
+from checkers.record.journal import FORMAT
 from harness.spec import Spec
 from workloads.generators import VERSION
 
@@ -69,7 +69,7 @@ def header_of(spec: Spec, run_id: str, backend: str, started: datetime, started_
         run_id=run_id,
         started_monotonic_ns=started_monotonic_ns,
         spec={**spec.to_json(), "backend": backend},
-        format=ledger.FORMAT,
+        format=FORMAT,
         generators=VERSION,
         test=spec.test,
         started_utc=started.isoformat(timespec="milliseconds"),

@@ -1,6 +1,6 @@
 """The schedule that a run plays: a file's, or the one its nemesis deals, and what a backend must offer for it.
 
-A file is one that a user wrote, or the `schedule.json` or `faults.json` of an earlier run.  A card without a resolved
+A file is one that a user wrote, or the `schedule.json` of an earlier run.  A card without a resolved
 fault is resolved anew: against the leader it finds the node that leads then.  A card with one hits the very nodes and
 links that it names.
 """

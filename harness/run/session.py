@@ -279,11 +279,10 @@ def judge_again(
     root: Path,
     where: str | None,
     console: Console,
-    trust_old_format: bool = False,
     trust: bool = False,
     came_from: Store | None = None,
 ) -> JudgedRun:
-    """Judge the stored run in `root` again.  trust_old_format, trust: as in `judge`.
+    """Judge the stored run in `root` again.  trust: as in `judge`.
 
     where: a Spark master; None for Spark inside this process; IN_PROCESS for no Spark at all.
     came_from: the store whose mirror holds `root`; the nodes of a cluster read the run there.
@@ -299,7 +298,7 @@ def judge_again(
         progress.phase("judging")
         results_before.set_aside(root)
         with sigterm_as_ctrl_c():
-            found = judge(root, spark, progress.detail, trust_old_format=trust_old_format, trust=trust)
+            found = judge(root, spark, progress.detail, trust=trust)
         spec = spec_of(root, trust)
         results_before.remove(root)
         if (lake := existing_lake(root.parent)) is not None:

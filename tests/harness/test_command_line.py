@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from journals import recorded
 from long_enough import long_enough
 from waiting import until
 
@@ -130,7 +131,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path)
     assert process.returncode == 3
     assert "python -m harness analyze" in out
     assert "Traceback" not in out + err
-    assert json.loads((newest(tmp_path) / "outcome.json").read_text())["interrupted"] is True
+    assert recorded(newest(tmp_path), "outcome")["interrupted"] is True
 
 
 def wait_for_history(results: Path, size_bytes: int) -> Path:

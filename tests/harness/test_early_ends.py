@@ -10,6 +10,8 @@ import pytest
 from waiting import until
 from whole_runs import ROOT, command, ended, enough, no_docker, on_docker, outcome_of, results_of
 
+from checkers.record.reading import RunRecord
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
@@ -71,7 +73,6 @@ def containers_of(run_id: str) -> list[str]:
 
 def wait_for_fault(results: Path) -> None:
     def is_injected() -> bool:
-        every = results.glob("*/*/faults.json")
-        return any(fault["injected_ns"] >= 0 for faults in every for fault in json.loads(faults.read_text()))
+        return any(fault.injected_ns >= 0 for run in results.glob("*/*") for fault in RunRecord(run).faults)
 
     until(is_injected)

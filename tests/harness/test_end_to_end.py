@@ -1,6 +1,5 @@
 """A small run on every backend with nodes: valid when nothing is planted, and found when something is."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,8 @@ from pathlib import Path
 import pytest
 from whole_runs import ROOT, command, ended, enough, in_namespaces, no_docker, on_docker, outcome_of, results_of
 
+from checkers.record.faults import Achieved
+from checkers.record.reading import RunRecord
 from harness.judge.planted_bug_found import decide
 from harness.registry import load_subject
 from tests.support.results_of_runs import results_in
@@ -30,8 +31,8 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     results = results_of(tmp_path)
     assert results["verdict"] == "valid"
     assert results["judged_by"].startswith("Spark")
-    faults = json.loads((tmp_path / "latest" / "faults.json").read_text())
-    assert faults and {fault["achieved"] for fault in faults} == {"installed"}
+    faults = RunRecord(tmp_path / "latest").faults
+    assert faults and {fault.achieved for fault in faults} == {Achieved.INSTALLED}
     assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
     online = outcome_of(tmp_path)["online"]
     assert (online["findings"], online["failure"]) == ([], "")

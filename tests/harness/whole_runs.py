@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from journals import recorded
 from long_enough import long_enough
 
 from harness.backends.docker import engine
@@ -53,4 +54,4 @@ def results_of(results: Path) -> dict:
 
 
 def outcome_of(results: Path) -> dict:
-    return json.loads((results / "latest" / "outcome.json").read_text())
+    return recorded(results / "latest", "outcome")

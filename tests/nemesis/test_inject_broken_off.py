@@ -40,7 +40,7 @@ def test_a_cancelled_play_heals_at_once_and_measures_nothing_more():
         async def before_heal(record):
             raise AssertionError("nothing is copied from nodes that are removed next")
 
-        hooks = Hooks(note=lambda *row: None, record=seen.append, before_heal=before_heal)
+        hooks = Hooks(record=seen.append, before_heal=before_heal)
         task = asyncio.ensure_future(played(cluster, card(), hooks=hooks))
         await asyncio.sleep(6.0)
         task.cancel()
@@ -63,7 +63,7 @@ def test_a_fault_that_is_broken_off_has_its_record_closed():
         async def before_heal(record):
             raise OSError("the disk is full")
 
-        hooks = Hooks(note=lambda *row: None, record=seen.append, before_heal=before_heal)
+        hooks = Hooks(record=seen.append, before_heal=before_heal)
         await played(cluster, card(), hooks=hooks)
 
     with pytest.raises(OSError, match="the disk is full"):

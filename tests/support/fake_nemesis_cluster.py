@@ -10,7 +10,6 @@ from itertools import permutations
 from random import Random
 from typing import Any, cast
 
-from checkers.base.history import Type
 from checkers.record.faults import Card, FaultRecord
 from nemesis.cluster import Beacons, CannotInject, Cluster, Link
 from nemesis.measure import Hooks
@@ -172,7 +171,6 @@ class Witness:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
-        self.notes: list[tuple[Type, str, str]] = []
         self.delivered: list[FaultRecord] = []
         self.in_force_before_heal: list[bool] = []
 
@@ -181,11 +179,7 @@ class Witness:
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(
-            note=lambda type, f, detail: self.notes.append((type, f, detail)),
-            record=self.delivered.append,
-            before_heal=self.before_heal,
-        )
+        return Hooks(record=self.delivered.append, before_heal=self.before_heal)
 
 
 def card(

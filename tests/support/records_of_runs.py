@@ -7,14 +7,14 @@ from typing import Any
 
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
-from checkers.record.reading import OUTCOME, TEST, decoded
+from checkers.record.reading import TEST, decoded
 
 
 def header_of(test: Mapping[str, Any]) -> Header:
     """test: what test.json holds, as far as it matters."""
-    return decoded(TEST, {"spec": {}, **test}, Header, 0)
+    return decoded(TEST, {"spec": {}, **test}, Header, whole=False)
 
 
 def outcome_of(outcome: Mapping[str, Any]) -> RunOutcome:
-    """outcome: what outcome.json holds, as far as it matters."""
-    return decoded(OUTCOME, outcome, RunOutcome, 0)
+    """outcome: what the journal holds, as far as it matters."""
+    return decoded("outcome", outcome, RunOutcome, whole=False)

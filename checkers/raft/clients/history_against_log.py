@@ -123,7 +123,7 @@ def _judge_log(part: Part, budget: Budget) -> LogFinding:
 def _combine(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
     logs = [f for f in findings if isinstance(f, LogFinding)]
     ranges = sorted((f for f in findings if isinstance(f, RangeFinding)), key=lambda f: f.first)
-    whole = bool(ranges) and all(f.whole for f in ranges)
+    whole = bool(ranges) and run.history_is_whole
     unknown = list(dict.fromkeys(f.unknown for f in findings if f.unknown)) + gaps(run, "logs", "traces")
     if not run.history.exists():
         unknown.append("there is no sealed history")

@@ -104,7 +104,6 @@ class RangeFinding:
     answered: Bits | None = None
     shared: Bits = Bits(0, b"")
     repeated: int = 0
-    whole: bool = False
     unknown: str = ""
 
 
@@ -131,7 +130,6 @@ def judge_range(part: Part, budget: Budget) -> RangeFinding:
         Bits.trimmed(fates.acknowledged) if params["answered"] else None,
         Bits.trimmed(fates.shared),
         int(fates.times[fates.times > 1].sum()),
-        written.whole,
     )
 
 

@@ -42,7 +42,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, present, read_entries, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.raft.client_writes import RowsSeen, function_is, offset_ranges
+from checkers.raft.client_writes import function_is, offset_ranges
 from checkers.raft.reading import nothing_of
 from checkers.sealing.history_rows import chunks_of_groups
 
@@ -80,12 +80,11 @@ class CopyOfLog:
 
 @dataclass(frozen=True, slots=True)
 class EntriesFinding:
-    """node: "" for the history.  creates: objects with a create that did not fail.  whole: as in `RowsSeen`."""
+    """node: "" for the history.  creates: objects with a create that did not fail."""
 
     node: str = ""
     copies: tuple[CopyOfLog, ...] = ()
     creates: int = 0
-    whole: bool = False
     unknown: str = ""
 
 
@@ -123,15 +122,13 @@ def _judge(part: Part, budget: Budget) -> EntriesFinding:
 def _creates(history: str) -> EntriesFinding:
     """Count the objects with a create that was invoked and did not fail."""
     left: Counter[str | None] = Counter()
-    seen = RowsSeen()
-    for rows in chunks_of_groups(history, ("index", "process", "type", "f", "key")):
-        seen.add(rows)
+    for rows in chunks_of_groups(history, ("process", "type", "f", "key")):
         mine, type_ = function_is(rows, CREATE), numbers(rows, "type")
         for of_type, sign in ((Type.INVOKE, 1), (Type.FAIL, -1)):
             keys = pc.cast(rows["key"].filter(pa.array(mine & (type_ == of_type))), pa.string())
             for name in keys.to_pylist():
                 left[name] += sign
-    return EntriesFinding(creates=sum(tries > 0 for tries in left.values()), whole=seen.whole)
+    return EntriesFinding(creates=sum(tries > 0 for tries in left.values()))
 
 
 def _of_brokers(cluster: Sequence[str], copy: int) -> Int64:
@@ -196,7 +193,7 @@ def _combine(run: StoredRun, findings: Sequence[EntriesFinding]) -> Verdict:
     if not run.history.exists():
         unknown.append("there is no sealed history")
     unknown += nothing_of(looked_at, "entries")
-    whole = any(f.whole for f in findings) and not lacking
+    whole = run.history_is_whole and not lacking
     witnesses = [_unopened(run, node, copy) for node, copy in copies if copy.wrong >= 0]
     beyond = [(node, copy) for node, copy in copies if len(copy.others) > creates]
     if whole:

@@ -33,7 +33,7 @@ DEALT_OFTEN = 2
 def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     """The criteria of a run that was to inject faults."""
     faults = run.faults
-    became = [achieved(f, demanded=run.demands.ledger) for f in faults]
+    became = [achieved(f) for f in faults]
     installed = [f for f, what in zip(faults, became, strict=True) if what.word == INSTALLED]
     excused = [f for f, what in zip(faults, became, strict=True) if what.word == SKIPPED and f.reason]
     wrong = [
@@ -137,7 +137,7 @@ def never_in_force(demands: Demands, faults: Sequence[FaultRecord]) -> list[dict
 
     dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
     """
-    became = [(fault.card.kind, achieved(fault, demanded=demands.ledger)) for fault in faults]
+    became = [(fault.card.kind, achieved(fault)) for fault in faults]
     in_force = {kind for kind, what in became if what.word == INSTALLED}
     missing = {*(kind for kind, _ in became), *_kinds_to_deal(demands)} - in_force
     reasons = {name: [what.reason for kind, what in became if kind == name] for name in sorted(missing)}

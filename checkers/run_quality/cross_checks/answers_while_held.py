@@ -104,7 +104,7 @@ def _words(watch: _Watch) -> str:
         measured = f"{server} as {held.what} {between}"
     answers = f"{watch.count} operation{'s' if watch.count > 1 else ''}"
     return (
-        f"fault {watch.fault} of faults.json measured {measured}, but {server} answered {answers} of "
+        f"fault {watch.fault} measured {measured}, but {server} answered {answers} of "
         f"{watch.client or 'clients'} meanwhile (the first of process {watch.process}, invoked at "
         f"{watch.invoked_ns / 1e9:.3f} s): the client asks another server than it states, its library repeats requests "
         f"by itself, or it swallows errors"

@@ -17,29 +17,25 @@ Cost: 7 s of a processor for a million rows, so the number of rows is bounded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-from checkers.base import ledger
 from checkers.base.demands import Dealt
 from checkers.base.history import NEMESIS, Type
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import WHOLE_SINCE
+from checkers.record.journal import MAIN
 from checkers.sealing.history_rows import chunks_of_groups
 
 ROWS_COMPARED = 400_000
 DUE_LEAST = 20
 """If so many operations are due to a thread on average, it must have invoked at least one."""
 
-"""Name of the field of test.json that holds the version of the generators."""
-
 _COLUMNS = ("process", "type", "f", "key", "value", "value2", "payload")
 
 
-def differences(run: StoredRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def differences(run: StoredRun) -> list[str]:
     """One sentence for each thread that invoked something else than the seed deals to it, or nothing at all.
 
-    The sentence names the first such operation.  rows: those of process -1, each with its number as "row".
+    The sentence names the first such operation.
     """
     demands = run.demands
     if demands.dealt is None or not demands.concurrency:
@@ -49,11 +45,11 @@ def differences(run: StoredRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"version {stated!r:.20} of the generators dealt the operations, and this is version {demands.generators}: "
             "what clients had to invoke is not known"
         )
-        return [words] if run.record.format >= WHOLE_SINCE else []
-    bounds = [row["row"] for row in rows if row["f"] == ledger.PHASE and ledger.payload(row) == "main"]
-    if not bounds:
+        return [words]
+    main = run.outcome.phase(MAIN)
+    if main is None:
         return []
-    begin, end = bounds[0], bounds[1] if len(bounds) > 1 else 1 << 62
+    begin, end = main.first_row, main.end_row if main.end_row >= 0 else 1 << 62
     dealt: dict[int, Iterator[Dealt]] = {}
     given: dict[int, int] = defaultdict(int)
     wrong: dict[int, str] = {}

@@ -1,6 +1,6 @@
-"""Checks that the deaths of outcome.json agree with what faults and traces show of the server processes.
+"""Checks that the deaths of the journal agree with what faults and traces show of the server processes.
 
-`nodes-stay-up` judges only the deaths that outcome.json lists, so it cannot notice a death that is missing there.  Two
+`nodes-stay-up` judges only the deaths that the journal lists, so it cannot notice a death that is missing there.  Two
 other records must therefore agree with the list:
 
 * If a fault measured a server as dead, the list must have a death of this server before the end of that fault's heal.
@@ -37,7 +37,7 @@ _NOTED_NS = 1_000_000_000
 
 
 def not_listed(run: StoredRun) -> list[str]:
-    """One sentence for each death that must have happened and that outcome.json does not list.  Raises BrokenFile."""
+    """One sentence for each death that must have happened and that the journal does not list.  Raises BrokenFile."""
     listed: dict[str, list[int]] = {}
     for death in _ends(run):
         listed.setdefault(death.node, []).append(death.time_ns)
@@ -46,14 +46,14 @@ def not_listed(run: StoredRun) -> list[str]:
         for node in sorted(_measured_dead(fault)):
             if not any(at_ns <= fault.end_ns(at_ns) for at_ns in listed.get(node, ())):
                 clauses.append(
-                    f"fault {fault.card.number} measured {node} as dead, and outcome.json lists no death of it before "
+                    f"fault {fault.card.number} measured {node} as dead, and the journal lists no death of it before "
                     "the heal"
                 )
     for node, path in node_files(run.trace).items():
         lives = len(read_trace(path, ("start",), ("seq",)))
         ends = len(listed.get(node, ()))
         if lives - 1 > ends:
-            clauses.append(f"the trace of {node} shows {lives} starts, and outcome.json lists {ends} of its deaths")
+            clauses.append(f"the trace of {node} shows {lives} starts, and the journal lists {ends} of its deaths")
     return clauses
 
 
@@ -96,12 +96,12 @@ def _in_lives(node: str, lives: list[_Life], ends: list[int]) -> list[str]:
     clauses = []
     for at_ns in ends:
         if any(life.first_ns < at_ns < life.last_ns for life in lives):
-            words = f"outcome.json lists a death of {node} at {at_ns / 1e9:.3f} s"
+            words = f"the journal lists a death of {node} at {at_ns / 1e9:.3f} s"
             clauses.append(f"{words}, and the trace of that process goes on")
     for life, following in pairwise(lives):
         if not any(life.last_ns <= at_ns <= following.first_ns for at_ns in ends):
             between = f"between {life.last_ns / 1e9:.3f} and {following.first_ns / 1e9:.3f} s"
-            clauses.append(f"the trace of {node} shows that a process ended {between}, and outcome.json lists no death")
+            clauses.append(f"the trace of {node} shows that a process ended {between}, and the journal lists no death")
     return clauses
 
 
@@ -109,10 +109,10 @@ def _measured_before(run: StoredRun, ends: dict[str, list[int]]) -> list[str]:
     clauses = []
     for fault in run.record.faults:
         for node in sorted(_measured_dead(fault)) if not fault.hits_one_process else ():
-            first_ns = min(m.to_ns for m in fault.measurements if m.states.get(node) == DEAD)
+            first_ns = min(m.to_ns for m in fault.measured if m.states.get(node) == DEAD)
             if not any(at_ns <= first_ns + _NOTED_NS for at_ns in ends.get(node, ())):
                 clauses.append(
-                    f"fault {fault.card.number} measured {node} as dead at {first_ns / 1e9:.3f} s, and outcome.json "
+                    f"fault {fault.card.number} measured {node} as dead at {first_ns / 1e9:.3f} s, and the journal "
                     "lists no death of it before"
                 )
     return clauses
@@ -120,7 +120,7 @@ def _measured_before(run: StoredRun, ends: dict[str, list[int]]) -> list[str]:
 
 def _copied_before(run: StoredRun, ends: dict[str, list[int]]) -> list[str]:
     return [
-        f"copy {copy.copy} of {copy.node} found its process dead at {copy.taken_ns / 1e9:.3f} s, and outcome.json "
+        f"copy {copy.copy} of {copy.node} found its process dead at {copy.taken_ns / 1e9:.3f} s, and the journal "
         "lists no death of it before"
         for copy in run.copies_index
         if copy.state == DEAD and copy.taken_ns >= 0
@@ -142,14 +142,14 @@ def without_order(run: StoredRun) -> list[str]:
         slack_ns = _LATE_NS + error_ns(run.header, node)
         if at_ns < collected_ns - slack_ns and not any(_ordered(f, node, at_ns, slack_ns) for f in run.record.faults):
             clauses.append(
-                f"outcome.json lists an ordered death of {node} at {at_ns / 1e9:.1f} s, and no fault ended {node} then"
+                f"the journal lists an ordered death of {node} at {at_ns / 1e9:.1f} s, and no fault ended {node} then"
             )
     return clauses
 
 
 def _ends(run: StoredRun) -> list[Death]:
     """The deaths of processes; a complaint in a node's log has no time."""
-    deaths = run.record.outcome.known_deaths if run.record.outcome is not None else ()
+    deaths = run.record.outcome.deaths if run.record.outcome is not None else ()
     return [death for death in deaths if death.time_ns >= 0]
 
 
@@ -163,5 +163,5 @@ def _ordered(fault: FaultRecord, node: str, at_ns: int, slack_ns: int) -> bool:
 
 
 def _measured_dead(fault: FaultRecord) -> set[str]:
-    shown = (item for measurement in fault.measurements for item in measurement.states.items())
+    shown = (item for measurement in fault.measured for item in measurement.states.items())
     return {node for node, state in shown if state == DEAD and node in fault.nodes}

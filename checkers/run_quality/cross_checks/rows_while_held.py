@@ -33,7 +33,7 @@ def rows_while_held(run: StoredRun) -> list[str]:
             row_ns = _row_between(traces[node], first_ns, last_ns) if node in traces else None
             if row_ns is not None:
                 held = f"{node} as {state} from {first_ns / 1e9:.3f} to {last_ns / 1e9:.3f} s"
-                words = f"fault {record.card.number} of faults.json measured {held}"
+                words = f"fault {record.card.number} measured {held}"
                 clauses.append(f"{words}, but its trace has a row at {row_ns / 1e9:.3f} s")
     return clauses
 

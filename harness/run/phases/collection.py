@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from checkers.base import ledger
-from checkers.base.history import Type
+from checkers.record.journal import Copied, Copying
 from harness.run.context import RunContext
 from system_under_test.subject import Collected
 
@@ -22,16 +21,12 @@ async def collect(run: RunContext) -> None:
 
 async def copy_logs(run: RunContext, when: str, *, leave_stopped: bool = False) -> None:
     """Copy the data directory of every node now, and collect its logs and traces.  when: the reason, as recorded."""
-    run.recorder.enter(Type.INVOKE, ledger.COPY, {"when": when})
+    run.recorder.enter(Copying(when))
     taken: list[Collected] = []
     try:
         taken = await run.copies.take(when, leave_stopped=leave_stopped)
     finally:
-        run.copies.write_index()
-        nodes = {copy.node: copy.state for copy in taken}
-        number = taken[0].copy if taken else -1
-        entry = {"when": when, "copy": number, "nodes": nodes}
-        run.recorder.enter(Type.OK if taken else Type.INFO, ledger.COPY, entry)
+        run.recorder.enter(Copied(when, run.copies.as_recorded(taken)))
     if run.online is not None:
         run.online.copied(taken)
     await asyncio.gather(*(run.subject.collect(n, run.folder.node(n.name)) for n in run.nodes))

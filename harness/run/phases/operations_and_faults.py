@@ -73,7 +73,7 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
     def changed(record: FaultRecord) -> None:
         _fault_changed(run, record)
 
-    hooks = Hooks(note=run.recorder.note, record=changed, before_heal=before_heal)
+    hooks = Hooks(record=changed, before_heal=before_heal)
     voters = run.subject.declares.voters(run.backend.servers)
     main = MainPhase(run.backend, run.watch.ask, run.recorder.now_ns, began_ns, run.ended, voters)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
@@ -92,7 +92,7 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
 
 def _fault_changed(run: RunContext, record: FaultRecord) -> None:
     run.records[record.card.number] = record
-    run.write_faults()
+    run.recorder.fault_changed(record)
     if record.achieved is Achieved.SKIPPED:
         run.progress.skipped(record.card.number, record.words, record.reason, run.recorder.now_ns())
     else:

@@ -39,7 +39,7 @@ async def recover(run: RunContext) -> None:
 
 
 class SystemRecovery:
-    """found: what `outcome.json` keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
+    """found: what the journal keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
 
     def __init__(
         self,

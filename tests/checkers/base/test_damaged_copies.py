@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_records import whole
+from journals import write_journal
 
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import COPIES_INDEX, FAULTS
 
 WHEN = ("before heal 1", "before heal 2", "found online", "final")
 
@@ -33,7 +31,7 @@ def stored(folder: Path, *faults: dict[str, Any]) -> StoredRun:
     run = StoredRun(folder)
     run.copies_table.parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows, COPIES), run.copies_table)
-    (folder / FAULTS).write_text(json.dumps([*map(whole, faults)]))
+    write_journal(folder, faults=faults)
     return run
 
 
@@ -74,7 +72,8 @@ def test_a_copy_that_was_complete_before_the_damage_shows_the_system(
         for copy, when in enumerate(WHEN)
         for node in ("n1", "n2")
     ]
-    (tmp_path / COPIES_INDEX).write_text(json.dumps(index))
+    write_journal(tmp_path, copies=index)
+    run = StoredRun(tmp_path)
     assert [copy["copy"] for copy in run.copies if copy["node"] == "n1"] == left
     assert [copy["copy"] for copy in run.copies if copy["node"] == "n2"] == [0, 1, 2, 3]
 

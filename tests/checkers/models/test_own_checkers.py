@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from journals import write_journal
 
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
@@ -21,7 +21,6 @@ from checkers.judging.pipeline import judge_run
 from checkers.judging.tasks import Judged, Task
 from checkers.models.model import REFUSED, Model, Operation, State
 from checkers.models.own_checkers import SeenByClients, checker_of
-from checkers.record.reading import OUTCOME
 
 FINAL_NS = 1_000
 
@@ -64,7 +63,7 @@ def run_of(folder: Path, *operations: tuple[str, int | None, int | None]) -> Sto
     blank = dict.fromkeys(HISTORY.names)
     pq.write_table(pa.Table.from_pylist([blank | row for row in rows], HISTORY), run.history)
     phases = [{"name": "final reads", "start_ns": FINAL_NS, "end_ns": FINAL_NS + 5}]
-    (folder / OUTCOME).write_text(json.dumps({"phases": phases}))
+    write_journal(folder, outcome={"phases": phases})
     return run
 
 

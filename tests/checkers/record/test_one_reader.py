@@ -17,8 +17,8 @@ from checkers.record.outcome import OnlineChecks, Recovery, RunOutcome
 ROOT = Path(__file__).parents[3]
 ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench")
 READERS = {"checkers/record/reading.py", "checkers/base/results.py"}
-NAMES = {"test.json", "outcome.json", "faults.json", "copies.json", "results.json"}
-CONSTANTS = {"TEST", "OUTCOME", "FAULTS", "COPIES_INDEX", "RESULTS"}
+NAMES = {"test.json", "journal.jsonl", "results.json"}
+CONSTANTS = {"TEST", "JOURNAL", "RESULTS"}
 DECODERS = {"loads", "load", "decode", "read_json", "read_object", "read_objects"}
 WRITERS = {"write_json", "write_json_whole"}
 
@@ -68,8 +68,8 @@ def test_the_search_finds_raw_values_and_raw_writers() -> None:
     kept = "class Kept:\n    recovery: dict[str, Any]\n"
     typed = "def f(run):\n    return run.outcome.recovery.seconds\n"
     assert [list(raw_values(text)) for text in (found, with_default, kept, typed)] == [[2], [2], [2], []]
-    raw = 'folder.write_json("outcome.json", {"phases": []})\n'
-    by_type = "folder.write_json(OUTCOME, as_json(outcome))\n"
+    raw = 'folder.write_json("test.json", {"spec": {}})\n'
+    by_type = "folder.write_json(TEST, as_json(header))\n"
     assert [list(raw_writers(text)) for text in (raw, by_type)] == [[1], []]
 
 

@@ -6,19 +6,22 @@ import json
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from journals import write_header, write_journal
 
 from checkers.record.copies import Copy
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
 from checkers.record.files import BrokenFile
 from checkers.record.header import Header
+from checkers.record.journal import EVENTS, FORMAT, JOURNAL
 from checkers.record.outcome import Death, Phase, RunOutcome
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, RunRecord, decoded, read_json
+from checkers.record.reading import TEST, RunRecord, decoded, read_json
 from checkers.record.writing import as_json, write_json_whole
 
 DATA = Path(__file__).parents[2] / "data"
@@ -33,12 +36,15 @@ FAULT = FaultRecord(
 )
 
 
-def run(folder: Path, format: int = 2, **files: Any) -> RunRecord:
-    """A run folder with these small files; names without their ending."""
-    header = {"run_id": "1", "started_monotonic_ns": 5, "spec": {}, "clocks": {}, "generators": 1}
-    for name, content in ({"test": header | {"format": format}} | files).items():
-        (folder / f"{name}.json").write_text(json.dumps(content))
+def run(folder: Path, *lines: Any) -> RunRecord:
+    """A run folder whose journal has these lines."""
+    write_header(folder, run_id="1", generators=1)
+    (folder / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return RunRecord(folder)
+
+
+def of_fault(**changes: Any) -> dict[str, Any]:
+    return {"time_ns": 5, "row": 0, "event": "fault", "record": as_json(FAULT) | changes}
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.tar.xz")), ids=lambda path: path.stem)
@@ -50,18 +56,24 @@ def test_every_recorded_run_can_be_read(path: Path, tmp_path: Path) -> None:
     assert {card.number for card in record.header.schedule} >= {fault.card.number for fault in record.faults} != set()
     assert record.outcome.recovery is not None and record.outcome.recovery.recovered is not None
     assert record.outcome.phase("main") is not None and record.outcome.stopped is None
-    assert all(fault.measurements and fault.inject_proof for fault in record.faults if fault.injected_ns >= 0)
+    assert all(fault.measured and fault.inject_proof for fault in record.faults if fault.injected_ns >= 0)
     assert {copy.node for copy in record.copies} <= {"n1", "n2", "n3", "n4", "n5"}
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    outcome = RunOutcome({"nodes": True}, 1.0, phases=(Phase("main", 1, 2),), deaths=(Death("n1", 7, -9, True),))
+    phases = (Phase("main", 1, 2, 0, 4), Phase("collection", 5, 6, 4, 4, broken_off=True))
+    outcome = RunOutcome({"nodes": True}, 1.0, phases=phases, deaths=(Death("n1", 7, -9, True),))
     copy = Copy(0, "final", "n1", "running", "nodes/n1/copies/0", 5, 9)
-    run(tmp_path)
-    for name, content in ((OUTCOME, outcome), (FAULTS, (FAULT,)), (COPIES_INDEX, (copy,))):
-        write_json_whole(tmp_path / name, content)
+    write_journal(tmp_path, outcome=outcome, faults=[FAULT], copies=[copy])
     record = RunRecord(tmp_path)
     assert (record.outcome, record.faults, record.copies) == (outcome, (FAULT,), (copy,))
+
+
+def test_the_record_of_a_fault_is_its_last_one_with_all_its_measurements(tmp_path: Path) -> None:
+    later = Measurement("heal", 6, 7)
+    last = of_fault(achieved="indeterminate", measured=as_json((later,)))
+    (fault,) = run(tmp_path, of_fault(), last).faults
+    assert fault == replace(FAULT, achieved=Achieved.INDETERMINATE, measured=(*FAULT.measured, later))
 
 
 def test_what_is_missing_is_empty(tmp_path: Path) -> None:
@@ -70,44 +82,45 @@ def test_what_is_missing_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("line", "words"),
     [
-        (b"", "faults.json is not JSON"),
-        (b"[{]", "faults.json is not JSON"),
-        (b"\xff\xfe", "faults.json is not JSON"),
-        (b"[NaN]", "faults.json is not JSON"),
-        (b"[" * 200_000, "faults.json is not JSON"),
-        (b"{}", "faults.json: expected array, got object"),
-        (b"null", "faults.json: expected array, got null"),
-        (b"[7]", "faults.json: [0]: expected object, got int"),
-        (b"[[1" + b"0" * 30 + b"]]", "faults.json: [0][0] is an integer beyond 64 bits"),
+        (b"[{]", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[NaN]", "is not JSON"),
+        (b"[" * 200_000, "is not JSON"),
+        (b"null", "it is no JSON object"),
+        (b"[7]", "it is no JSON object"),
+        (b"{}", "'None' is no event of a journal"),
+        (b'{"event": "fault", "record": 1}', "time_ns and row must be whole numbers, 0 or more"),
+        (b'{"event": "end", "time_ns": true, "row": 0}', "time_ns and row must be whole numbers, 0 or more"),
+        (b'{"event": "end", "time_ns": 1' + b"0" * 30 + b', "row": 0}', "time_ns is an integer beyond 64 bits"),
     ],
 )
-def test_a_file_of_another_shape_is_broken(content: bytes, words: str, tmp_path: Path) -> None:
+def test_a_line_of_another_shape_is_broken(line: bytes, words: str, tmp_path: Path) -> None:
     record = run(tmp_path)
-    (tmp_path / FAULTS).write_bytes(content)
-    with pytest.raises(BrokenFile) as problem:
+    (tmp_path / JOURNAL).write_bytes(line + b"\n")
+    with pytest.raises(BrokenFile, match=r"^journal\.jsonl, line 1") as problem:
         _ = record.faults
-    assert str(problem.value).startswith(words)
+    assert words in str(problem.value)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"nodes": "n1"}, "faults.json: [0].nodes: expected array, got str"),
-        ({"injected_ns": 1.5}, "faults.json: [0].injected_ns: expected int, got float"),
-        ({"injected_ns": True}, "faults.json: [0].injected_ns: expected int, got bool"),
-        ({"healed_ns": 2**63}, "faults.json: [0].healed_ns is an integer beyond 64 bits"),
-        ({"achieved": "perhaps"}, "faults.json: [0].achieved: invalid enum value 'perhaps'"),
-        ({"cut": [["n1"]]}, "faults.json: [0].cut[0]: expected array of length 2"),
-        ({"card": {"number": 1}}, "faults.json: [0].card lacks kind"),
+        ({"nodes": "n1"}, "record.nodes: expected array, got str"),
+        ({"injected_ns": 1.5}, "record.injected_ns: expected int, got float"),
+        ({"injected_ns": True}, "record.injected_ns: expected int, got bool"),
+        ({"healed_ns": 2**63}, "record.healed_ns is an integer beyond 64 bits"),
+        ({"achieved": "perhaps"}, "record.achieved: invalid enum value 'perhaps'"),
+        ({"cut": [["n1"]]}, "record.cut[0]: expected array of length 2"),
+        ({"card": {"number": 1}}, "record.card lacks kind"),
     ],
 )
 def test_a_field_that_cannot_be_used_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
-    record = run(tmp_path, faults=[as_json(FAULT) | change])
+    record = run(tmp_path, of_fault(**change))
     with pytest.raises(BrokenFile) as problem:
         _ = record.faults
-    assert str(problem.value).startswith(words)
+    assert str(problem.value).startswith(f"journal.jsonl, line 1: {words}")
 
 
 def _fields(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
@@ -118,36 +131,19 @@ def _fields(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
         yield from _fields(each, *at, name)
 
 
-@pytest.mark.parametrize("at", list(_fields([as_json(FAULT)])), ids=str)
-def test_no_field_of_todays_format_may_be_missing(at: tuple[Any, ...], tmp_path: Path) -> None:
-    faults = [as_json(FAULT)]
-    holder: Any = faults
+@pytest.mark.parametrize("at", list(_fields(as_json(FAULT))), ids=str)
+def test_no_field_may_be_missing(at: tuple[Any, ...], tmp_path: Path) -> None:
+    line = of_fault()
+    holder: Any = line["record"]
     for step in at[:-1]:
         holder = holder[step]
     del holder[at[-1]]
-    with pytest.raises(BrokenFile, match=f"lacks {at[-1]}, which every run of its format records"):
-        _ = run(tmp_path, faults=faults).faults
-
-
-def test_older_formats_may_lack_what_they_did_not_record(tmp_path: Path) -> None:
-    old = {"card": as_json(FAULT.card), "achieved": "installed", "words": "n1 was killed"}
-    (fault,) = run(tmp_path, 1, faults=[old]).faults
-    assert not fault.impossible and fault.measured == ()
-    (fault,) = run(tmp_path, 0, faults=[old]).faults
-    assert fault.measured is None and fault.ordered is None
-    outcome = run(tmp_path, 1, outcome={"deaths": [{"node": "n1", "time_ns": 5, "bidden": True}]}).outcome
-    assert outcome is not None and outcome.deaths[0].ordered
-
-
-@pytest.mark.parametrize("format", [None, "2", True, -1, 2.5, [], 3, 10**9])
-def test_what_is_no_older_format_is_held_to_todays(format: Any, tmp_path: Path) -> None:
-    record = run(tmp_path, format, faults=[{"card": as_json(FAULT.card)}])
-    with pytest.raises(BrokenFile, match="lacks"):
-        _ = record.faults
+    with pytest.raises(BrokenFile, match=f"lacks {at[-1]}, which every run records"):
+        _ = run(tmp_path, line).faults
 
 
 def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
-    assert run(tmp_path, faults=[as_json(FAULT) | {"later": 1}]).faults == (FAULT,)
+    assert run(tmp_path, of_fault(later=1)).faults == (FAULT,)
 
 
 JSON = st.recursive(
@@ -156,12 +152,10 @@ JSON = st.recursive(
 )
 
 
-@given(
-    JSON, st.sampled_from([Header, RunOutcome, tuple[FaultRecord, ...], tuple[Copy, ...]]), st.sampled_from([0, 1, 2])
-)
-def test_no_json_does_anything_but_decode_or_break(raw: Any, type_: Any, format: int) -> None:
+@given(JSON, st.sampled_from([Header, *EVENTS.values(), tuple[Copy, ...]]), st.booleans())
+def test_no_json_does_anything_but_decode_or_break(raw: Any, type_: Any, whole: bool) -> None:
     try:
-        decoded("some.json", raw, type_, format)
+        decoded("some.json", raw, type_, whole=whole)
     except BrokenFile as problem:
         assert str(problem).startswith("some.json: ")
 
@@ -182,6 +176,6 @@ def test_the_types_themselves_need_only_the_standard_library() -> None:
 
 def test_the_header_names_file_and_field(tmp_path: Path) -> None:
     record = run(tmp_path)
-    (tmp_path / TEST).write_text(json.dumps({"format": 2, "run_id": 5}))
+    (tmp_path / TEST).write_text(json.dumps({"format": FORMAT, "run_id": 5}))
     with pytest.raises(BrokenFile, match=r"test\.json: it lacks spec"):
         _ = record.header

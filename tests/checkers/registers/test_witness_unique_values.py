@@ -43,6 +43,15 @@ def test_a_stale_read_comes_with_what_overwrote_it_and_when(tmp_path: Path) -> N
     assert "After A nothing wrote 41 again, so B cannot find it" in witness.facts["why"]
 
 
+@pytest.mark.parametrize(("at_ns", "words"), [(0, "before"), (10_000_000, "before"), (90_000_000, "10.0 ms before")])
+def test_a_row_without_a_time_or_with_a_wrong_one_makes_no_span(tmp_path: Path, at_ns: int, words: str) -> None:
+    events = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2).ok(0).invoke(1, "read").ok(1, 1).events
+    times = (20_000_000, 30_000_000, 40_000_000, 80_000_000, at_ns, 95_000_000)
+    events = [replace(event, time_ns=time_ns) for event, time_ns in zip(events, times, strict=True)]
+    (witness,) = verdict_of(tmp_path, events).witnesses
+    assert f"2 was acknowledged {words} the read was invoked" in witness.summary.replace("10 ms", "10.0 ms")
+
+
 def test_a_write_that_no_read_saw_and_its_own_node_forgot_is_lost(tmp_path: Path) -> None:
     script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2).ok(0)
     script.invoke(1, "read").ok(1, 1).invoke(1, "read").ok(1, 1)

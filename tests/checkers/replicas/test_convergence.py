@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from journals import write_journal
 
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
@@ -17,7 +18,6 @@ from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.record.reading import OUTCOME
 from checkers.replicas.convergence import CONVERGENCE, DIFFER, INVENTED
 
 FINAL_NS = 1_000
@@ -46,7 +46,7 @@ def judged(folder: Path, answers: list[Answer], written: dict[str, list[int]], f
     run = StoredRun(folder, Demands(servers=("n1", "n2"), reads=frozenset({f}), final_reads=finals))
     pq.write_table(pa.Table.from_pylist(rows, HISTORY), run.history)
     phases = [{"name": "final reads", "start_ns": FINAL_NS, "end_ns": FINAL_NS + 5}]
-    (folder / OUTCOME).write_text(json.dumps({"phases": phases}))
+    write_journal(folder, outcome={"phases": phases})
     return judge_run(run, [CONVERGENCE])["convergence"]
 
 

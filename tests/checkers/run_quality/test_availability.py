@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_records import whole
+from journals import write_header, write_journal
 
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
@@ -22,7 +21,6 @@ from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.run_quality.availability import AVAILABILITY, REFUSALS, UNAVAILABLE, judge, limit_s
 from checkers.run_quality.whole_majority import Struck, whole_majorities
 from system_under_test.functions import FUNCTIONS
@@ -93,8 +91,8 @@ def judged(
     outcome = {"phases": [{"name": "main", "start_ns": 0, "end_ns": MAIN_S * S}], "deaths": [], **more}
     run = StoredRun(folder, demands)
     pq.write_table(table, run.history, row_group_size=100)
-    for name, content in ((OUTCOME, outcome), (FAULTS, [*map(whole, faults)]), (TEST, {"spec": {}})):
-        (folder / name).write_text(json.dumps(content))
+    write_header(folder)
+    write_journal(folder, outcome=outcome, faults=faults)
     parts = AVAILABILITY.split(run)
     return AVAILABILITY.combine(run, [judge(part, Budget()) for part in parts])
 
@@ -168,7 +166,11 @@ def test_a_silence_counts_also_without_any_fault(tmp_path: Path) -> None:
         pytest.param((30, 95), [fault(30, 90, "disk", nodes=["n1", "n3"])], id="a majority's disks are full"),
         pytest.param((30, 95), [fault(30, 90, "clock", nodes=["n1", "n3"])], id="a majority's clocks are wrong"),
         pytest.param((30, 95), [fault(30, 90, "mystery")], id="it is not known what the fault touched"),
-        pytest.param((30, 95), [fault(30, 90, "membership", nodes=["n1"])], id="members change"),
+        pytest.param(
+            (30, 95),
+            [fault(30, 90, "membership", nodes=["n1"], settings={"changes_members": True})],
+            id="members change",
+        ),
         pytest.param((30, 95), [fault(30, 40, nodes=["n1"], over_budget=True)], id="a majority lost its data"),
         pytest.param(
             (30, 95),

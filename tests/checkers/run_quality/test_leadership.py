@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from fault_records import whole
+from journals import write_header, write_journal
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.faults import DAMAGES_DATA, WIPES_DISKS
-from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.run_quality.leadership import EPOCH_WENT_BACK, LEADERSHIP, TWO_LEADERS
 
 S = 1_000_000_000
@@ -31,13 +29,8 @@ def report(node: str, epoch: int, at_s: float, role: str = "follower", looks: in
 def judged(folder: Path, reports: list[dict[str, Any]] | None, *, elections: bool = True, **outcome: Any) -> Verdict:
     kept = {} if reports is None else {"reports": reports}
     faults = outcome.pop("faults", [])
-    files = {
-        OUTCOME: {**kept, **outcome},
-        FAULTS: [*map(whole, faults)],
-        TEST: {"spec": {"backend": "docker"}},
-    }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
+    write_header(folder, spec={"backend": "docker"})
+    write_journal(folder, outcome={**kept, **outcome}, faults=faults)
     run = StoredRun(folder, Demands(servers=SERVERS, elections=elections, nodes=True))
     return LEADERSHIP.combine(run, [])
 

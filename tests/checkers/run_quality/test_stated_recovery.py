@@ -1,4 +1,4 @@
-"""outcome.json cannot set the measure of recovery: a statement that cannot be right makes the verdict unknown."""
+"""The journal cannot set the measure of recovery: a statement that cannot be right makes the verdict unknown."""
 
 from __future__ import annotations
 
@@ -45,15 +45,8 @@ def test_what_agrees_is_believed(evidence: Evidence, tmp_path: Path, stated: dic
         ({"seconds": 66.0, "limit_s": 60.0}, "the limit is 60 s"),
         ({"seconds": 90.0}, "the phase of recovery only 70.0 s"),
         ({"recovered": False, "needed": False}, "faults were injected"),
-        ({"recovered": "no"}, "recovery.recovered: expected bool"),
-        ({"recovered": 1}, "recovery.recovered: expected bool"),
-        ({"needed": "no"}, "recovery.needed: expected bool"),
-        ({"seconds": "x"}, "recovery.seconds: expected float"),
         ({"seconds": None}, "not known after how many seconds"),
-        ({"seconds": float("nan")}, "outcome.json is not JSON"),
         ({"seconds": -1.0}, "no time"),
-        ({"seconds": True}, "recovery.seconds: expected float"),
-        ({"limit_s": "x"}, "recovery.limit_s: expected float"),
     ],
 )
 def test_what_cannot_be_right_is_unknown(
@@ -102,15 +95,13 @@ def test_recovery_looks_at_every_server_of_the_spec(
 
 
 @pytest.mark.parametrize("proof", [None, {"verdict": "yes"}])
-def test_a_run_with_a_ledger_holds_the_proof_of_its_last_heal(evidence: Evidence, tmp_path: Path, proof: Any) -> None:
-    evidence.demands = replace(evidence.demands, ledger=True)
+def test_a_run_holds_the_proof_of_its_last_heal(evidence: Evidence, tmp_path: Path, proof: Any) -> None:
     verdict = recovery(evidence, tmp_path, proof=proof)
     assert verdict.validity is Validity.UNKNOWN and "no proof of the last heal" in verdict.reason
 
 
 @pytest.mark.parametrize("verdict", ["as ordered", "not as ordered", "indeterminate"])
 def test_a_system_may_recover_from_half_a_heal(evidence: Evidence, tmp_path: Path, verdict: str) -> None:
-    evidence.demands = replace(evidence.demands, ledger=True)
     assert recovery(evidence, tmp_path, proof={"verdict": verdict}).validity is Validity.VALID
 
 

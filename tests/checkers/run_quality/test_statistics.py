@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from fault_records import whole
 from histories import Script, by_construction, write_stream
+from journals import write_journal
 
 from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
@@ -25,7 +24,7 @@ MS = 1_000_000
 def statistics_of(folder: Path, events: list[Event], faults: list[dict[str, int]] | None = None) -> Verdict:
     seal(write_stream(folder, events))
     if faults is not None:
-        (folder / "faults.json").write_text(json.dumps([*map(whole, faults)]))
+        write_journal(folder, faults=faults)
     return judge_run(StoredRun(folder), [STATISTICS])["statistics"]
 
 

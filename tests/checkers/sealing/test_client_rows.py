@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from histories import Script, write_stream
+from journals import write_journal
 
-from checkers.base import ledger
 from checkers.base.columns import events_to_table
-from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
@@ -21,7 +21,10 @@ from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from checkers.sealing.walk import Walk
 
-PHASE_MAIN = Event(0, 0, NEMESIS, Type.INVOKE, ledger.PHASE, payload='"main"')
+
+def with_main_at(folder: Path, row: int) -> None:
+    """A journal whose main phase begins with this row of the history."""
+    write_journal(folder, outcome={"phases": [{"name": "main", "start_ns": 0, "end_ns": 9, "first_row": row}]})
 
 
 def events_of_two_keys() -> list[Event]:
@@ -91,7 +94,7 @@ KEYLESS_ROW[6:] = [replace(event, key=None) for event in KEYLESS_ROW[6:]]
 OWN_KEYLESS[6:] = [replace(event, key=None, f="look") for event in OWN_KEYLESS[6:]]
 OWN_KEYED[:6] = [replace(event, key=None) for event in OWN_KEYED[:6]]
 OWN_KEYED[6:] = [replace(event, f="look") for event in OWN_KEYED[6:]]
-CREATED_LATE = numbered([PHASE_MAIN, *(replace(e, f=CREATE) if e.index < 2 else e for e in events_of_two_keys())])
+CREATED_LATE = numbered([*(replace(e, f=CREATE) if e.index < 2 else e for e in events_of_two_keys())])
 OF_NEMESIS = [replace(e, process=NEMESIS) if e.index >= 6 else e for e in events_of_two_keys()]
 
 
@@ -101,7 +104,7 @@ OF_NEMESIS = [replace(e, process=NEMESIS) if e.index >= 6 else e for e in events
         (KEYLESS_ROW, "row 6: this operation has no key, but the operation of row 0 has one"),
         (OWN_KEYLESS, "row 6: this operation has no key, but the operation of row 0 has one"),
         (OWN_KEYED, "row 0: this operation has no key, but the operation of row 6 has one"),
-        (CREATED_LATE, "row 1: this create is not in set-up but in or after the main phase"),
+        (CREATED_LATE, "row 0: this create is not in set-up but in or after the main phase"),
         (OF_NEMESIS, "row 6: the nemesis has no keys, but this row of process -1 has one"),
         (changed(6, process=-2), "row 6: process -2 is neither a client"),
     ],
@@ -115,6 +118,7 @@ OF_NEMESIS = [replace(e, process=NEMESIS) if e.index >= 6 else e for e in events
     ],
 )
 def test_rows_that_hide_from_the_judge_are_refused(tmp_path: Path, events: list[Event], words: str) -> None:
+    with_main_at(tmp_path, 0)
     with pytest.raises(MalformedHistory, match=words.replace("(", r"\(").replace(")", r"\)")):
         seal(write_stream(tmp_path, events))
     assert not (tmp_path / "history.parquet").exists()
@@ -123,7 +127,8 @@ def test_rows_that_hide_from_the_judge_are_refused(tmp_path: Path, events: list[
 
 def test_keys_are_made_before_the_main_phase_and_a_history_may_have_none(tmp_path: Path) -> None:
     made = Script("a").invoke(0, CREATE).ok(0).events
-    assert verdict_of(tmp_path, numbered([*made, PHASE_MAIN, *events_of_two_keys()])).validity is Validity.VALID
+    with_main_at(tmp_path, len(made))
+    assert verdict_of(tmp_path, numbered([*made, *events_of_two_keys()])).validity is Validity.VALID
     keyless = tmp_path / "keyless"
     keyless.mkdir()
     seal(write_stream(keyless, [replace(event, key=None) for event in events_of_two_keys()[:6]]))

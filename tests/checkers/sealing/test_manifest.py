@@ -1,6 +1,5 @@
 """The manifest: every primary file is bound, and a change of any is named."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 from histories import Script, write_stream
 
-from checkers.sealing.manifest import MANIFEST, broken_bonds, is_bound, write_manifest
+from checkers.sealing.manifest import broken_bonds, is_bound, write_manifest
 from checkers.sealing.seal import seal
 
 
@@ -17,7 +16,7 @@ def run(tmp_path: Path) -> Path:
     write_stream(tmp_path, Script().invoke(0, "write", 1).ok(0).events)
     for name in (
         "test.json",
-        "outcome.json",
+        "schedule.json",
         "trace/n1.jsonl",
         "nodes/n1/copies/0/log",
         "subject/main.json",
@@ -85,15 +84,6 @@ def test_a_folder_of_own_files_that_was_removed_is_named(run: Path, folder: str)
     shutil.rmtree(run / folder)
     clauses = broken_bonds(run)
     assert clauses and all(clause.startswith(f"{folder}/") and clause.endswith("is missing") for clause in clauses)
-
-
-def test_a_manifest_of_an_older_version_lists_no_own_files_and_is_whole(run: Path) -> None:
-    manifest = json.loads((run / MANIFEST).read_text())
-    older = {
-        name: entry for name, entry in manifest["files"].items() if name.split("/")[0] not in ("subject", "workload")
-    }
-    (run / MANIFEST).write_text(json.dumps({"files": older}))
-    assert broken_bonds(run) == []
 
 
 def test_sealing_vouches_for_no_stream_that_was_changed(run: Path) -> None:

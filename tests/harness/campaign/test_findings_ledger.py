@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from journals import write_header
+
 from harness.campaign.findings_ledger import Try, last_of, note, read_ledger, rows, take_over, tries_in
 from harness.real_systems.known_findings import FINDINGS
 
@@ -12,7 +14,7 @@ from harness.real_systems.known_findings import FINDINGS
 def run_of(results: Path, revision: str, dirty: bool = False) -> Path:
     run = results / "run"
     run.mkdir(parents=True, exist_ok=True)
-    (run / "test.json").write_text(json.dumps({"spec": {}, "git": {"revision": revision * 10, "dirty": dirty}}))
+    write_header(run, git={"revision": revision * 10, "dirty": dirty})
     (run / "results.json").write_text(json.dumps({"verdict": "unknown" if dirty else "invalid"}))
     return run
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from journals import write_header, write_journal
 from rich.console import Console
 
 from checkers.base.results import as_object
@@ -66,11 +67,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
             run = folder.resolve() / f"run-{number if number > len(made) else len(made)}"
             run.mkdir(parents=True)
             (run / "results.json").write_text(json.dumps(result))
-            (run / "faults.json").write_text(json.dumps([KILLED]))
-            (run / "test.json").write_text(json.dumps({"spec": {}, "main_began_ns": 2_000_000_000}))
-            (run / "outcome.json").write_text(
-                json.dumps({"phases": [{"name": "main", "start_ns": 0, "end_ns": 9_000_000_000}]})
-            )
+            write_header(run, main_began_ns=2_000_000_000)
+            phases = [{"name": "main", "start_ns": 0, "end_ns": 9_000_000_000}]
+            write_journal(run, faults=[KILLED], outcome={"phases": phases})
             return ChildRun(result["exit_code"], run, 60.0)
 
         monkeypatch.setattr(loop, "run_child", run_child)
@@ -281,9 +280,8 @@ def test_the_seconds_end_with_the_first_online_finding_of_that_checker(tmp_path:
             ]
         },
     }
-    test = {"spec": {}, "main_began_ns": 4 * ns_per_s}
-    for name, content in (("test.json", test), ("outcome.json", outcome)):
-        (tmp_path / name).write_text(json.dumps(content))
+    write_header(tmp_path, main_began_ns=4 * ns_per_s)
+    write_journal(tmp_path, outcome=outcome)
     assert seconds_to_find("vote-once", RunRecord(tmp_path)) == 16.5
     assert seconds_to_find("linearizability", RunRecord(tmp_path)) == 86.0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from journals import write_journal
 
 from checkers.record.faults import Fault
 from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, shrink, smaller
@@ -177,7 +177,8 @@ def test_the_search_ends_when_its_time_is_up_and_says_so() -> None:
 def test_a_role_that_did_not_come_up_is_reported_with_the_run_that_passed(tmp_path: Path) -> None:
     reason = "no node led within 5 s, and its fault hit the leader, which was n2"
     skipped = whole({"card": {"kind": "kill", "name": "leader"}, "achieved": "skipped", "reason": reason})
-    (tmp_path / "faults.json").write_text(json.dumps([skipped, {**skipped, "achieved": "installed"}]))
+    other = whole({"card": {"number": 2, "kind": "kill", "name": "leader"}, "achieved": "installed", "reason": reason})
+    write_journal(tmp_path, faults=[skipped, other])
     said: list[str] = []
     search = _Search(lambda _: (False, str(tmp_path)), Limits(), TrialLog(), said.append)
     search.run_once(original())

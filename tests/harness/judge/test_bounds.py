@@ -60,8 +60,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 PIECES = (
     "test.json",
-    "outcome.json",
-    "copies.json",
+    "journal.jsonl",
     "manifest.json",
     "history.parquet",
     "history.arrows",

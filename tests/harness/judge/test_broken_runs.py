@@ -41,9 +41,7 @@ REFUSED, UNKNOWN = 3, 2
 PIECES: dict[str, int] = {
     "test.json": REFUSED,
     "history.parquet": REFUSED,
-    "copies.json": UNKNOWN,
-    "outcome.json": UNKNOWN,
-    "faults.json": UNKNOWN,
+    "journal.jsonl": UNKNOWN,
     "trace/n2.jsonl": UNKNOWN,
     "nodes/n3/copies/1/__cluster_metadata-0/quorum-state": UNKNOWN,
     "nodes/n3/copies/1/__cluster_metadata-0/00000000000000000000.log": UNKNOWN,
@@ -103,7 +101,7 @@ def test_what_no_run_can_hold_is_refused_in_one_sentence(whole: Path, tmp_path: 
     change, words = STRANGE[strange]
     run = shutil.copytree(whole, tmp_path / "run")
     change(run)
-    code, shown = ended("analyze", "--in-process", "--trust-old-format", run)
+    code, shown = ended("analyze", "--in-process", run)
     assert code == REFUSED and words in shown
 
 
@@ -119,8 +117,8 @@ def test_analyze_and_check_logs_survive_a_broken_piece(whole: Path, tmp_path: Pa
     else:
         (run / piece).write_bytes(broken)
     ended("check-logs", run)
-    code, words = ended("analyze", "--in-process", "--trust-old-format", run)
-    refused = piece == "copies.json" and damage != "gone"  # nothing says which folders are copies of what
+    code, words = ended("analyze", "--in-process", run)
+    refused = piece == "journal.jsonl" and damage != "gone"  # nothing says which folders are copies of what
     assert code == (REFUSED if refused else PIECES[piece]), words
     if code != 3:
         assert (run / "report.html").exists()

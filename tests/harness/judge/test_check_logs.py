@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from journals import write_header, write_journal
 from recorded_runs import unpacked
 
 from harness.cli.main import cli
@@ -186,9 +187,8 @@ def test_a_run_that_lost_its_manifest_is_judged_as_it_is_and_says_so(tmp_path: P
 
 
 def test_a_run_of_a_system_without_such_logs_says_so(tmp_path: Path) -> None:
-    (tmp_path / "test.json").write_text(json.dumps({"spec": {"subject": "my_system.py"}}))
-    (tmp_path / "copies.json").write_text("[]")
-    (tmp_path / "outcome.json").write_text(json.dumps({"declares": {"logs": False}}))
+    write_header(tmp_path, spec={"subject": "my_system.py"})
+    write_journal(tmp_path, outcome={"declares": {"logs": False}})
     result = check_logs(tmp_path)
     assert result.exit_code == 3
     assert "is a run of my_system.py, which has no logs of Kafka's format" in " ".join(result.output.split())

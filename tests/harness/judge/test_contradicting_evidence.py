@@ -12,11 +12,11 @@ import pytest
 from altered_runs import Row, alter, edit
 from recorded_runs import unpacked
 
-from checkers.base import ledger
-from checkers.base.history import NEMESIS, MalformedHistory, Type
+from checkers.base.history import MalformedHistory, Type
 from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
 from checkers.record.held_windows import silent_processes
+from checkers.record.journal import FINAL_READS, JOURNAL
 from checkers.record.reading import RunRecord
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
@@ -52,13 +52,12 @@ def of_file(name: str, change: Callable[[Any], object]) -> Mistake:
     return mistake
 
 
-def final_reads(rows: list[Row]) -> list[int]:
-    phase = [i for i, row in enumerate(rows) if row["f"] == ledger.PHASE and row["payload"] == '"final reads"']
-    return [i for i in range(phase[0], phase[1]) if rows[i]["process"] != NEMESIS]
+def one_key_read_twice_and_another_never(run: Path) -> None:
+    phase = next(phase for phase in RunRecord(run).phases if phase.name == FINAL_READS)
+    alter(run, lambda rows: _read_twice(rows, range(phase.first_row, phase.end_row)))
 
 
-def one_key_read_twice_and_another_never(rows: list[Row]) -> None:
-    reads = final_reads(rows)
+def _read_twice(rows: list[Row], reads: range) -> None:
     first = rows[reads[0]]["key"]
     other = next(rows[i]["key"] for i in reads if rows[i]["key"] != first)
     answer = next(rows[i]["value"] for i in reads if rows[i]["key"] == first and rows[i]["type"] == Type.OK)
@@ -69,21 +68,21 @@ def one_key_read_twice_and_another_never(rows: list[Row]) -> None:
 
 def without(f: str) -> Callable[[list[Row]], object]:
     def change(rows: list[Row]) -> None:
-        rows[:] = [row for row in rows if row["f"] != f or row["process"] == NEMESIS]
+        rows[:] = [row for row in rows if row["f"] != f]
 
     return change
 
 
 def answers_of_two_nodes_exchanged(rows: list[Row]) -> None:
-    names = sorted({row["node"] for row in rows if row["process"] != NEMESIS and row["node"]})[:2]
+    names = sorted({row["node"] for row in rows if row["node"]})[:2]
     for row in rows:
-        if row["process"] != NEMESIS and row["node"] in names:
+        if row["node"] in names:
             row["node"] = names[1 - names.index(row["node"])]
 
 
 def unknown_made_failed(rows: list[Row]) -> None:
     for row in rows:
-        if row["process"] != NEMESIS and row["type"] == Type.INFO:
+        if row["type"] == Type.INFO:
             row["type"] = int(Type.FAIL)
 
 
@@ -117,7 +116,7 @@ def an_early_copy_replaced_by_a_later_one(run: Path) -> None:
         of_node = {row["copy"]: row for row in rows if row["node"] == "n2"}
         of_node[0]["trace_size_bytes"] = of_node[1]["trace_size_bytes"]
 
-    edit(run, "copies.json", change)
+    edit(run, "copies", change)
     alter(run)
 
 
@@ -130,7 +129,7 @@ def a_late_copy_replaced_by_an_earlier_one(run: Path) -> None:
         of_node = {row["copy"]: row for row in rows if row["node"] == "n2"}
         of_node[1]["trace_size_bytes"] = of_node[0]["trace_size_bytes"]
 
-    edit(run, "copies.json", change)
+    edit(run, "copies", change)
     alter(run)
 
 
@@ -165,7 +164,7 @@ def in_quorum_state(number: int, node: str, **fields: int) -> Mistake:
 
 
 def copy_at_another_time(shift_ns: int) -> Mistake:
-    return of_file("copies.json", lambda rows: rows[3].update(taken_ns=rows[3]["taken_ns"] + shift_ns))
+    return of_file("copies", lambda rows: rows[3].update(taken_ns=rows[3]["taken_ns"] + shift_ns))
 
 
 def last_rows_of_a_trace_dropped(run: Path) -> None:
@@ -175,20 +174,16 @@ def last_rows_of_a_trace_dropped(run: Path) -> None:
 
 
 def a_copy_left_out(run: Path) -> None:
-    """One copy of all nodes: its files, its entries in the index, and its rows in the history."""
-    edit(run, "copies.json", lambda rows: rows.__setitem__(slice(None), [row for row in rows if row["copy"] != 1]))
+    """One copy of all nodes: its files and its events."""
     for folder in run.glob("nodes/*/copies/1"):
         shutil.rmtree(folder)
-
-    def change(rows: list[Row]) -> None:
-        left_out = {"before heal 2"}
-        rows[:] = [r for r in rows if r["f"] != ledger.COPY or json.loads(r["payload"])["when"] not in left_out]
-
-    alter(run, change)
+    lines = (run / JOURNAL).read_text().splitlines(keepends=True)
+    (run / JOURNAL).write_text("".join(line for line in lines if '"before heal 2"' not in line))
+    alter(run)
 
 
 def fault_moved_in_time(shift_ns: int) -> Mistake:
-    """The first fault with its rows, record and measurements; traces keep the time at which it happened."""
+    """The first fault with its record and measurements; traces keep the time at which it happened."""
 
     def move(records: list[Any]) -> None:
         for name in ("injected_ns", "heal_ordered_ns", "healed_ns"):
@@ -197,20 +192,7 @@ def fault_moved_in_time(shift_ns: int) -> Mistake:
             measurement["from_ns"] += shift_ns
             measurement["to_ns"] += shift_ns
 
-    def mistake(run: Path) -> None:
-        edit(run, "faults.json", move)
-
-        def change(rows: list[Row]) -> None:
-            end = next(i for i, row in enumerate(rows) if row["f"].startswith("heal-") and row["type"] == Type.OK)
-            mine = [row for row in rows[: end + 1] if row["f"].startswith(("inject-", "heal-"))]
-            for row in mine:
-                rows.remove(row)
-                row["time_ns"] += shift_ns
-                rows.insert(next(i for i, other in enumerate(rows) if other["time_ns"] >= row["time_ns"]), row)
-
-        alter(run, change)
-
-    return mistake
+    return of_file("faults", move)
 
 
 def an_ordered_death(outcome: Any) -> None:
@@ -228,7 +210,7 @@ def death_of_a_fault(change: Callable[[Any, Any], object]) -> Mistake:
         deaths = outcome["deaths"]
         change(min((d for d in deaths if d["time_ns"] < collected["start_ns"]), key=lambda d: d["time_ns"]), deaths)
 
-    return of_file("outcome.json", mistake)
+    return of_file("outcome", mistake)
 
 
 def moved(shift_ns: int) -> Mistake:
@@ -237,7 +219,7 @@ def moved(shift_ns: int) -> Mistake:
 
 PARTITION, KILL, ETCD = "kraft-partition", "kraft-kill", "etcd-partition"
 MISTAKES: list[tuple[str, str, Mistake]] = [
-    (PARTITION, "a final read twice", of_rows(one_key_read_twice_and_another_never)),
+    (PARTITION, "a final read twice", one_key_read_twice_and_another_never),
     (ETCD, "no reads", of_rows(without("read"))),
     (ETCD, "no writes", of_rows(without("write"))),
     (ETCD, "no creates", of_rows(without("create"))),
@@ -250,7 +232,7 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (PARTITION, "copies exchanged", copies_exchanged),
     (PARTITION, "early copy replaced by a later one", an_early_copy_replaced_by_a_later_one),
     (PARTITION, "late copy replaced by an earlier one", a_late_copy_replaced_by_an_earlier_one),
-    (PARTITION, "proof of the heal removed", of_file("outcome.json", lambda o: o["recovery"].pop("proof"))),
+    (PARTITION, "proof of the heal removed", of_file("outcome", lambda o: o["recovery"].pop("proof"))),
     (KILL, "end of a trace dropped", last_rows_of_a_trace_dropped),
     (KILL, "a copy left out", a_copy_left_out),
     (KILL, "last batch of the first copy removed", last_batch_removed(0, "n1")),
@@ -263,13 +245,13 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (KILL, "copied much later", copy_at_another_time(3 * 10**9)),
     (KILL, "copied a little later", copy_at_another_time(10**8)),
     (KILL, "copied a little earlier", copy_at_another_time(-(10**8))),
-    (PARTITION, "size of a trace", of_file("copies.json", lambda rows: rows[-1].update(trace_size_bytes=100))),
-    (PARTITION, "an ordered death that no fault ordered", of_file("outcome.json", an_ordered_death)),
+    (PARTITION, "size of a trace", of_file("copies", lambda rows: rows[-1].update(trace_size_bytes=100))),
+    (PARTITION, "an ordered death that no fault ordered", of_file("outcome", an_ordered_death)),
     (KILL, "a death dropped", death_of_a_fault(lambda death, deaths: deaths.remove(death))),
     (KILL, "a death of another node", death_of_a_fault(lambda death, _: death.update(node="n2"))),
     (KILL, "a death two seconds later", moved(2 * 10**9)),
     (KILL, "a death two seconds earlier", moved(-2 * 10**9)),
-    (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),
+    (KILL, "deaths removed", of_file("outcome", lambda outcome: outcome.update(deaths=[]))),
 ]
 
 
@@ -291,24 +273,13 @@ def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], na
     assert verdict_of(run) == "valid"
 
 
-def the_last_fault_forgotten(run: Path) -> None:
-    """Its record and its rows.  Only test.json still says that it was dealt."""
-    edit(run, "faults.json", lambda records: records.pop())
-
-    def change(rows: list[Row]) -> None:
-        begins = [i for i, r in enumerate(rows) if r["f"].startswith("inject-") and r["type"] == Type.INVOKE]
-        last = begins[-1]
-        rows[:] = [r for i, r in enumerate(rows) if i < last or not r["f"].startswith(("inject-", "heal-"))]
-
-    alter(run, change)
-
-
 def test_a_fault_that_was_dealt_and_left_no_record_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
     """Otherwise a run in which enough other faults were in force is valid."""
     run = shutil.copytree(runs[PARTITION], tmp_path / "run")
-    the_last_fault_forgotten(run)
+    edit(run, "faults", lambda records: records.pop())
+    alter(run)
     evidence = as_object(judge(run, None, lambda _: None, report=False))["checkers"]["evidence"]
-    assert "faults.json has no record of it" in evidence["reason"]
+    assert "the journal has no record of it" in evidence["reason"]
 
 
 def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from canary_run import canary_run
 from recorded_runs import unpacked
 
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
-from checkers.base.ledger import PHASE
 from checkers.base.results import as_object
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
@@ -149,108 +148,36 @@ def test_no_transaction_is_made_to_have_done_something_else(
 # Faults.
 
 
-def fault_rows(rows: list[Row], begins: str, type_: Type) -> list[int]:
-    return [i for i, row in enumerate(rows) if row["f"].startswith(begins) and row["type"] == type_]
-
-
-def dropped(begins: str, type_: Type) -> Callable[[list[Row]], object]:
-    return lambda rows: rows.pop(fault_rows(rows, begins, type_)[-1])
-
-
-def doubled(begins: str, type_: Type) -> Callable[[list[Row]], object]:
-    def change(rows: list[Row]) -> None:
-        at = fault_rows(rows, begins, type_)[0]
-        rows.insert(at, dict(rows[at]))
-
-    return change
-
-
-def of_another_kind(rows: list[Row]) -> None:
-    rows[fault_rows(rows, "heal-", Type.INVOKE)[0]]["f"] = "heal-pause"
-
-
-def proven(rows: list[Row]) -> None:
-    rows[fault_rows(rows, "inject-", Type.OK)[0]]["type"] = int(Type.INFO)
-
-
-@pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill"])
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(dropped(begins, type_) for begins in ("inject-", "heal-") for type_ in (Type.INVOKE, Type.OK)),
-        *(doubled(begins, type_) for begins in ("inject-", "heal-") for type_ in (Type.INVOKE, Type.OK)),
-        of_another_kind,
-        proven,
-    ],
-)
-def test_no_row_of_a_fault_is_changed_beside_its_record(
-    runs: dict[str, Path], name: str, change: Callable[[list[Row]], object], tmp_path: Path
-) -> None:
-    run = copied(runs, name, tmp_path)
-    alter(run, change)
-    results = judged(run)
-    assert results["verdict"] != "valid"
-    assert "faults.json h" in results["checkers"]["evidence"]["reason"]
-
-
-def test_faults_of_a_run_that_was_broken_off_may_have_been_healed_without_rows(
-    runs: dict[str, Path], tmp_path: Path
-) -> None:
-    def broken_off(rows: list[Row]) -> None:
-        dropped("heal-", Type.OK)(rows)
-        dropped("heal-", Type.INVOKE)(rows)
-        ended = next(row for row in rows if (row["f"], row["payload"], row["type"]) == (PHASE, '"main"', Type.OK))
-        ended["type"] = int(Type.INFO)
-
-    run = copied(runs, "kraft-partition", tmp_path)
-    alter(run, broken_off)
-    evidence = judged(run)["checkers"]["evidence"]
-    assert evidence["verdict"] == "unknown" and "faults.json h" not in evidence["reason"]
-    assert "phase 'main' ended" in evidence["reason"]
-
-
 def never_healed(records: list[Any]) -> None:
     records[-1]["heal_ordered_ns"] = -1
 
 
 def skipped(records: list[Any]) -> None:
-    records[0].update(achieved="skipped", reason="no node led", injected_ns=-1, heal_ordered_ns=-1, healed_ns=-1)
+    records[0].update(achieved="skipped", reason="", injected_ns=-1, heal_ordered_ns=-1, healed_ns=-1)
 
 
 @pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill", "etcd-partition"])
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda records: records.append(records[-1]),
-        lambda records: records.pop(),
-        lambda records: records[0]["card"].update(kind="pause"),
-        never_healed,
-        skipped,
-    ],
-    ids=["doubled", "dropped", "of another kind", "never healed", "skipped"],
+    [lambda records: records.pop(), lambda records: records[0]["card"].update(kind="pause"), never_healed, skipped],
+    ids=["dropped", "of another kind", "never healed", "skipped without a reason"],
 )
-def test_no_record_of_a_fault_is_changed_beside_its_rows(
+def test_no_record_of_a_fault_is_forgotten_or_half_written(
     runs: dict[str, Path], name: str, change: Callable[[list[Any]], object], tmp_path: Path
 ) -> None:
     run = copied(runs, name, tmp_path)
-    edit(run, "faults.json", change)
+    edit(run, "faults", change)
     alter(run)
-    results = judged(run)
-    assert results["verdict"] != "valid"
-    assert "faults.json h" in results["checkers"]["evidence"]["reason"]
+    assert judged(run)["verdict"] != "valid"
 
 
 def test_a_run_that_ended_early_is_never_valid(runs: dict[str, Path], tmp_path: Path) -> None:
     """Less is demanded of a run that ended early, and this one leaves no violation to confirm."""
     run = copied(runs, "kraft-partition", tmp_path)
     edit(run, "test.json", lambda test: test["spec"].update(stop_on_violation=True))
-    edit(
-        run,
-        "outcome.json",
-        lambda outcome: outcome.update(stopped={"time_ns": 1, "checker": "vote-once", "summary": "voted twice"}),
-    )
-    begun = json.loads((run / "test.json").read_text())["spec"]
-    alter(run, lambda rows: rows[0].update(payload=json.dumps({**json.loads(rows[0]["payload"]), "spec": begun})))
+    stopped = {"time_ns": 1, "checker": "vote-once", "summary": "voted twice"}
+    edit(run, "outcome", lambda outcome: outcome.update(stopped=stopped))
+    alter(run)
     results = judged(run)
     assert results["checkers"]["vacuity"]["verdict"] == "not applicable"
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)

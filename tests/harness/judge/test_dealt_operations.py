@@ -14,7 +14,7 @@ from altered_runs import Row, alter, edit, rows_of
 from canary_run import canary_run
 from recorded_runs import unpacked
 
-from checkers.base.history import NEMESIS, Type
+from checkers.base.history import CREATE, NEMESIS, Type
 from checkers.base.results import as_object
 from checkers.sealing.seal import seal
 from harness.judge import demands_of_run
@@ -129,7 +129,7 @@ def operation(row: Row) -> tuple[object, ...]:
 
 def an_operation_left_out(rows: list[Row]) -> None:
     """Of a thread that writes: one in the middle, whose next operation is another."""
-    main = next(i for i, row in enumerate(rows) if row["f"] == "phase" and row["payload"] == '"main"')
+    main = next(i for i, row in enumerate(rows) if row["f"] != CREATE)
     kinds: dict[int, set[tuple[object, ...]]] = defaultdict(set)
     for row in rows[main:]:
         kinds[row["process"]].add(operation(row))

@@ -1,9 +1,9 @@
-"""What is demanded follows from spec, subject and workload; outcome.json cannot lower it."""
+"""What is demanded follows from spec, subject and workload; the journal cannot lower it."""
 
-import json
 from pathlib import Path
 
 import pytest
+from journals import write_journal
 
 from checkers.base.stored_run import StoredRun
 from harness.judge.demands_of_run import demands_of
@@ -26,8 +26,8 @@ def test_the_canary_has_no_servers_to_show() -> None:
 
 
 @pytest.mark.parametrize("declares", [{}, {"logs": False, "traces": False, "nodes": False, "faults": False}])
-def test_outcome_json_lowers_nothing(tmp_path: Path, declares: dict[str, bool]) -> None:
-    (tmp_path / "outcome.json").write_text(json.dumps({"declares": declares}))
+def test_the_journal_lowers_nothing(tmp_path: Path, declares: dict[str, bool]) -> None:
+    write_journal(tmp_path, outcome={"declares": declares})
     spec = Spec(subject="kraft", nodes=3)
     run = StoredRun(tmp_path, demands_of(spec))
     assert run.servers == ("n1", "n2", "n3")

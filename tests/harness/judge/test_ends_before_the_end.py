@@ -6,8 +6,8 @@ from pathlib import Path
 
 from canary_run import canary_run
 
-from checkers.base.ledger import END
 from checkers.base.results import Results, RunVerdict, as_object
+from checkers.record.journal import JOURNAL
 from checkers.sealing.walk import history_batches
 from harness.judge.judge_run import _note_set_up_failure, judge
 from harness.story.headline import verdict_in_words
@@ -19,23 +19,24 @@ def silent(_: str) -> None:
 
 
 def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
-    """What SIGKILL leaves: a stream without its last rows, and neither outcome.json nor a manifest."""
+    """What SIGKILL leaves: a stream without its last rows, a journal with half a line, and no manifest."""
     import pyarrow as pa
 
     root = canary_run(tmp_path / "results")
     rows = pa.Table.from_batches(list(history_batches(root)))
-    kept = rows.slice(0, rows["f"].to_pylist().index(END) - 4)
+    kept = rows.slice(0, len(rows) - 4)
     with pa.ipc.new_stream(str(root / "history.arrows"), kept.schema) as writer:
         writer.write_table(kept)
-    for name in ("outcome.json", "faults.json", "manifest.json", "manifest.sig"):
-        (root / name).unlink(missing_ok=True)
+    lines = (root / JOURNAL).read_text().splitlines(keepends=True)
+    (root / JOURNAL).write_text("".join(lines[:-2]) + lines[-2][:40])
+    (root / "manifest.json").unlink()
     results = as_object(judge(root, None, silent, report=False))
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
     evidence, vacuity = results["checkers"]["evidence"], results["checkers"]["vacuity"]
     assert evidence["reason"] == (
         "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
     )
-    assert vacuity["reason"] == "there is no outcome.json: the harness did not come to its end"
+    assert vacuity["reason"] == "the harness did not come to its end"
     assert "None" not in verdict_in_words(results_in(results), None)
 
 

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from canary_run import canary_run
 
-from checkers.base import ledger
 from checkers.base.checker import Budget
-from checkers.base.columns import read_stream
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.files import BrokenFile
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.sealing import history_rows
 from checkers.sealing.manifest import write_manifest
@@ -45,9 +44,9 @@ def sealed(run: Path) -> Path:
     return run
 
 
-def judged(run: Path, **options: bool) -> tuple[str, str]:
+def judged(run: Path) -> tuple[str, str]:
     """The verdict of the run, and the reason of the checker of evidence."""
-    results = as_object(judge(run, None, silent, report=False, **options))
+    results = as_object(judge(run, None, silent, report=False))
     return results["verdict"], results["checkers"]["evidence"]["reason"]
 
 
@@ -64,7 +63,7 @@ def test_a_stream_that_lost_its_end_is_unknown(run: Path, share: float) -> None:
     write_manifest(run)  # the attacker may know the manifest too
     verdict, why = judged(run)
     assert verdict == "unknown"
-    assert "cut short" in why or "no ledger" in why
+    assert "and journal.jsonl counts" in why
 
 
 def test_a_batch_that_was_damaged_is_unknown_and_the_rest_is_kept(run: Path) -> None:
@@ -90,26 +89,12 @@ def renumbered(table: pa.Table) -> pa.Table:
     return table.set_column(0, table.schema.field(0), pa.array(range(len(table)), pa.int64()))
 
 
-def entries(table: pa.Table, f: str) -> list[int]:
-    return [row for row, name in enumerate(table["f"].to_pylist()) if name == f]
-
-
-def without_its_end(table: pa.Table) -> pa.Table:
-    return table.slice(0, len(table) - 1)
-
-
 def half(table: pa.Table) -> pa.Table:
     return table.slice(0, len(table) // 2)
 
 
-def without_final_reads(table: pa.Table) -> pa.Table:
-    ends = [row for row in entries(table, "phase") if table["payload"][row].as_py() == '"final reads"']
-    return renumbered(pa.concat_tables([table.slice(0, ends[0] + 1), table.slice(ends[1])]))
-
-
-def without_a_phase(table: pa.Table) -> pa.Table:
-    rows = entries(table, "phase")
-    return renumbered(without(without(table, rows[3]), rows[2]))
+def without_its_last_operations(table: pa.Table) -> pa.Table:
+    return table.slice(0, len(table) - 4)
 
 
 def without_one_operation(table: pa.Table) -> pa.Table:
@@ -132,11 +117,9 @@ def with_two_rows_exchanged(table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (without_its_end, "cut short"),
-        (half, "cut short"),
-        (without_final_reads, "end mark counts"),
-        (without_a_phase, "does not show that phase 'main' began"),
-        (without_one_operation, "rows before its end mark"),
+        (half, "and journal.jsonl counts"),
+        (without_its_last_operations, "the history shows"),
+        (without_one_operation, "and journal.jsonl counts"),
         (with_two_rows_exchanged, "is earlier than the row before it"),
     ],
 )
@@ -157,7 +140,7 @@ def of_parts(run: Path, change: Change, rows_in_part: int, monkeypatch: pytest.M
     pq.write_table(change(pq.read_table(history)), history, row_group_size=rows_in_part)
     write_manifest(run)
     monkeypatch.setattr(history_rows, "ROWS_PER_PART", 1)
-    stored = StoredRun(run, demands_on(spec_of(run), ledger.FORMAT))
+    stored = StoredRun(run, demands_on(spec_of(run)))
     parts = EVIDENCE.split(stored)
     assert len(parts) > 2
     return EVIDENCE.combine(stored, [EVIDENCE.judge(part, Budget()) for part in parts])
@@ -193,26 +176,62 @@ def test_an_answer_put_into_a_sealed_history_is_noticed(sealed: Path) -> None:
     assert "history.parquet was changed" in results["checkers"]["evidence"]["reason"]
 
 
+Lines = list[str]
+
+
+def of_line(event: str, change: Callable[[Any], Any]) -> Callable[[Lines], Lines]:
+    """Changes the last line of this event."""
+
+    def changed(lines: Lines) -> Lines:
+        at = max(i for i, line in enumerate(lines) if json.loads(line)["event"] == event)
+        return [*lines[:at], json.dumps(change(json.loads(lines[at]))) + "\n", *lines[at + 1 :]]
+
+    return changed
+
+
+def without_a_phase(lines: Lines) -> Lines:
+    return [line for line in lines if json.loads(line).get("name") != "main"]
+
+
+def outcome_without(line: Any, *names: str) -> Any:
+    return line | {"outcome": {name: value for name, value in line["outcome"].items() if name not in names}}
+
+
 @pytest.mark.parametrize(
-    ("name", "change", "words"),
+    ("change", "words"),
     [
-        ("outcome.json", lambda o: o | {"final_reads": {}}, "calls 0 final reads ok"),
-        ("outcome.json", lambda o: {k: v for k, v in o.items() if k != "deaths"}, "it lacks deaths"),
-        ("outcome.json", lambda o: o | {"phases": o["phases"][:-1]}, "the phases of outcome.json"),
-        ("outcome.json", lambda o: {}, "it lacks declares"),
-        ("faults.json", lambda f: [{"card": {"kind": "kill"}}], "faults.json: [0].card lacks number"),
-        ("test.json", lambda t: t | {"spec": t["spec"] | {"keys": 2}}, "test.json is not that of this history"),
-        ("test.json", lambda t: {k: v for k, v in t.items() if k != "format"}, "name different formats"),
+        (lambda lines: lines[:-1], "journal.jsonl was cut short"),
+        (lambda lines: lines[:-2], "the harness was ended before the run was over"),
+        (lambda lines: lines[1:], "is not that of test.json, or lacks its beginning"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "the times in journal.jsonl fall"),
+        (without_a_phase, "does not show that phase 'main' began and ended"),
+        (lambda lines: [*lines[:-1], "{}\n"], "'None' is no event of a journal"),
+        (of_line("end", lambda line: line | {"rows": line["rows"] + 1}), "and journal.jsonl counts"),
+        (of_line("begin", lambda line: line | {"run_id": "another"}), "is not that of test.json"),
+        (of_line("outcome", lambda line: outcome_without(line, "deaths")), "outcome lacks deaths"),
+        (
+            of_line("outcome", lambda line: line | {"outcome": line["outcome"] | {"final_reads": {}}}),
+            "calls 0 final reads ok",
+        ),
     ],
 )
-def test_a_small_file_that_was_rewritten_is_noticed_even_under_a_fresh_manifest(
-    sealed: Path, name: str, change: Callable[[Any], Any], words: str
+def test_a_journal_that_was_rewritten_is_noticed_even_under_a_fresh_manifest(
+    sealed: Path, change: Callable[[Lines], Lines], words: str
 ) -> None:
-    (sealed / name).write_text(json.dumps(change(json.loads((sealed / name).read_text()))))
+    journal = sealed / "journal.jsonl"
+    journal.write_text("".join(change(journal.read_text().splitlines(keepends=True))))
     write_manifest(sealed)
-    verdict, why = judged(sealed, trust_old_format=True)
+    verdict, why = judged(sealed)
     assert verdict == "unknown"
     assert words in why
+
+
+@pytest.mark.parametrize("format", [0, 2, 4])
+def test_a_run_of_another_format_is_refused(sealed: Path, format: int) -> None:
+    test = json.loads((sealed / "test.json").read_text())
+    (sealed / "test.json").write_text(json.dumps(test | {"format": format}))
+    with pytest.raises(BrokenFile, match=f"the run is of format {format}, and this version of Krucible judges"):
+        judged(sealed)
 
 
 def test_a_run_without_its_manifest_is_unknown(sealed: Path) -> None:
@@ -220,23 +239,3 @@ def test_a_run_without_its_manifest_is_unknown(sealed: Path) -> None:
     verdict, why = judged(sealed)
     assert verdict == "unknown"
     assert "there is no manifest.json" in why
-
-
-def test_a_run_of_the_old_format_is_unknown_unless_it_is_trusted(run: Path, tmp_path: Path) -> None:
-    (run / "manifest.json").unlink()
-    stream = run / "history.arrows"
-    old = read_stream(stream)
-    old = old.filter(pc.invert(pc.equal(old["process"], -1)))
-    with pa.ipc.new_stream(str(tmp_path / "old"), old.schema) as writer:
-        writer.write_table(renumbered(old))
-    (tmp_path / "old").replace(stream)
-    verdict, why = judged(run, trust_old_format=True)
-    assert verdict == "unknown", "its test.json names the format of today"
-    test = json.loads((run / "test.json").read_text())
-    del test["format"]
-    (run / "test.json").write_text(json.dumps(test))
-    verdict, why = judged(run)
-    assert verdict == "unknown"
-    assert "no ledger" in why
-    assert "there is no manifest.json" in why
-    assert judged(run, trust_old_format=True)[0] == "valid"

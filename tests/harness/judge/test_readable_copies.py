@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from journals import write_journal
 
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
-from checkers.record.reading import COPIES_INDEX, FAULTS
-from checkers.run_quality.cross_checks.copies_taken import differences
+from checkers.run_quality.cross_checks.copies_taken import incomplete
 from harness.judge.readable_copies import copies_of, tabulate
 from system_under_test.subject import Collected
 
@@ -35,8 +34,7 @@ def run_with_a_wiped_disk(root: Path, *, wiped: bool) -> StoredRun:
     card = {"number": 1, "kind": "membership", "name": "one", "at_s": 0.0, "heal_s": 1.0}
     said = {"achieved": "installed", "words": "n2 removed", "kind": "membership"}
     fault = {"card": card, **said, "nodes": ["n2"], "settings": {"damages_data": True}, **times}
-    (root / COPIES_INDEX).write_text(json.dumps(rows))
-    (root / FAULTS).write_text(json.dumps([fault]))
+    write_journal(root, copies=rows, faults=[fault])
     run = StoredRun(root)
 
     def write(copies: Sequence[Collected]) -> None:
@@ -56,7 +54,7 @@ def test_every_copy_of_a_damaged_disk_stays_in_the_table(tmp_path: Path) -> None
 
 
 def missing(run: StoredRun) -> list[str]:
-    return [words for words in differences(run, []) if "there is nothing in" in words]
+    return [words for words in incomplete(run) if "there is nothing in" in words]
 
 
 def test_an_empty_copy_is_missing_unless_a_fault_had_damaged_the_disk(tmp_path: Path) -> None:
@@ -68,6 +66,6 @@ def test_an_empty_copy_is_missing_unless_a_fault_had_damaged_the_disk(tmp_path: 
 @pytest.mark.parametrize("number", [-1, 1 << 15, 10**12])
 def test_a_number_that_no_copy_has_is_refused(number: int, tmp_path: Path) -> None:
     row = {"copy": number, "when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
-    (tmp_path / COPIES_INDEX).write_text(json.dumps([row]))
+    write_journal(tmp_path, copies=[row])
     with pytest.raises(BrokenFile, match=f"{number} is no number of a copy"):
         copies_of(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from checkers.record.header import Header
+from checkers.record.journal import FORMAT
 from checkers.record.reading import TEST
 from checkers.record.writing import write_json_whole
 from checkers.sealing.manifest import MANIFEST, write_manifest
@@ -46,7 +47,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         spec = Spec(subject="evil.py", bug="stale-read")
     else:
         spec = Spec(subject="canary", workload="evil.py")
-    header = Header(spec.to_json(), run_id="1", started_monotonic_ns=1, format=2, generators=1, schedule=())
+    header = Header(spec.to_json(), run_id="1", started_monotonic_ns=1, format=FORMAT, generators=1, schedule=())
     write_json_whole(root / TEST, header)
     violation = {"kind": "stale read", "summary": "", "events": [], "facts": {}}
     checkers = {"linearizability": {"verdict": "invalid", "witness": [violation], "reason": "", "looked_at": {}}}
@@ -79,17 +80,17 @@ def with_a_borrowed_signature(root: Path) -> None:
     """The signature is one of this machine, over another manifest."""
     write_manifest(root)
     manifest = json.loads((root / MANIFEST).read_text())
-    manifest["files"] = {**manifest["files"], "faults.json": {"size_bytes": 2, "blake2b": "0"}}
-    (root / "faults.json").write_text("[]")
+    manifest["files"] = {**manifest["files"], "schedule.json": {"size_bytes": 2, "blake2b": "0"}}
+    (root / "schedule.json").write_text("[]")
     (root / MANIFEST).write_text(json.dumps(manifest))
 
 
 REFUSED = {
     "no manifest": (lambda root: None, "the run is unsigned: nothing shows who made this run"),
-    "not listed": (unlisted, "its manifest does not list them"),
+    "not listed": (unlisted, "was added after the run, so nothing in"),
     "unsigned": (unsigned, "the run is unsigned: nothing shows who made this run"),
     "a stranger's": (of_a_stranger, "the run is signed by an unknown key (SHA256:"),
-    "borrowed": (with_a_borrowed_signature, "faults.json"),
+    "borrowed": (with_a_borrowed_signature, "schedule.json"),
 }
 
 
@@ -112,7 +113,7 @@ def test_code_of_a_stranger_is_not_executed(
         return
     said = " ".join(capfd.readouterr().err.split())
     assert end.value.code == 3
-    if prepare is not with_a_borrowed_signature:
+    if prepare not in (with_a_borrowed_signature, unlisted):
         assert f"would execute code from its own folder: {next(folder.rglob('evil.py')).relative_to(folder)}" in said
         assert why in said and "--trust" in said
 

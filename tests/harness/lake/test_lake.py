@@ -15,6 +15,7 @@ from facts_of_runs import facts, many, violation, with_rows
 from recorded_runs import unpacked
 
 from checkers.record.files import BrokenFile
+from checkers.record.reading import RunRecord
 from harness.judge.judge_run import judge
 from harness.lake import lake as lakes
 from harness.lake.compare import compare, find
@@ -57,8 +58,8 @@ def test_the_facts_of_a_run_are_those_of_its_files(results: Path) -> None:
     oks = Counter({f: sum(r["count"] for r in rows if (r["f"], r["outcome"]) == (f, "ok")) for f in functions})
     assert oks["read"] == functions["read"]["ok"] > 0 and oks["write"] == functions["write"]["ok"] > 0
     assert {row["faults"] for row in rows} == {"none", "partition"}
-    recorded = json.loads((root / "faults.json").read_text())
-    assert [row["number"] for row in found.rows[FAULTS].to_pylist()] == [fault["card"]["number"] for fault in recorded]
+    recorded = [fault.card.number for fault in RunRecord(root).faults]
+    assert [row["number"] for row in found.rows[FAULTS].to_pylist()] == recorded
 
 
 def test_a_violation_has_the_fault_that_it_showed_under(results: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from journals import write_header, write_journal
 from report_verdicts import verdicts
 from report_world import NS, SERVERS, World, kill, play, written
 
@@ -59,11 +60,11 @@ def build(
     found = [c["verdict"] for c in checkers.values()]
     results["verdict"] = next((v for v in ("invalid", "unknown") if v in found), "valid")
     results["exit_code"] = {"valid": 0, "invalid": 1, "unknown": 2}[results["verdict"]]
-    pieces: dict[str, Any] = {"test": test, "outcome": outcome, "faults": faults, "results": results}
-    if kind == "interrupted":
-        del pieces["results"]
-    for name, value in pieces.items():
-        (folder / f"{name}.json").write_text(json.dumps(poison(value, nasty) if nasty else value))
+    pieces = [poison(value, nasty) if nasty else value for value in (test, outcome, faults, results)]
+    write_header(folder, **pieces[0])
+    write_journal(folder, outcome=pieces[1], faults=pieces[2])
+    if kind != "interrupted":
+        (folder / "results.json").write_text(json.dumps(pieces[3]))
     return folder
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from journals import write_header, write_journal
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
@@ -51,8 +52,9 @@ def run_folder(folder: Path, checker: str, history: list[Event], faults: list[di
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(events_to_table(history), folder / "history.parquet")
     results = {"verdict": "invalid", "exit_code": 1, "checkers": {checker: {"verdict": "invalid", "looked_at": {}}}}
-    for name, value in {"results": results, "faults": faults or [], "test": {}, "outcome": {}}.items():
-        (folder / f"{name}.json").write_text(json.dumps(value))
+    (folder / "results.json").write_text(json.dumps(results))
+    write_header(folder)
+    write_journal(folder, outcome={}, faults=faults or [])
     return folder
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from journals import recorded, write_journal
 from report_runs import build
 
 from checkers.catalog import CATALOG
@@ -77,7 +78,7 @@ def visible(html: str) -> str:
         ("unknown", ["Unknown: share of ok operations in faults", "does not show enough to count as a pass"]),
         ("canary", ["Valid: 2 checkers", "No fault was injected"]),
         ("interrupted", ["Unknown: this run has not been judged", "interrupted", "results.json is not there"]),
-        ("empty", ["Unknown: this run has not been judged", "There is no history", "outcome.json is not there"]),
+        ("empty", ["Unknown: this run has not been judged", "There is no history", "journal.jsonl is not there"]),
     ],
 )
 def test_every_kind_of_run_has_its_page(page_of: Callable[[str], str], kind: str, shown: list[str]) -> None:
@@ -121,12 +122,12 @@ def test_a_run_whose_system_never_became_ready_blames_no_harness(tmp_path: Path)
 
 def test_a_recovery_that_nothing_showed_is_not_praised_and_a_complaint_is_no_death(tmp_path: Path) -> None:
     root = build(tmp_path / "run", "valid")
-    results, outcome = (json.loads((root / name).read_text()) for name in ("results.json", "outcome.json"))
+    results, outcome = json.loads((root / "results.json").read_text()), recorded(root, "outcome")
     results["checkers"]["recovery"] = {"verdict": "unknown", "reason": "nothing shows that n2 came back"}
     outcome["recovery"] = {"needed": True, "recovered": True, "seconds": 0.5, "limit_s": 60}
     outcome["deaths"] = [{"node": "n2", "time_ns": -1, "ordered": False, "reason": "PANIC", "excerpt": "PANIC: lost"}]
-    for name, content in (("results.json", results), ("outcome.json", outcome)):
-        (root / name).write_text(json.dumps(content))
+    (root / "results.json").write_text(json.dumps(results))
+    write_journal(root, outcome=outcome)
     page = visible(render(root).read_text(encoding="utf-8"))
     assert "0.50 s after the last heal every process was running (limit 60 s). Whether every node had" in page
     assert "Complained in its log" in page and "Ended by itself" not in page
@@ -206,11 +207,11 @@ def test_red_is_for_violations_only(page_of: Callable[[str], str]) -> None:
 
 def test_a_fault_that_was_not_as_ordered_is_framed(tmp_path: Path) -> None:
     folder = build(tmp_path / "run", "valid")
-    faults = json.loads((folder / "faults.json").read_text())
+    faults = recorded(folder, "faults")
     pair = ">".join(faults[0]["cut"][0])
     faults[0] |= {"achieved": "not achieved", "reason": "a cut link let packets through"}
     faults[0]["inject_proof"]["links"][pair] = [150, 3]
-    (folder / "faults.json").write_text(json.dumps(faults))
+    write_journal(folder, faults=faults)
     html = render(folder).read_text()
     assert html.count('class="cut wrong"') == 1
     assert "1 was not achieved" in visible(html)
@@ -218,12 +219,11 @@ def test_a_fault_that_was_not_as_ordered_is_framed(tmp_path: Path) -> None:
 
 def test_broken_files_are_said_and_the_rest_is_shown(tmp_path: Path) -> None:
     folder = build(tmp_path / "run", "valid")
-    (folder / "faults.json").write_text("{ not json")
+    (folder / "journal.jsonl").write_text("{ not json\n")
     (folder / "history.parquet").write_bytes(b"PAR1 torn")
     (folder / "tables" / "trace" / "n2.parquet").write_bytes(b"")
-    (folder / "outcome.json").write_text("[1, 2]")
     words = visible(render(folder).read_text())
-    for part in ("faults.json cannot be read", "no history to show", "trace of n2", "outcome.json cannot be read"):
+    for part in ("journal.jsonl cannot be read", "no history to show", "trace of n2"):
         assert part in words
     assert "Log matching" in words
 

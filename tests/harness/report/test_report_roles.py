@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from pathlib import Path
 
 import pytest
+from journals import recorded, write_journal
 from report_runs import build
 
+from checkers.record.journal import JOURNAL
 from harness.report import fault_views as faults
 from harness.report import roles
 from harness.report.roles import background
@@ -57,8 +58,7 @@ def test_what_happened_to_the_node_is_stated_without_guessed_causes(folder: Path
 def without_traces(folder: Path, into: Path, **outcome: object) -> ReportData:
     shutil.copytree(folder, into)
     shutil.rmtree(into / "tables")
-    path = into / "outcome.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | outcome))
+    write_journal(into, outcome=recorded(into, "outcome") | outcome)
     return load(into)
 
 
@@ -114,6 +114,6 @@ def test_high_watermarks_are_unknown_until_learnt(folder: Path) -> None:
 
 def test_without_an_outcome_that_can_be_read_the_traces_are_shown(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "run")
-    (tmp_path / "run" / "outcome.json").write_text(json.dumps({"leaders": ["?"], "deaths": 3, "phases": [None]}))
+    (tmp_path / "run" / JOURNAL).write_text("[1, 2]\n")
     data = load(tmp_path / "run")
     assert roles.segments(data) and data.end_ns > 0

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from journals import recorded
 from rich.console import Console
 from virtual_time import VirtualLoop
 
 from harness.cli import main as command_line
-from harness.run.background_duties import beside
 from harness.run.clock import clock_of
-from harness.run.conductor import Conductor
+from harness.run.conductor import Conductor, beside
 from harness.run.context import prepare
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
@@ -94,7 +94,7 @@ def test_a_run_reads_no_clock_but_the_one_it_is_given(tmp_path: Path) -> None:
     finally:
         progress.stop()
         loop.close()
-    phases = {p["name"]: (p["end_ns"] - p["start_ns"]) / 1e9 for p in folder.read_json("outcome.json")["phases"]}
+    phases = {p["name"]: (p["end_ns"] - p["start_ns"]) / 1e9 for p in recorded(folder.root, "outcome")["phases"]}
     assert phases.keys() == {"set-up", "main", "recovery", "final reads", "collection"}
     assert 55.0 < phases["main"] <= 60.0
     assert sum(phases.values()) == phases["main"], "the canary answers at once, and copies nothing"

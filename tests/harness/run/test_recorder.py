@@ -1,5 +1,6 @@
 """The recorder: what was recorded can be read back, torn or whole."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.base.columns import HISTORY, read_history, read_stream
-from checkers.base.history import NEMESIS, MalformedHistory, Type
+from checkers.base.history import MalformedHistory, Type
+from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
+from checkers.record.journal import BEGAN, ENDED, JournalEnd, PhaseChange
+from checkers.record.reading import RunRecord
 from harness.run.clock import MACHINE
 from harness.run.recorder import Recorder
 from system_under_test.client import Outcome, Request
@@ -21,13 +25,37 @@ def test_an_operation_is_two_rows_and_the_answer_stands_in_the_second(tmp_path: 
     r = recorder(tmp_path)
     r.invoke(3, Request("read", "k1"))
     r.complete(3, Request("read", "k1"), Outcome(Type.OK, value=7, node="n2"))
-    r.note(Type.INVOKE, "inject-partition", "halves")
+    r.enter(PhaseChange("main", ENDED))
+    r.end()
     r.close()
-    invoke, answer, note = read_history(tmp_path).to_pylist()
+    invoke, answer = read_history(tmp_path).to_pylist()
+    phase, end = RunRecord(tmp_path).journal
     assert (invoke["index"], invoke["type"], invoke["value"]) == (0, Type.INVOKE, None)
     assert (answer["index"], answer["type"], answer["value"], answer["node"]) == (1, Type.OK, 7, "n2")
-    assert (note["process"], note["payload"]) == (NEMESIS, "halves")
-    assert invoke["time_ns"] <= answer["time_ns"] <= note["time_ns"]
+    assert phase.row == 2 and phase.happened == PhaseChange("main", ENDED)
+    assert end.happened == JournalEnd(2, {"read": (1, 1, 0, 0)})
+    assert invoke["time_ns"] <= answer["time_ns"] <= phase.time_ns <= end.time_ns
+
+
+def test_a_fault_is_written_once_with_all_its_measurements(tmp_path: Path) -> None:
+    r = recorder(tmp_path)
+    first, second = Measurement("inject", 1, 2), Measurement("hold", 2, 3)
+    fault = FaultRecord(Card(1, "kill", "leader", 0.0, 1.0), Achieved.INDETERMINATE, "n1 ends", measured=(first,))
+    for record in (fault, replace(fault, measured=(first, second), achieved=Achieved.INSTALLED)):
+        r.fault_changed(record)
+    assert RunRecord(tmp_path).faults == (record,), "a harness that is killed now has recorded it"
+    assert (tmp_path / "journal.jsonl").read_text().count('"inject"') == 1
+    r.close()
+
+
+def test_the_last_line_of_a_killed_harness_may_be_torn(tmp_path: Path) -> None:
+    r = recorder(tmp_path)
+    r.enter(PhaseChange("main", BEGAN))
+    r.close()
+    path = tmp_path / "journal.jsonl"
+    path.write_text(path.read_text() * 2 + path.read_text()[:-5])
+    record = RunRecord(tmp_path)
+    assert len(record.journal) == 2 and record.ended is None and record.outcome is None
 
 
 def test_each_batch_is_handed_over_once_it_is_on_disk(tmp_path: Path) -> None:
@@ -104,7 +132,7 @@ def test_the_clock_begins_anew_only_before_anything_was_recorded(tmp_path: Path)
     r = recorder(tmp_path)
     zero = r.started_monotonic_ns
     assert r.begin() > zero
-    r.note(Type.INVOKE, "inject-partition", "halves")
+    r.invoke(0, Request("read", "k1"))
     with pytest.raises(ValueError, match="recorded"):
         r.begin()
     r.close()

@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from journals import recorded
 from rich.console import Console
 from waiting import PATIENCE_S
 
@@ -86,9 +86,8 @@ def test_nodes_that_do_not_come_up_are_a_failure_of_the_harness(
 
 def in_place_of(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[..., Awaitable[None]]) -> None:
     """Let the phase of this name do this work."""
-    phases = tuple(replace(phase, work=work) if phase.name == name else phase for phase in conductor.PHASES)
-    assert phases != conductor.PHASES
-    monkeypatch.setattr(conductor, "PHASES", phases)
+    assert name in conductor.WORK
+    monkeypatch.setitem(conductor.WORK, name, work)  # type: ignore[arg-type]
 
 
 def test_a_mistake_of_the_harness_leaves_its_traceback_in_the_folder(
@@ -159,7 +158,7 @@ def test_an_interrupted_run_says_so_in_its_verdict(
     code, results, folder = run()
     assert (code, results["verdict"]) == (3, "harness failed")
     assert results["reason"].startswith("the run was interrupted; judge what was recorded with: python -m harness")
-    assert json.loads((folder / "outcome.json").read_text())["interrupted"] is True
+    assert recorded(folder, "outcome")["interrupted"] is True
     assert "Traceback" not in "".join(capsys.readouterr())
 
 

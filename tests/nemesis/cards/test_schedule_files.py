@@ -11,7 +11,6 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Fault
-from checkers.record.writing import as_json
 from nemesis.deck import deal
 from nemesis.resolve import PlayOptions, by_role
 from nemesis.schedule_files import (
@@ -101,13 +100,11 @@ def test_json_that_is_no_number_is_refused():
         parse_schedule(json.dumps([ROW | {"heal_s": float("nan")}]))
 
 
-@pytest.mark.parametrize("of", ["schedule.json", "faults.json"])
-def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_leads(of):
+def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_leads():
     cluster = FakeCluster()
     cards = (card(), card("kill", "minority", 2, 20.0), card("pause", "leader", 3, 40.0, 2.5))
     first, _ = in_no_time(played(cluster, *cards))
-    text = as_executed(first, 0) if of == "schedule.json" else json.dumps([as_json(r) for r in first])
-    schedule = parse_schedule(text)
+    schedule = parse_schedule(as_executed(first, 0))
     cluster = FakeCluster()
     cluster.leader = "n5"
     options = PlayOptions(schedule.faults, as_executed=True)
@@ -119,8 +116,7 @@ def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_lead
     assert [r.heal_ordered_ns for r in again] == pytest.approx([r.heal_ordered_ns for r in first], abs=5e6)
 
 
-@pytest.mark.parametrize("of", ["schedule.json", "faults.json"])
-def test_a_run_is_replayed_on_the_same_roles(of):
+def test_a_run_is_replayed_on_the_same_roles():
     """n1 led then, and n5 leads now: they change places, and all others keep their names."""
     cards = (
         card(),
@@ -129,8 +125,7 @@ def test_a_run_is_replayed_on_the_same_roles(of):
         card("kill", "all", 4, 50),
     )
     first, _ = in_no_time(played(FakeCluster(), *cards))
-    text = as_executed(first, 0) if of == "schedule.json" else json.dumps([as_json(r) for r in first])
-    schedule = parse_schedule(text)
+    schedule = parse_schedule(as_executed(first, 0))
     cluster = FakeCluster()
     cluster.leader = "n5"
     again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=PlayOptions(schedule.faults)))

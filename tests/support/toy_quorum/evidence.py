@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fault_records import whole
+from journals import write_header, write_journal
 
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.demands import Demands
-from checkers.base.history import NEMESIS, Type
-from checkers.base.ledger import END
+from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
-from checkers.record.reading import FAULTS, OUTCOME, TEST
 
 Row = dict[str, Any]
 
@@ -54,6 +52,8 @@ class Evidence:
     outcome: Row
     test: Row
     demands: Demands = field(default_factory=Demands)
+    rows: int = -1
+    """How many rows the journal counts."""
 
     def answer(self, node: str, time_ns: int, type_: Type = Type.OK) -> None:
         """Add one more read of a client, which this node answers."""
@@ -64,10 +64,8 @@ class Evidence:
             last = self.history[-1]
 
     def ended(self) -> Evidence:
-        """The same with the last row that the harness writes, but for its counts: the history is whole then."""
-        last = self.history[-1]
-        mark = dict.fromkeys(last) | {"index": last["index"] + 1, "time_ns": last["time_ns"], "node": ""}
-        self.history = [*self.history, mark | {"process": NEMESIS, "type": int(Type.OK), "f": END}]
+        """Let the journal count the rows of the history as they are now: it is whole then."""
+        self.rows = len(self.history)
         return self
 
     def write(self, folder: Path) -> StoredRun:
@@ -84,8 +82,8 @@ class Evidence:
             pq.write_table(pa.Table.from_pylist(rows, TRACE), files.trace / f"{node}.parquet")
         pq.write_table(pa.Table.from_pylist(self.copies, COPIES), files.copies_table)
         faults = [whole(fault if "measured" in fault else measured(fault, servers)) for fault in self.faults]
-        for name, data in ((FAULTS, faults), (OUTCOME, self.outcome), (TEST, self.test)):
-            (folder / name).write_text(json.dumps(data))
+        write_header(folder, **self.test)
+        write_journal(folder, outcome=self.outcome or None, faults=faults, rows=max(self.rows, 0))
         return files
 
     def judge(self, folder: Path, *names: str) -> dict[str, Verdict]:

@@ -11,9 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from journals import write_header
 
 from checkers.base.results import as_object
+from checkers.record.faults import Achieved
 from checkers.record.files import BrokenFile
+from checkers.record.reading import RunRecord
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.cli.machine import known_names
@@ -186,7 +189,7 @@ def test_a_file_that_is_read_beside_the_system_and_is_not_kept_is_named_with_wha
 def test_a_run_whose_copy_of_its_system_is_missing_or_broken_is_not_judged_with_the_file_of_today(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "test.json").write_text(json.dumps({"spec": Spec(subject=str(TCP_REGISTER)).to_json()}))
+    write_header(tmp_path, spec=Spec(subject=str(TCP_REGISTER)).to_json())
     with pytest.raises(BrokenFile, match=r"no copy of its system .*tcp_register.py"):
         spec_of(tmp_path)
     load_subject(str(TCP_REGISTER)).keep(tmp_path)  # type: ignore[attr-defined]
@@ -197,7 +200,7 @@ def test_a_run_whose_copy_of_its_system_is_missing_or_broken_is_not_judged_with_
 
 
 def test_files_added_to_a_run_of_a_bundled_system_do_not_replace_it(tmp_path: Path) -> None:
-    (tmp_path / "test.json").write_text(json.dumps({"spec": Spec(subject="canary").to_json()}))
+    write_header(tmp_path, spec=Spec(subject="canary").to_json())
     load_subject(str(TCP_REGISTER)).keep(tmp_path)  # type: ignore[attr-defined]
     assert spec_of(tmp_path).subject == "canary"
 
@@ -227,8 +230,7 @@ def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend:
     results = json.loads((root / "results.json").read_text())
     assert done.returncode in (0, 1, 2), done.stderr + done.stdout
     assert results["checkers"]["linearizability"]["looked_at"]["operations"] > 50
-    faults = json.loads((root / "faults.json").read_text())
-    assert any(f["achieved"] == "installed" for f in faults)
+    assert any(fault.achieved is Achieved.INSTALLED for fault in RunRecord(root).faults)
     outside.unlink()  # it is judged with the file that was kept
     assert Path(spec_of(root.resolve()).subject).is_relative_to(root.resolve())
     again = as_object(judge(root.resolve(), None, lambda _: None, report=False))

@@ -1,34 +1,28 @@
-"""Index, history, folders and faults agree on the copies of data directories."""
+"""Every server is copied, with its files, whenever a copy is due."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_records import whole
+from journals import write_journal
 
-from checkers.base import ledger
 from checkers.base.demands import Demands
-from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import COPIES_INDEX, FAULTS
-from checkers.run_quality.cross_checks.copies_taken import HELD_S_MIN, differences, lacking
+from checkers.run_quality.cross_checks.copies_taken import HELD_S_MIN, incomplete, not_taken
 
 S = 1_000_000_000
 MAIN_NS = 5 * S
 SERVERS = ("n1", "n2")
 WHENS = ("before heal 1", "final")
+PHASES = ({"name": "main", "start_ns": MAIN_NS, "end_ns": 60 * S},)
 Row = dict[str, Any]
 
 
-def about(f: str, type_: Type, payload: Any, time_ns: int = 0) -> Row:
-    return {"f": f, "type": int(type_), "time_ns": time_ns, "payload": json.dumps(payload)}
-
-
 def copied() -> list[Row]:
-    """The entries of copies.json: both servers, before the heal and at the end; each trace grows by 10 bytes."""
+    """The copies of both servers, before the heal and at the end; each trace grows by 10 bytes."""
     return [
         {"copy": number, "when": when, "node": node, "state": "stopped", "trace_size_bytes": 10 * number}
         | {"folder": f"nodes/{node}/copies/{number}"}
@@ -37,43 +31,21 @@ def copied() -> list[Row]:
     ]
 
 
-def history(nodes: tuple[str, ...] = SERVERS, whens: tuple[str, ...] = WHENS) -> list[Row]:
-    rows = [about(ledger.PHASE, Type.INVOKE, "set-up"), about(ledger.PHASE, Type.INVOKE, "main", MAIN_NS)]
-    for number, when in enumerate(whens):
-        rows.append(about(ledger.COPY, Type.INVOKE, {"when": when}))
-        shown = {"copy": number, "when": when, "nodes": dict.fromkeys(nodes, "stopped")}
-        rows.append(about(ledger.COPY, Type.OK, shown))
-    return rows
-
-
-def run_of(root: Path, index: list[Row], *faults: Row) -> StoredRun:
+def run_of(root: Path, index: list[Row], *faults: Row, phases: Sequence[Row] = PHASES) -> StoredRun:
     for entry in index:
         (root / entry["folder"]).mkdir(parents=True, exist_ok=True)
         (root / entry["folder"] / "log").write_bytes(b"entries")
-    (root / COPIES_INDEX).write_text(json.dumps(index))
-    (root / FAULTS).write_text(json.dumps([whole(fault) for fault in faults]))
+    write_journal(root, outcome={"phases": phases}, faults=faults, copies=index)
     return StoredRun(root, Demands(servers=SERVERS, logs=True))
 
 
 def test_copies_on_which_all_agree(tmp_path: Path) -> None:
-    assert differences(run_of(tmp_path, copied()), history()) == []
-
-
-def test_a_copy_that_one_of_them_does_not_know(tmp_path: Path) -> None:
-    run = run_of(tmp_path, copied())
-    assert differences(run, history(whens=WHENS[:1])) == [
-        "copy 1 of n1 is not in the history",
-        "copy 1 of n2 is not in the history",
-    ]
-    assert differences(run, history(whens=(*WHENS, "again"))) == [
-        "copy 2 of n1 is not in copies.json",
-        "copy 2 of n2 is not in copies.json",
-    ]
+    assert incomplete(run_of(tmp_path, copied())) == []
 
 
 def test_a_copy_that_leaves_a_server_out(tmp_path: Path) -> None:
     index = [entry for entry in copied() if entry["node"] == "n1"]
-    assert differences(run_of(tmp_path, index), history(nodes=("n1",))) == [
+    assert incomplete(run_of(tmp_path, index)) == [
         "copy 0 was not taken of n2",
         "copy 1 was not taken of n2",
     ]
@@ -82,16 +54,16 @@ def test_a_copy_that_leaves_a_server_out(tmp_path: Path) -> None:
 def test_a_copy_without_its_folder_or_its_files_is_missing(tmp_path: Path) -> None:
     run = run_of(tmp_path, copied())
     (tmp_path / "nodes/n2/copies/0/log").unlink()
-    assert differences(run, history()) == ["copy 0 of n2 is missing: there is nothing in nodes/n2/copies/0"]
+    assert incomplete(run) == ["copy 0 of n2 is missing: there is nothing in nodes/n2/copies/0"]
     (tmp_path / "nodes/n2/copies/0").rmdir()
-    assert differences(run, history()) == ["copy 0 of n2 is missing: there is nothing in nodes/n2/copies/0"]
+    assert incomplete(run) == ["copy 0 of n2 is missing: there is nothing in nodes/n2/copies/0"]
 
 
 def test_a_trace_does_not_get_shorter(tmp_path: Path) -> None:
     index = copied()
     index[0]["trace_size_bytes"] = 11
     index.reverse()  # the index may hold them in any order
-    assert differences(run_of(tmp_path, index), history()) == [
+    assert incomplete(run_of(tmp_path, index)) == [
         "copy 1 of n1 cannot be right: its trace has 10 bytes, and an earlier copy had 11"
     ]
 
@@ -102,7 +74,7 @@ def test_the_longest_of_all_earlier_traces_counts(tmp_path: Path) -> None:
     index = [entry | {"copy": n, "when": w} for n, w in enumerate(whens) for entry in copied()[:2]]
     for entry in index:
         entry["trace_size_bytes"] = sizes[entry["copy"]] if entry["node"] == "n1" else 20
-    clauses = differences(run_of(tmp_path, index), history(whens=whens))
+    clauses = incomplete(run_of(tmp_path, index))
     assert [clause.split(" cannot")[0] for clause in clauses] == ["copy 1 of n1", "copy 2 of n1"]
     assert all(clause.endswith("an earlier copy had 20") for clause in clauses)
 
@@ -124,12 +96,12 @@ def fault(held_s: float, **more: Any) -> Row:
     ],
 )
 def test_a_copy_is_due_before_the_heal_of_a_fault_that_was_held_for_long(one: Row, due: bool, tmp_path: Path) -> None:
-    run = run_of(tmp_path, [], one)
-    assert lacking(run, history(whens=("final",))) == (["the history shows no copy 'before heal 1'"] if due else [])
-    assert lacking(run, history()) == []
+    words = ["the journal shows no copy 'before heal 1'"] if due else []
+    assert not_taken(run_of(tmp_path, copied()[2:], one)) == words
+    assert not_taken(run_of(tmp_path, copied(), one)) == []
 
 
 def test_a_copy_at_the_end_is_always_due(tmp_path: Path) -> None:
-    run = run_of(tmp_path, [], fault(60))
-    assert lacking(run, history(whens=WHENS[:1])) == ["the history shows no copy 'final'"]
-    assert lacking(run, []) == ["the history shows no copy 'final'"], "nothing shows for how long the fault was held"
+    assert not_taken(run_of(tmp_path, copied()[:2], fault(60))) == ["the journal shows no copy 'final'"]
+    without_main = run_of(tmp_path, [], fault(60), phases=())
+    assert not_taken(without_main) == ["the journal shows no copy 'final'"], "nothing shows how long the fault held"

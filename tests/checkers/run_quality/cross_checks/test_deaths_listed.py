@@ -4,17 +4,16 @@ Each death that a fault or a trace shows is listed."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from journals import write_header, write_journal
 from trace_rows import write_trace
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST
 from checkers.run_quality.cross_checks.deaths_listed import at_another_time, not_listed, without_order
 
 S = 1_000_000_000
@@ -49,14 +48,9 @@ def a_run(
 ) -> StoredRun:
     """A run in which n1 ended at these times."""
     deaths = [{"node": "n1", "time_ns": int(at_s * S), "status": -9, "ordered": ordered} for at_s in ends_s]
-    contents = {
-        FAULTS: list(faults),
-        OUTCOME: {"deaths": deaths, "phases": phases},
-        TEST: {"spec": {"backend": "docker"}, "run_id": "1", "started_monotonic_ns": 1},
-    }
     folder.mkdir(exist_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_text(json.dumps(content))
+    write_header(folder, spec={"backend": "docker"}, run_id="1", started_monotonic_ns=1)
+    write_journal(folder, outcome={"deaths": deaths, "phases": phases}, faults=faults)
     return StoredRun(folder)
 
 
@@ -100,7 +94,7 @@ def test_nothing_is_claimed_of_unexpected_deaths_and_of_runs_that_were_broken_of
     assert found(tmp_path, 20, phases=PHASES[:1]) == []
 
 
-NOT_LISTED = "fault 1 measured n1 as dead, and outcome.json lists no death of it before the heal"
+NOT_LISTED = "fault 1 measured n1 as dead, and the journal lists no death of it before the heal"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +138,7 @@ def test_each_life_but_the_last_of_a_trace_has_its_death(
     run = a_run(tmp_path, [20.0] * ends)
     write_trace(run, "n1", [{"event": event} for event in events])
     starts = events.count("start")
-    words = f"the trace of n1 shows {starts} starts, and outcome.json lists {ends} of its deaths"
+    words = f"the trace of n1 shows {starts} starts, and the journal lists {ends} of its deaths"
     assert not_listed(run) == ([words] if noticed else [])
 
 
@@ -169,8 +163,7 @@ def timed(
     run = StoredRun(
         a_run(folder, ends_s, *faults, phases=WHOLE).root, Demands(servers=("n1",), nodes=True, traces=True)
     )
-    header = {"spec": {"backend": backend}, "run_id": "1", "started_monotonic_ns": 1}
-    (folder / TEST).write_text(json.dumps(header))
+    write_header(folder, spec={"backend": backend}, run_id="1", started_monotonic_ns=1)
     rows = [
         {"event": "start" if at_s == span[0] else "append", "incarnation": life, "time_ns": int(at_s * S)}
         for life, span in enumerate(LIVES_S)
@@ -179,11 +172,11 @@ def timed(
     write_trace(run, "n1", rows)
     copy = {"copy": 0, "when": "final", "node": "n1", "state": "dead", "folder": ""}
     copies = [] if copied_dead_s is None else [copy | {"taken_ns": int(copied_dead_s * S)}]
-    (folder / COPIES_INDEX).write_text(json.dumps(copies))
+    write_journal(folder, copies=copies)
     return at_another_time(run)
 
 
-NO_DEATH = "the trace of n1 shows that a process ended between 19.900 and 32.000 s, and outcome.json lists no death"
+NO_DEATH = "the trace of n1 shows that a process ended between 19.900 and 32.000 s, and the journal lists no death"
 
 
 @pytest.mark.parametrize("at_s", [19.9, 20, 21])
@@ -194,9 +187,9 @@ def test_a_death_between_two_lives_of_the_trace(at_s: float, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("ends_s", "words"),
     [
-        ([15, 62], ["outcome.json lists a death of n1 at 15.000 s, and the trace of that process goes on", NO_DEATH]),
-        ([40, 62], ["outcome.json lists a death of n1 at 40.000 s, and the trace of that process goes on", NO_DEATH]),
-        ([20, 40, 62], ["outcome.json lists a death of n1 at 40.000 s, and the trace of that process goes on"]),
+        ([15, 62], ["the journal lists a death of n1 at 15.000 s, and the trace of that process goes on", NO_DEATH]),
+        ([40, 62], ["the journal lists a death of n1 at 40.000 s, and the trace of that process goes on", NO_DEATH]),
+        ([20, 40, 62], ["the journal lists a death of n1 at 40.000 s, and the trace of that process goes on"]),
         ([62], [NO_DEATH]),
     ],
 )
@@ -207,13 +200,13 @@ def test_a_death_at_another_time_contradicts_the_trace(ends_s: list[float], word
 
 def test_a_death_after_its_measurement(tmp_path: Path) -> None:
     """It was dead from 20 s on, so it cannot have died at 25 s: only a second may go by until an end is noted."""
-    words = "fault 1 measured n1 as dead at 20.000 s, and outcome.json lists no death of it before"
+    words = "fault 1 measured n1 as dead at 20.000 s, and the journal lists no death of it before"
     assert timed(tmp_path / "noted late", [20.9, 62], fault()) == []
     assert timed(tmp_path / "later", [25, 62], fault()) == [words]
 
 
 def test_a_death_after_the_copy_of_a_dead_process(tmp_path: Path) -> None:
-    words = "copy 0 of n1 found its process dead at 22.000 s, and outcome.json lists no death of it before"
+    words = "copy 0 of n1 found its process dead at 22.000 s, and the journal lists no death of it before"
     assert timed(tmp_path / "before", [21, 62], copied_dead_s=22) == []
     assert timed(tmp_path / "after", [25, 62], copied_dead_s=22) == [words]
 

@@ -4,7 +4,6 @@ It holds no less than that trace had called flushed."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from journals import write_journal
 from toy_quorum import Evidence, random_run
 from trace_rows import write_trace
 
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import COPIES_INDEX, FAULTS
 from checkers.run_quality.cross_checks.logs_at_copies import IN_FLIGHT, ahead_of_trace, behind_trace
 
 
@@ -94,8 +93,7 @@ def lacking(
     copy |= {"log_end": log_end, "trace_seq": len(before) - 1} | of_copy
     pq.write_table(pa.Table.from_pylist([copy], COPIES), run.copies_table)
     index = {"copy": 0, "when": "final", "node": "n1", "state": "running", "folder": "", "taken_ns": 10}
-    (folder / COPIES_INDEX).write_text(json.dumps([index]))
-    (folder / FAULTS).write_text(json.dumps(list(faults)))
+    write_journal(folder, copies=[index], faults=faults)
     return behind_trace(run)
 
 

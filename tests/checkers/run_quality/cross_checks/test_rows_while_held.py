@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_records import whole
+from journals import write_header, write_journal
 from trace_rows import write_trace
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import FAULTS, TEST
 from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
 
 S = 1_000_000_000
@@ -44,9 +43,8 @@ def judged(
     """What is noticed in a run whose node n1 wrote rows of its trace at these times, two in a row group."""
     run = StoredRun(folder, Demands(servers=("n1", "n2"), traces=traces))
     write_trace(run, "n1", [{"time_ns": at_ns} for at_ns in rows_ns], rows_in_group=2)
-    header = {"spec": {"backend": backend}, "run_id": "1", "started_monotonic_ns": 1}
-    for name, content in ((FAULTS, list(faults)), (TEST, header)):
-        (folder / name).write_text(json.dumps(content))
+    write_header(folder, spec={"backend": backend}, run_id="1", started_monotonic_ns=1)
+    write_journal(folder, faults=faults)
     return rows_while_held(run)
 
 
@@ -63,8 +61,7 @@ def test_rows_around_the_measured_stretch_contradict_nothing(tmp_path: Path) -> 
 def test_a_row_within_the_measured_stretch_is_noticed(at_ns: int, state: str, tmp_path: Path) -> None:
     [clause] = judged(tmp_path, [*AROUND[:2], at_ns, *AROUND[2:]], held(state=state))
     assert clause == (
-        f"fault 4 of faults.json measured n1 as {state} from 11.000 to 19.000 s, "
-        f"but its trace has a row at {at_ns / S:.3f} s"
+        f"fault 4 measured n1 as {state} from 11.000 to 19.000 s, but its trace has a row at {at_ns / S:.3f} s"
     )
 
 

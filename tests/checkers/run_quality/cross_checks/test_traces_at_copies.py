@@ -1,8 +1,7 @@
-"""The size of a trace that copies.json notes belongs to the moment at which the copy was taken."""
+"""The size of a trace that a copy notes belongs to the moment at which the copy was taken."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from journals import write_header, write_journal
 from trace_rows import write_trace
 
-from checkers.base import ledger
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
-from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
-from checkers.record.reading import COPIES_INDEX, TEST
 from checkers.run_quality.cross_checks.traces_at_copies import (
     IN_FLIGHT,
     at_another_length,
-    taken_outside,
 )
 
 S = 1_000_000_000
 WHEN = "before heal 1"
-BEGIN_S, TAKEN_S, DONE_S = 20, 22, 24
-"""When the order to copy was given, when the copy of n1 was complete, and when those of all nodes were."""
+BEGIN_S, TAKEN_S = 20, 22
+"""When the order to copy was given, and when the copy of n1 was complete."""
 
 BLANK = {"state": "stopped", "log_end": 0, "torn_bytes": 0, "quorum_epoch": -1}
 
@@ -52,23 +48,13 @@ class Copied:
         copy = {"copy": self.copy, "when": WHEN, "node": self.node, "trace_seq": self.seq, "error": self.error}
         rows = [BLANK | row for row in (*self.before, copy)]
         pq.write_table(pa.Table.from_pylist(rows, COPIES), run.copies_table)
-        index = {"copy": self.copy, "when": WHEN, "node": self.node, "state": "stopped", "folder": ""}
+        index = {"copy": self.copy % 7, "when": WHEN, "node": self.node, "state": "stopped", "folder": ""}
         index["taken_ns"] = -1 if self.taken_s < 0 else int(self.taken_s * S)
-        header = {"spec": {"backend": self.backend}, "run_id": "1", "started_monotonic_ns": 1}
-        for name, content in ((COPIES_INDEX, [index]), (TEST, header)):
-            (folder / name).write_text(json.dumps(content))
-        return at_another_length(run, HISTORY)
+        write_header(folder, spec={"backend": self.backend}, run_id="1", started_monotonic_ns=1)
+        write_journal(folder, copies=[index], outcome={"phases": [{"name": "main", "start_ns": 0, "end_ns": 61 * S}]})
+        return at_another_length(run)
 
 
-def about_copies(type_: Type, at_s: float, **payload: Any) -> dict[str, Any]:
-    return {"f": ledger.COPY, "type": int(type_), "time_ns": int(at_s * S), "payload": json.dumps(payload)}
-
-
-HISTORY = [
-    about_copies(Type.INVOKE, BEGIN_S, when=WHEN),
-    about_copies(Type.OK, DONE_S, when=WHEN, copy=0),
-    {"f": ledger.END, "type": int(Type.OK), "time_ns": 61 * S, "payload": "{}"},
-]
 LATE, EARLY = "its trace had rows of a later time", "its trace lacked rows of an earlier time"
 
 
@@ -79,18 +65,11 @@ def test_a_size_of_the_time_of_the_copy(seq: int, tmp_path: Path) -> None:
     assert Copied(seq).judged(tmp_path) == []
 
 
-@pytest.mark.parametrize("seq", [BEGIN_S - IN_FLIGHT - 1, DONE_S])
-def test_a_size_of_any_time_from_the_order_to_its_end_where_no_other_is_known(seq: int, tmp_path: Path) -> None:
-    assert Copied(seq, taken_s=-1).judged(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("copied", "words"),
     [
         (Copied(TAKEN_S + 1), LATE),
-        (Copied(DONE_S + 1, taken_s=-1), LATE),
         (Copied(TAKEN_S - IN_FLIGHT - 2), EARLY),
-        (Copied(BEGIN_S - IN_FLIGHT - 2, taken_s=-1), EARLY),
         (Copied(taken_s=19.5), LATE),
         (Copied(taken_s=23.5), EARLY),
         (Copied(-1), EARLY),
@@ -101,35 +80,6 @@ def test_a_size_of_another_time(copied: Copied, words: str, tmp_path: Path) -> N
     assert clause == f"copy 0 of n1 cannot be right: {words} than its size shows"
 
 
-@pytest.mark.parametrize(
-    ("taken_s", "outside"),
-    [(BEGIN_S - 0.001, True), (BEGIN_S, False), (DONE_S, False), (DONE_S + 0.001, True), (-1, False)],
-)
-def test_a_copy_is_taken_between_its_rows_in_the_history(taken_s: float, outside: bool, tmp_path: Path) -> None:
-    index = {"copy": 0, "when": WHEN, "node": "n1", "state": "stopped", "folder": "", "taken_ns": int(taken_s * S)}
-    (tmp_path / COPIES_INDEX).write_text(json.dumps([index]))
-    words = f"copy 0 of n1 cannot have been complete at {taken_s:.3f} s: the history shows that it was taken from "
-    clause = f"{words}{BEGIN_S:.3f} to {DONE_S:.3f} s"
-    assert taken_outside(StoredRun(tmp_path), HISTORY) == ([clause] if outside else [])
-
-
-def test_of_copies_for_the_same_reason_each_has_its_own_order(tmp_path: Path) -> None:
-    """Copies between heals have one name."""
-    rows = [*HISTORY[:2], about_copies(Type.INVOKE, 40, when=WHEN), about_copies(Type.OK, 44, when=WHEN, copy=1)]
-    index = [
-        {"copy": number, "when": WHEN, "node": "n1", "state": "running", "folder": "", "taken_ns": TAKEN_S * S}
-        for number in (0, 1)
-    ]
-    (tmp_path / COPIES_INDEX).write_text(json.dumps(index))
-    [clause] = taken_outside(StoredRun(tmp_path), rows)
-    assert clause.startswith("copy 1 of n1 ")
-    assert clause.endswith("from 40.000 to 44.000 s")
-
-
-def test_a_copy_without_a_time_was_complete_when_all_were(tmp_path: Path) -> None:
-    assert Copied(DONE_S, taken_s=-1).judged(tmp_path) == []
-
-
 @pytest.mark.parametrize("seq", [58, 59])
 def test_a_copy_at_the_end_of_the_trace(seq: int, tmp_path: Path) -> None:
     assert Copied(seq, taken_s=60).judged(tmp_path) == []
@@ -138,7 +88,7 @@ def test_a_copy_at_the_end_of_the_trace(seq: int, tmp_path: Path) -> None:
 OTHERS = [
     pytest.param({"error": "torn"}, id="it could not be read"),
     pytest.param({"node": "n0"}, id="its node has no trace"),
-    pytest.param({"copy": 7}, id="no such copy stands in the history"),
+    pytest.param({"copy": 7}, id="the journal lists no such copy"),
 ]
 
 

@@ -117,7 +117,7 @@ async def _inject(cluster: Sabotaged, card: Card, seed: int) -> FaultRecord:
         cluster.done = done
 
     began_ns = time.monotonic_ns()
-    hooks = Hooks(note=lambda type, f, detail: None, record=lambda record: None, before_heal=nothing)
+    hooks = Hooks(record=lambda record: None, before_heal=nothing)
     ending = asyncio.ensure_future(end_sabotage())
     options = PlayOptions(over_budget=True)
     clock = lambda: time.monotonic_ns() - began_ns  # noqa: E731

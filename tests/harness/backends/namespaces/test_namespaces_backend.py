@@ -192,7 +192,7 @@ async def played(cluster, times: int) -> list[FaultRecord]:
     async def statuses():
         return []
 
-    hooks = Hooks(note=lambda *row: None, record=lambda record: None, before_heal=before_heal)
+    hooks = Hooks(record=lambda record: None, before_heal=before_heal)
     return await play(cards, MainPhase(cluster, statuses, lambda: time.monotonic_ns() - began, 0), Random(1), hooks)
 
 

@@ -13,13 +13,13 @@ import pytest
 import simulated_runs
 
 from checkers.base.results import as_object
+from checkers.record.reading import RunRecord
 from harness.judge.judge_run import judge
 from harness.judge.same_run import first_difference
 from harness.spec import Spec
 
 SPEC = Spec(nemesis="partition,kill,power", backend="simulator", nodes=3, rate_hz=40.0, keys=3, time_limit_s=12.0)
 """Online checks are on: they must not disturb what they watch."""
-FAULTS = "faults.json"
 
 
 def in_a_fresh_process(results: Path, seed: int, hash_seed: int) -> Path:
@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 def test_history_traces_faults_and_files_are_equal_byte_for_byte(runs: tuple[Path, Path, Path]) -> None:
     first, again, _ = runs
     assert first_difference(first, again) == ""
-    assert json.loads((first / FAULTS).read_text()), "faults took part"
+    assert RunRecord(first).faults, "faults took part"
 
 
 def test_the_verdict_is_the_same_with_all_that_was_looked_at(runs: tuple[Path, Path, Path], tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_another_seed_is_another_run(runs: tuple[Path, Path, Path]) -> None:
     assert first_difference(first, other).startswith("history.arrows, row ")
 
 
-@pytest.mark.parametrize("changed", [FAULTS, "trace/n2.jsonl"])
+@pytest.mark.parametrize("changed", ["schedule.json", "trace/n2.jsonl"])
 def test_the_first_difference_names_its_file_and_row(runs: tuple[Path, Path, Path], changed: str) -> None:
     first, again, _ = runs
     before = (again / changed).read_text()

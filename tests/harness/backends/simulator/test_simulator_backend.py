@@ -9,6 +9,7 @@ from random import Random
 
 import pyarrow.parquet as pq
 import pytest
+from journals import recorded
 from simulated_runs import conducted
 
 from checkers.base.results import as_object
@@ -39,7 +40,7 @@ def spec(nemesis: str, seed: int = 1) -> Spec:
 
 def test_a_partition_is_in_force_and_the_run_holds_every_invariant(tmp_path: Path) -> None:
     folder = conducted(tmp_path, spec("partition"))
-    outcome, faults = folder.read_json("outcome.json"), folder.read_json("faults.json")
+    outcome, faults = recorded(folder.root, "outcome"), recorded(folder.root, "faults")
     phases = {phase["name"]: (phase["end_ns"] - phase["start_ns"]) / 1e9 for phase in outcome["phases"]}
     assert phases["main"] >= MAIN_S - 1 and outcome["recovery"]["recovered"]
     assert faults and all(fault["achieved"] == "installed" for fault in faults)
@@ -51,7 +52,7 @@ def test_a_partition_is_in_force_and_the_run_holds_every_invariant(tmp_path: Pat
 @pytest.mark.parametrize("nemesis", ["partition", "kill,damage"])
 def test_brokers_on_nodes_of_their_own_are_judged_as_the_others(tmp_path: Path, nemesis: str) -> None:
     folder = conducted(tmp_path, replace(spec(nemesis), subject="kraft-apart", nodes=5, time_limit_s=20.0))
-    outcome, faults = folder.read_json("outcome.json"), folder.read_json("faults.json")
+    outcome, faults = recorded(folder.root, "outcome"), recorded(folder.root, "faults")
     assert outcome["recovery"]["recovered"], outcome["recovery"]
     assert any(fault["achieved"] == "installed" for fault in faults)
     found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
@@ -78,7 +79,7 @@ def test_mistakes_of_fencing_are_found_in_a_run(tmp_path: Path, bug: str) -> Non
 @pytest.mark.parametrize("nemesis", ["kill", "pause", "power", "disk", "clock", "packets"])
 def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, nemesis: str) -> None:
     folder = conducted(tmp_path, spec(nemesis))
-    outcome, faults = folder.read_json("outcome.json"), folder.read_json("faults.json")
+    outcome, faults = recorded(folder.root, "outcome"), recorded(folder.root, "faults")
     assert outcome["recovery"]["recovered"], outcome["recovery"]
     became = [(fault["words"], fault["achieved"], fault["reason"]) for fault in faults]
     assert any(achieved == "installed" for _, achieved, _ in became), became
@@ -88,7 +89,7 @@ def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, n
 
 def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None:
     folder = conducted(tmp_path, spec("damage"))
-    faults = folder.read_json("faults.json")
+    faults = recorded(folder.root, "faults")
     became = [(fault["words"], fault["achieved"], fault["reason"]) for fault in faults]
     assert any(achieved == "installed" for _, achieved, _ in became), became
     assert not [fault for fault in became if fault[1] == "indeterminate"], became

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from journals import recorded, write_header, write_journal
 from waiting import eventually
 
 from checkers.base.columns import TRACE
@@ -186,9 +187,9 @@ def test_a_sealed_run_that_contradicts_the_online_checks_is_shouted_and_never_va
     tmp_path: Path, stale: bool, kept_run: Callable[[bool], Path]
 ) -> None:
     run = kept_run(stale)
-    outcome = json.loads((run / "outcome.json").read_text())
+    outcome = recorded(run, "outcome")
     claim = {"checker": "linearizability", "kind": "stale read", "summary": "k1 was stale.", "time_ns": 1}
-    (run / "outcome.json").write_text(json.dumps(outcome | {"online": {"findings": [claim]}}))
+    write_journal(run, outcome=outcome | {"online": {"findings": [claim]}})
     results = as_object(judge(run, None, lambda _: None))
     page = (run / "report.html").read_text()
     if stale:
@@ -213,9 +214,9 @@ def kept_run(tmp_path: Path) -> Callable[[bool], Path]:
         run.asks(1, "read", None, None if stale else 1)
         run.recorder.close()
         spec = {"subject": "canary", "nemesis": "none", "nodes": 1, "keys": 1, "seed": 1}
-        (folder / "test.json").write_text(json.dumps({"spec": spec, "started_monotonic_ns": 0, "rerun": "again"}))
+        write_header(folder, spec=spec, started_monotonic_ns=0, rerun="again")
         declares = dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), False)
-        (folder / "outcome.json").write_text(json.dumps({"declares": declares, "final_reads": {"k1": "ok"}}))
+        write_journal(folder, outcome={"declares": declares, "final_reads": {"k1": "ok"}})
         return folder
 
     return keep

@@ -1,0 +1,122 @@
+"""Journals for tests: written from the few facts that a test is about, and read back as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fault_records import fault_of
+
+from checkers.record.copies import Copy
+from checkers.record.faults import FaultRecord
+from checkers.record.header import Header
+from checkers.record.journal import (
+    BEGAN,
+    BROKEN_OFF,
+    ENDED,
+    FORMAT,
+    JOURNAL,
+    Begun,
+    Concluded,
+    Copied,
+    Copying,
+    FaultChange,
+    Happened,
+    JournalEnd,
+    JournalEntry,
+    PhaseChange,
+    line_of,
+)
+from checkers.record.outcome import RunOutcome
+from checkers.record.reading import TEST, RunRecord, decoded
+from checkers.record.writing import as_json
+
+
+def write_journal(
+    folder: Path,
+    *,
+    outcome: Mapping[str, Any] | RunOutcome | None = None,
+    faults: Sequence[Mapping[str, Any] | FaultRecord] | None = None,
+    copies: Sequence[Mapping[str, Any] | Copy] | None = None,
+    run_id: str = "",
+    rows: int = 0,
+) -> None:
+    """Write a journal that shows this.  What a mapping does not name has the default of its type, and cards of the same
+    number get others.
+
+    outcome, faults, copies: None: as in the journal that is there; without one the harness did not come to its end.
+    rows: the number of rows of the history."""
+    before = RunRecord(folder)
+    outcome = before.outcome if outcome is None else outcome
+    faults = before.faults if faults is None else faults
+    copies = before.copies if copies is None else copies
+    known = decoded("outcome", outcome, RunOutcome, whole=False) if isinstance(outcome, Mapping) else outcome
+    records = [fault if isinstance(fault, FaultRecord) else fault_of(dict(fault)) for fault in faults]
+    for place, record in enumerate(records):
+        if record.card.number in {other.card.number for other in records[:place]}:
+            number = 1 + max(other.card.number for other in records)
+            records[place] = replace(record, card=replace(record.card, number=number))
+    taken = [copy if isinstance(copy, Copy) else decoded("copies", copy, Copy, whole=False) for copy in copies]
+    events = [JournalEntry(0, 0, Begun(FORMAT, run_id))]
+    for phase in known.phases if known is not None else ():
+        events.append(JournalEntry(phase.start_ns, max(phase.first_row, 0), PhaseChange(phase.name, BEGAN)))
+        if phase.end_ns >= 0:
+            state = PhaseChange(phase.name, BROKEN_OFF if phase.broken_off else ENDED)
+            events.append(JournalEntry(phase.end_ns, max(phase.end_row, 0), state))
+    for record in records:
+        at_ns = max(record.injected_ns, record.heal_ordered_ns, record.healed_ns, 0)
+        events.append(JournalEntry(at_ns, 0, FaultChange(record)))
+    for number in dict.fromkeys(copy.copy for copy in taken):
+        mine = tuple(copy for copy in taken if copy.copy == number)
+        at_ns = max(0, *(copy.taken_ns for copy in mine))
+        events += [JournalEntry(at_ns, 0, Copying(mine[0].when)), JournalEntry(at_ns, 0, Copied(mine[0].when, mine))]
+    last_ns = max(entry.time_ns for entry in events)
+    events.sort(key=lambda entry: entry.time_ns)
+    if known is not None:
+        events.append(JournalEntry(last_ns, rows, Concluded(replace(known, phases=()))))
+        events.append(JournalEntry(last_ns, rows, JournalEnd(rows, {})))
+    (folder / JOURNAL).write_text("".join(line_of(entry) + "\n" for entry in events))
+
+
+def write_header(folder: Path, **test: Any) -> None:
+    """Write a test.json of today's format that holds this."""
+    header = decoded(TEST, {"spec": {}, "format": FORMAT, **test}, Header, whole=False)
+    (folder / TEST).write_text(json.dumps(as_json(header)))
+
+
+def recorded(folder: Path, part: str) -> Any:
+    """The JSON of "outcome", "faults" or "copies" of the journal in this folder."""
+    return json.loads(json.dumps(as_json(getattr(RunRecord(folder), part))))
+
+
+def edit_journal(folder: Path, part: str, value: Any) -> None:
+    """Write the journal anew with other "outcome", "faults" or "copies"; everything else is as it was.
+
+    What is new stands where the last event of its kind stood.  Raises BrokenFile for what no journal can hold."""
+    kind = {"faults": FaultChange, "copies": Copied, "outcome": Concluded}[part]
+    entries = list(RunRecord(folder).journal)
+    last = max(place for place, entry in enumerate(entries) if isinstance(entry.happened, kind))
+    happened: list[Happened]
+    if part == "faults":
+        happened = [FaultChange(decoded(part, raw, FaultRecord, whole=True)) for raw in value]
+    elif part == "copies":
+        happened = [Copied(raw["when"], (decoded(part, raw, Copy, whole=True),)) for raw in value]
+    else:
+        happened = [Concluded(replace(decoded(part, value, RunOutcome, whole=False), phases=()))]
+    fresh = [replace(entries[last], happened=each) for each in happened]
+    before, after = entries[:last], entries[last + 1 :]
+    _write(folder, [*(entry for entry in before if not isinstance(entry.happened, kind)), *fresh, *after])
+
+
+def count_rows(folder: Path, rows: int, by_function: Mapping[str, Sequence[int]]) -> None:
+    """Let the journal count these rows of the history."""
+    entries = list(RunRecord(folder).journal)
+    counts = {f: (c[0], c[1], c[2], c[3]) for f, c in by_function.items()}
+    _write(folder, [*entries[:-1], replace(entries[-1], happened=JournalEnd(rows, counts))])
+
+
+def _write(folder: Path, entries: Sequence[JournalEntry]) -> None:
+    (folder / JOURNAL).write_text("".join(line_of(entry) + "\n" for entry in entries))
