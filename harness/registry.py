@@ -239,7 +239,7 @@ def refuse_workload(spec: Spec, subject: Subject) -> None:
 
     if not isinstance(subject, SystemSubject) or subject.client is None:
         return
-    for function in kind.functions.values():
+    for function in (*kind.functions.values(), *kind.background):
         if wrong := wrong_signature(subject.client, function, kind.own_functions):
             raise WrongSpec(f"{subject.main.name} {wrong}")
 
@@ -253,7 +253,7 @@ def offered_workloads(subject: Subject) -> tuple[str, ...]:
 
 def _why_not(kind: type[Workload], subject: Subject) -> str:
     """Why the clients of a subject cannot run a workload; "" if they can."""
-    if lacking := sorted({*kind.functions.values()} - subject.functions):
+    if lacking := sorted({*kind.functions.values(), *kind.background} - subject.functions):
         return f"its client has no {' and no '.join(lacking)}"
     if kind.each_server and not subject.keeps_to_one_server:
         return "its clients choose their servers themselves"

@@ -106,15 +106,14 @@ def deal(
     time_limit_s: float,
     rng: Random,
     *,
-    leaders: bool = True,
-    fsyncs: bool = True,
+    lacking: Collection[str] = (),
     holds: float = 1.0,
 ) -> list[Card]:
     """The schedule of a run that meets what its cards aim at; arguments as of `Dealer`.
 
     Equal arguments (and state of `rng`) give equal schedules.
     """
-    dealer = Dealer(nemesis, servers, time_limit_s, rng, leaders=leaders, fsyncs=fsyncs, holds=holds)
+    dealer = Dealer(nemesis, servers, time_limit_s, rng, lacking=lacking, holds=holds)
     while dealer.next():
         pass
     return dealer.cards
@@ -125,8 +124,8 @@ class Dealer:
 
     nemesis: names of kinds joined by commas, or "none".  time_limit_s: of the main phase; the last card is healed
     `TAIL_S` before it.  A limit under 9 s holds no card, and the run will be called vacuous.
-    leaders: whether the system reports who leads.  If not, no card is dealt that would have to name the leader.
-    fsyncs: whether its servers fsync.  If not, no card is dealt that waits for an fsync.
+    lacking: "leaders" where the system reports none, so that no card is dealt that would have to name the leader;
+    "fsyncs" where its servers make none, so that no card waits for one.
     holds: every length of time is so many times as long as written here, for a system that fails over more slowly.
     Raises ValueError for an unknown nemesis.
 
@@ -140,8 +139,7 @@ class Dealer:
         time_limit_s: float,
         rng: Random,
         *,
-        leaders: bool = True,
-        fsyncs: bool = True,
+        lacking: Collection[str] = (),
         holds: float = 1.0,
     ) -> None:
         self.cards: list[Card] = []
@@ -152,7 +150,12 @@ class Dealer:
         self._alone = True
         self._before: _Play | None = None
         self._aimed: set[Cell] = set()
-        self._plays = _plays(kinds_of(nemesis), _Table(len(servers), leaders, fsyncs), rng, self._choose)
+        self._plays = _plays(
+            kinds_of(nemesis),
+            _Table(len(servers), "leaders" not in lacking, "fsyncs" not in lacking),
+            rng,
+            self._choose,
+        )
         self._met: Callable[[Cell], bool] = self._aimed.__contains__
 
     def next(self, met: Collection[Cell] | None = None) -> list[Card]:

@@ -64,6 +64,8 @@ class MainPhase:
     statuses: fetches what the nodes report.  clock: ns since the test began.  began_ns: what it showed when the main
     phase began; cards count from there.  ended: once set, the phase is over: no card waits any longer, and the faults
     in force are healed.  voters: the servers of which a majority decides; empty: all of them.
+    keys, leader_of: keys that have a leader of their own, and who leads one now.  Every second card against the leader
+    is aimed at the leader of a key, and each one where the nodes report no leader of all.
     """
 
     cluster: Cluster
@@ -72,6 +74,8 @@ class MainPhase:
     began_ns: int
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     voters: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    leader_of: Callable[[str], Awaitable[str | None]] | None = None
 
     def now_s(self) -> float:
         """Seconds since the main phase began."""
@@ -87,6 +91,7 @@ class Resolver:
         self._cluster = main.cluster
         self._voters = frozenset(main.voters or main.cluster.servers)
         self._read_statuses = main.statuses
+        self._keys, self._leader_of = main.keys, main.leader_of
         self._main_s = main.now_s
         self._records = records
         self._active = active
@@ -114,7 +119,7 @@ class Resolver:
         while True:
             states = await read_states(self._cluster, self._cluster.servers)
             running = self._within_reach(kind, states)
-            leader = await self._leader(running)
+            leader = await self._leader(running, card)
             running = self._within_reach(kind, states)  # another card may have struck while the answers came
             if leader is not None and leader.node not in running:
                 continue
@@ -140,7 +145,7 @@ class Resolver:
         wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
         while True:
             states = await read_states(self._cluster, self._cluster.servers)
-            leader = await self._leader(self._within_reach(kind, states))
+            leader = await self._leader(self._within_reach(kind, states), card)
             if leader is not None or not needs_leader(known):
                 node = leader.node if leader else None
                 fault, _, why_not = await self._once_free(kind, card, by_role(known, node, self._cluster.servers))
@@ -246,8 +251,13 @@ class Resolver:
         lost = (spent_data(self._records) | cost) & self._voters
         return bool(cost) and 2 * len(lost) >= len(self._voters)
 
-    async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
-        return leader_now(await self._statuses(), running)
+    async def _leader(self, running: Sequence[str], card: Card) -> LeaderNow | None:
+        """Return the node that a card against the leader is aimed at.  One that leads a key has no epoch (-1)."""
+        leader = leader_now(await self._statuses(), running)
+        if self._leader_of is None or not self._keys or (leader is not None and card.number % 2):
+            return leader
+        of_key = await self._leader_of(self._keys[card.number // 2 % len(self._keys)])
+        return LeaderNow(of_key, -1) if of_key is not None and of_key in running else leader
 
 
 def spent_data(records: FaultRecords) -> frozenset[str]:

@@ -217,6 +217,8 @@ class Declares:
     faults: bool = True
     leaders: bool = True
     """It reports who leads, so that a fault may name the leader."""
+    leaders_of_keys: bool = False
+    """It reports who leads a key (`System.leader_of`)."""
     each_server_serves: bool = False
     """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
     failover_s: float = FAILOVER_S

@@ -294,7 +294,8 @@ class System:
     async def leader_of(self, key: str) -> str | None:
         """Return the name of the node that leads this key (a stream, a queue, a partition), None if it is not known.
 
-        It needs no epoch, and no checker judges it: faults aim by it (`--aim KEY`).
+        It needs no epoch, and no checker judges it.  Every second card against the leader is aimed at the leader of a
+        key of the workload, and each one where there is no `status`.
         """
         return None
 

@@ -1,7 +1,8 @@
 """Which of the last lines of a program say why it ended.
 
 The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads go on to log.  So the
-last panic, traceback or fatal error is looked for, in the words of common languages.
+last panic, traceback or fatal error is looked for, in the words of common languages; then the last line of level fatal
+or error, wherever it stands.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ _CAUSE_LINES = 3
 _RUST = re.compile(r"panicked at")
 _PYTHON = "Traceback (most recent call last):"
 _OTHERS = re.compile(r"^(panic: |fatal error: |Exception in thread |FATAL[: ]|PANIC[: ]|\S*(?:Error|Exception): )")
+_WORDS = re.compile(r"[A-Za-z]{3}")
+_LEVELS = (
+    re.compile(
+        r'\b(FATAL|CRITICAL|PANIC)\b|"level": ?"(fatal|panic|critical)"|level=(fatal|panic)|\[(critical|fatal)\]'
+    ),
+    re.compile(r'\b(ERROR|ERR|SEVERE)\b|"level": ?"error"|level=error|\[error\]'),
+)
+"""Levels of lines in common logs, the gravest first."""
 _NOTE = re.compile(r"^note: (run with|Some details are omitted)")
 _INDENTED = re.compile(r"^\s")
 
@@ -38,7 +47,17 @@ def cause_of_end(lines: Sequence[str]) -> list[str]:
             return [raised.strip()] if raised else []
         if _OTHERS.match(line) and not _in_traceback(known, place):
             return [line.strip()]
-    return []
+    return next(filter(None, (_last_burst(known, level) for level in _LEVELS)), [])
+
+
+def _last_burst(lines: Sequence[str], level: re.Pattern[str]) -> list[str]:
+    """Return the first lines of the last unbroken run of lines of this level: what follows the first tells details."""
+    last = max((place for place, line in enumerate(lines) if level.search(line)), default=-1)
+    first = last
+    while first > 0 and level.search(lines[first - 1]):
+        first -= 1
+    worded = [line.strip() for line in lines[first : last + 1] if last >= 0 and _WORDS.search(level.sub("", line))]
+    return worded[:_CAUSE_LINES]
 
 
 def _in_traceback(lines: Sequence[str], place: int) -> bool:

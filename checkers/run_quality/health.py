@@ -135,7 +135,7 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
         why.append(f"Its log: {excerpt}")
     times = [death.time_ns for death in deaths if death.time_ns >= 0] + [r["time_ns"] for r in fatal]
     return Witness(
-        kind="node died",
+        kind="node died" if ended else "node complained",
         summary=f"{node} {'died unexpectedly' if ended else 'complained in its log'}: {reason}{_last_line(deaths)}",
         rows=tuple(fatal),
         facts={

@@ -33,8 +33,9 @@ def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None)
         return None
     limit_s = spec.time_limit_s if time_limit_s is None else time_limit_s
     holds = spec.lengthened(declares.failover_s)
-    knows = {"leaders": declares.leaders, "fsyncs": declares.fsyncs}
-    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), holds=holds, **knows)
+    has = {"leaders": declares.leaders, "fsyncs": declares.fsyncs}
+    lacking = [name for name, there in has.items() if not there]
+    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), lacking=lacking, holds=holds)
 
 
 def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:

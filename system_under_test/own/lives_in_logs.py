@@ -63,6 +63,7 @@ def last_words(logs: Path, pid: int) -> str:
     lines = last_lines(_printed(logs / "server.log", pid))
     if lines and (ended := ENDED.fullmatch(lines[-1])):
         lines = [*last_lines(_printed(logs / f"{ended['process']}.log", pid)), lines[-1]]
+        return "\n".join(lines)
     return "\n".join(lines)[-_LAST_CHARACTERS:]
 
 

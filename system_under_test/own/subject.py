@@ -258,7 +258,7 @@ class SystemSubject(Subject):
 
     async def _without_status(self) -> str | None:
         """None where every node of a ready system has a status.  Raises BrokenSystem for one of the wrong form."""
-        for own in self._nodes.values() if self.declares.leaders else ():
+        for own in self._nodes.values() if self._has("status") else ():
             try:
                 status = await self.system.status(own)
             except Exception as problem:  # noqa: BLE001 - as in status
@@ -347,10 +347,17 @@ class SystemSubject(Subject):
             raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
     async def leader_of(self, key: str) -> str | None:
-        """Raises OSError, BrokenSystem and CodeMistake."""
-        leader: str | None = await self._answer("leader_of", self.system.leader_of(key))
+        """Return None where the system does not know, and warn of what its method raises.  Raises CodeMistake."""
+        try:
+            leader: str | None = await self._answer("leader_of", self.system.leader_of(key))
+        except CodeMistake:
+            raise
+        except NotKnown as problem:
+            self._warn_once(str(problem))
+            return None
         if leader is not None and leader not in self._nodes:
-            raise BrokenSystem(f"{self.main.name}: leader_of returned {leader!r:.60}, which is no node's name")
+            self._warn_once(f"{self.main.name}: leader_of returned {leader!r:.60}, which is no node's name")
+            return None
         return leader
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
@@ -538,13 +545,15 @@ def _check_one_leader(statuses: Mapping[str, NodeStatus]) -> None:
 
 def _declared(system: System, client: type[Client] | None) -> Declares:
     leads = type(system).status is not System.status
+    of_keys = type(system).leader_of is not System.leader_of
     return Declares(
         nodes=not system.in_process,
         logs=METADATA in system.logs,
         traces=bool(system.traces) or type(system).trace_of is not System.trace_of,
         elections=leads if system.elections is None else system.elections,
         faults=not system.in_process,
-        leaders=leads,
+        leaders=leads or of_keys,
+        leaders_of_keys=of_keys,
         each_server_serves=client is not None and client.leader is Client.leader and not client.routes_by_itself,
         failover_s=float(system.failover_s),
         unavailable_s=float(system.unavailable_s),

@@ -6,15 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.cards_of_run import Dealing
 from harness.run.context import RunContext
 from harness.run.phases.collection import copy_logs
+from harness.run.phases.set_up import background_of
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase, PlayOptions
 from nemesis.schedule_files import as_executed
+from system_under_test.client import MISTAKE_IN_CODE, Placement, Request
+from system_under_test.own.read_own_system import CodeMistake
 
+LOAD_AGAIN_S = 0.1
+"""Pause of a background load after a call that failed."""
 BETWEEN_HEALS = "between heals"
 """`when` of the copies that are taken because a node cuts its log."""
 
@@ -47,10 +53,23 @@ async def operations_and_faults(run: RunContext) -> None:
                         run.workload.pace,
                     )
                 )
+                for placement, function in background_of(run).items():
+                    beside.create_task(_load(run, placement, function, over))
                 if dealing.breaks_things:
                     group.create_task(_break_things(run, dealing, began_ns))
         finally:
             over.set()
+
+
+async def _load(run: RunContext, placement: Placement, function: str, over: asyncio.Event) -> None:
+    """Call a function of the background load again and again until this phase is over; no history records it."""
+    host, request = run.hosts[placement.client_node], Request(function)
+    while not over.is_set():
+        outcome = await host.invoke(placement.thread, request, run.spec.op_timeout_s)
+        if (outcome.error or "").startswith(MISTAKE_IN_CODE):
+            raise CodeMistake(str(outcome.error).removeprefix(MISTAKE_IN_CODE))
+        if outcome.type is not Type.OK:
+            await run.clock.sleep(LOAD_AGAIN_S)
 
 
 async def _copy_regularly(run: RunContext, began_ns: int, every_s: float, over: asyncio.Event) -> None:
@@ -75,7 +94,9 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
 
     hooks = Hooks(record=changed, before_heal=before_heal)
     voters = run.subject.declares.voters(run.backend.servers)
-    main = MainPhase(run.backend, run.watch.ask, run.recorder.now_ns, began_ns, run.ended, voters)
+    keys = run.workload.keys() if run.subject.declares.leaders_of_keys else ()
+    now_ns, leader_of = run.recorder.now_ns, run.subject.leader_of
+    main = MainPhase(run.backend, run.watch.ask, now_ns, began_ns, run.ended, voters, keys, leader_of)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
     cards, options = (
         dealing.schedule.cards,

@@ -11,6 +11,7 @@ from checkers.base import clocks
 from harness.run.clock import RunClock
 from harness.run.context import RunContext
 from harness.run.watching.leaders_and_stalls import RunWatch
+from harness.spec import CLIENT_NODES
 from system_under_test.client import Placement
 from system_under_test.subject import Node, Subject
 
@@ -43,7 +44,7 @@ async def _start_servers(run: RunContext) -> None:
     subject = run.subject
     await subject.install(run.nodes, seed=run.spec.seed, bug=run.spec.bug)
     await asyncio.gather(*(subject.start(node) for node in run.nodes))
-    if run.online is not None and subject.declares.traces:
+    if run.online is not None and subject.declares.kraft_steps:
         started_on = clocks.started_on(run.header)
         lives = {node.name: subject.live(node, started_on(node.name)) for node in run.nodes}
         run.online.follow(lives, one_clock=clocks.one_clock(run.header))
@@ -90,11 +91,19 @@ def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
     return subject.client_module, peers, config
 
 
+def background_of(run: RunContext) -> dict[Placement, str]:
+    """Return each client of the workload's background load, and the function that it calls."""
+    functions = [name for name, count in run.workload.background.items() for _ in range(count)]
+    numbered = enumerate(functions, run.spec.concurrency)
+    return {Placement(n, CLIENT_NODES[n % len(CLIENT_NODES)], follows=True, reads_only=True): f for n, f in numbered}
+
+
 async def _open_clients(run: RunContext) -> None:
     module, peers, config = clients_of(run)
 
     def on(client_node: str) -> list[Placement]:
-        return [placement for placement in run.spec.placements() if placement.client_node == client_node]
+        placements = (*run.spec.placements(), *background_of(run))
+        return [placement for placement in placements if placement.client_node == client_node]
 
     opening = (host.open(module, on(name), peers, config) for name, host in run.hosts.items())
     await asyncio.gather(*opening)

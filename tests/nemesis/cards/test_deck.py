@@ -144,14 +144,20 @@ def test_no_nemesis_deals_nothing_and_an_unknown_one_is_refused():
 
 @pytest.mark.parametrize("nemesis", BREAKING)
 def test_a_system_that_reports_no_leader_gets_no_card_that_names_one(nemesis):
-    cards = deal(nemesis, SERVERS, 300.0, Random(2), leaders=False)
+    cards = deal(nemesis, SERVERS, 300.0, Random(2), lacking=["leaders"])
     assert len(cards) > 20
     assert not any(KINDS[c.kind].targets[c.name].against_leader for c in cards)
 
 
 def test_without_leaders_the_power_is_lost_at_fsyncs_first_and_writes_are_torn_and_reordered():
     """A single server that answers after each fsync has nothing pending at any other moment."""
-    names = [card.name for card in deal("power", SERVERS[:1], 60.0, Random(4), leaders=False)]
+    names = [card.name for card in deal("power", SERVERS[:1], 60.0, Random(4), lacking=["leaders"])]
     assert names[:3] == ["one-at-fsync-torn", "one-at-fsync-reordered", "all"]
     led = [card.name for card in deal("power", SERVERS, 60.0, Random(4))]
     assert led[0] == "leader"
+
+
+def test_a_system_that_never_fsyncs_gets_no_card_that_waits_for_an_fsync() -> None:
+    usual, without = (deal("power", SERVERS, 600.0, Random(4), lacking=lacking) for lacking in ([], ["fsyncs"]))
+    assert any("at-fsync" in card.name for card in usual)
+    assert without and not any("at-fsync" in card.name for card in without)
