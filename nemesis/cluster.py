@@ -149,31 +149,31 @@ class Cluster(Protocol):
 
     # Capability DISK.  Every verb raises CannotInject where the disk of the node cannot fail on order.
 
-    async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
+    async def behave_disk(self, server: str, /, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
         """From now on exactly these rules hold (`harness.agent.disk.behaviour.Rule`); none is a healthy disk."""
         ...
 
-    async def arm_disk(self, server: str, operation: str, nth: int) -> None:
+    async def arm_disk(self, server: str, /, operation: str, nth: int) -> None:
         """Hold the n-th of the next operations of a sort ("open", "read", "write", "fsync"), and all later ones.
 
         0 holds none: what is held goes on."""
         ...
 
-    async def disk_reached(self, server: str) -> bool:
+    async def disk_reached(self, server: str, /) -> bool:
         """Whether the armed operation has come."""
         ...
 
-    async def lose_power(self, server: str, kept: str, seed: int) -> None:
+    async def lose_power(self, server: str, /, kept: str, seed: int) -> None:
         """Kill the server and take back what was not fsynced.  kept: "lose" nothing more, "tear" the last write at
         any byte, "reorder": each write is kept with probability one half, or "recent": what is older than 5 s."""
         ...
 
-    async def power_loss(self, server: str) -> Mapping[str, int]:
+    async def power_loss(self, server: str, /) -> Mapping[str, int]:
         """What the last power loss did: the seed of its order, undone, redone, torn_bytes, used (as of `probe_disk`),
         and the proofs fsynced_kept, not_fsynced_kept (0 or 1).  Empty before the first."""
         ...
 
-    async def probe_disk(self, server: str) -> Mapping[str, Any]:
+    async def probe_disk(self, server: str, /) -> Mapping[str, Any]:
         """Try the disk: "" or an error's name for open, write, fsync and read, and fsync_s.  used: 1 if any process but
         the agent ever wrote to it, else 0."""
         ...
@@ -184,7 +184,7 @@ class Cluster(Protocol):
         how: "flip" one bit, "truncate" at any byte, or "wipe" all data.  Raises OSError while the server runs."""
         ...
 
-    async def disk_damage(self, server: str) -> Mapping[str, Any]:
+    async def disk_damage(self, server: str, /) -> Mapping[str, Any]:
         """What the last damage was: the seed of its order, how, file, offset; fingerprints of its place: before, after,
         now.  Empty before the first."""
         ...
@@ -218,11 +218,11 @@ class Cluster(Protocol):
 
     # Capability CLOCK.  Every verb raises CannotInject where the wall clock cannot be shifted.
 
-    async def set_clock(self, server: str, offset_s: float, rate: float) -> None:
+    async def set_clock(self, server: str, /, offset_s: float, rate: float) -> None:
         """From now on the server's wall clock is that far ahead, and runs that many times as fast."""
         ...
 
-    async def read_clock(self, server: str) -> Mapping[str, Any]:
+    async def read_clock(self, server: str, /) -> Mapping[str, Any]:
         """ahead_s: by how much the clock is ahead.  age_s: since its last order.  heeded: whether every process of the
         running server reads it.  unheeded: why not, as what follows "the server"; "" if they do or none runs."""
         ...

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.agent.frames import limit
+
 _PR_SET_CHILD_SUBREAPER = 36
 COMMAND_MARK = "KRUCIBLE_COMMAND"
 """Environment variable of every command that the harness orders, and of what it starts.  No server has it."""
@@ -201,6 +203,19 @@ async def run(
         signal_group(child.pid, signal.SIGKILL)
         raise OSError(errno.ETIMEDOUT, f"{argv[0]} did not end within {timeout_s:g} s and was killed") from None
     return status, out, err
+
+
+class Commands:
+    """Commands that the harness orders."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    @limit(30.0, beyond="timeout_s")
+    async def run(self, argv: Sequence[str], timeout_s: float, given: bytes = b"") -> tuple[tuple[int, int], bytes]:
+        """Run a command as `run` does.  Returns its status and the length of its stdout; and its stdout and stderr."""
+        status, out, err = await run(self._children, argv, timeout_s, given)
+        return (status, len(out)), out + err
 
 
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:

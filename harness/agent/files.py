@@ -11,82 +11,85 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.agent.frames import PIECE_BYTES, limit
+
 _LOOK_S = 0.0002
 """How often `await_write` looks."""
 
 
-def write(path: str, data: bytes) -> None:
-    """Create or replace a file so that no reader ever sees half of it; parents are made.
+class Files:
+    """Verbs of files."""
 
-    It is durable on return: a server that lost its configuration with its power would be blamed for it.  It belongs to
-    the owner of the folder in which it or its first new parent is made: a server may run as another user than root.
-    """
-    target = Path(path)
-    missing = [folder for folder in target.parents if not folder.exists()]
-    owner = (missing[-1].parent if missing else target.parent).stat()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + ".unfinished")
-    with unfinished.open("wb") as file:
-        if os.geteuid() == 0:
-            for made in (*missing, unfinished):
-                os.chown(made, owner.st_uid, owner.st_gid)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file so that no reader ever sees half of it; parents are made.
 
+        It is durable on return: a server that lost its configuration with its power would be blamed for it.  It belongs
+        to the owner of the folder in which it or its first new parent is made: a server may run as another user.
+        """
+        target = Path(path)
+        missing = [folder for folder in target.parents if not folder.exists()]
+        owner = (missing[-1].parent if missing else target.parent).stat()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(target.name + ".unfinished")
+        with unfinished.open("wb") as file:
+            if os.geteuid() == 0:
+                for made in (*missing, unfinished):
+                    os.chown(made, owner.st_uid, owner.st_gid)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
-def read(path: str, offset: int, size_bytes: int, piece: Callable[[bytes], None], piece_bytes: int) -> None:
-    """Hand `piece` up to size_bytes (-1: all) from `offset`; nothing beyond the end, or if there is no such file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        left = size_bytes if size_bytes >= 0 else max(0, os.fstat(descriptor).st_size - offset)
-        while left > 0 and (data := os.pread(descriptor, min(left, piece_bytes), offset)):
-            piece(data)
-            offset += len(data)
-            left -= len(data)
-    finally:
-        os.close(descriptor)
+    def read(self, path: str, offset: int, size_bytes: int, piece: Callable[[bytes], object]) -> None:
+        """Hand `piece` up to size_bytes (-1: all) from `offset`; nothing if there is no such file."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            left = size_bytes if size_bytes >= 0 else max(0, os.fstat(descriptor).st_size - offset)
+            while left > 0 and (data := os.pread(descriptor, min(left, PIECE_BYTES), offset)):
+                piece(data)
+                offset += len(data)
+                left -= len(data)
+        finally:
+            os.close(descriptor)
 
+    @limit(120.0)
+    def pack(self, path: str, piece: Callable[[bytes], object]) -> str:
+        """Hand `piece` a tar of one file (named "file") or of a folder's contents; returns "file" or "folder".
 
-def pack(path: str, piece: Callable[[bytes], None], piece_bytes: int) -> str:
-    """Hand `piece` a tar of one file (named "file") or of a folder's contents; returns "file" or "folder".
-
-    Each file is taken at the length it has when it is opened, so one that grows meanwhile does no harm.  One that
-    vanishes is left out, and so is everything that is neither file nor folder.  Raises FileNotFoundError if there is
-    no such path.
-    """
-    root = Path(path)
-    if not root.exists():
-        raise FileNotFoundError(errno.ENOENT, "no such file or folder on the node", path)
-    out = _Pieces(piece, piece_bytes)
-    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, bufsize=piece_bytes) as tar:  # type: ignore[call-overload]
-        if root.is_file():
-            _add(tar, root, "file")
-        else:
-            for found in sorted(root.rglob("*")):
-                _add(tar, found, str(found.relative_to(root)))
-    return "file" if root.is_file() else "folder"
+        Each file is taken at the length it has when it is opened, so one that grows meanwhile does no harm.  One that
+        vanishes is left out, and so is everything that is neither file nor folder.  Raises FileNotFoundError if there
+        is no such path.
+        """
+        root = Path(path)
+        if not root.exists():
+            raise FileNotFoundError(errno.ENOENT, "no such file or folder on the node", path)
+        out = _Pieces(piece)
+        with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, bufsize=PIECE_BYTES) as tar:  # type: ignore[call-overload]
+            if root.is_file():
+                _add(tar, root, "file")
+            else:
+                for found in sorted(root.rglob("*")):
+                    _add(tar, found, str(found.relative_to(root)))
+        return "file" if root.is_file() else "folder"
 
 
 class _Pieces:
     """What tarfile writes to."""
 
-    def __init__(self, piece: Callable[[bytes], None], piece_bytes: int) -> None:
+    def __init__(self, piece: Callable[[bytes], object]) -> None:
         self._piece = piece
-        self._piece_bytes = piece_bytes
 
     def write(self, data: bytes) -> int:
-        for at in range(0, len(data), self._piece_bytes):
-            self._piece(data[at : at + self._piece_bytes])
+        for at in range(0, len(data), PIECE_BYTES):
+            self._piece(data[at : at + PIECE_BYTES])
         return len(data)
 
 

@@ -3,21 +3,25 @@
     frame  = magic (2 bytes) · header length (4) · body length (4) · header · body        all big-endian
     header = one JSON object;  body = raw bytes, often none
 
-    to the agent    {"id": 7, "verb": "read", "args": {...}} + body
+    to the agent    {"id": 7, "verb": "Files.read", "args": {...}} + body
     from the agent  {"id": 7, "result": {...}} + body                 the last (mostly only) answer
                     {"id": 7, "more": true} + body                    a piece of a long answer
                     {"id": 7, "errno": 2, "words": "..."}             the agent's refusal, in its own words
                     {"event": "exit", ...}                            answers no request
+
+A verb is `Class.method` of the agent (`harness.agent.verbs`); its arguments travel by their names.
 
 The magic is there because a stray print into the stream would otherwise be read as a length of a gigabyte.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 _PREFIX = struct.Struct("!2sII")
 _MAGIC = b"\xabK"
@@ -89,3 +93,37 @@ def _parse(packed: bytes) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise BrokenStream(f"not a frame: {packed[:80]!r}")
     return header
+
+
+# ---- verbs ---------------------------------------------------------------------------------------------------------
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def limit(seconds: float, *, beyond: str = "") -> Callable[[F], F]:
+    """Declare how long an answer of a verb may take.
+
+    beyond: name of an argument, in seconds, to which `seconds` is added.  A verb without a limit may take as long as
+    its agent sends something now and then (`agent_link.SILENT_S`)."""
+
+    def declare(verb: F) -> F:
+        verb.limit = (seconds, beyond)  # type: ignore[attr-defined]
+        return verb
+
+    return declare
+
+
+def limit_of(verb: Callable[..., Any], given: Mapping[str, Any]) -> float | None:
+    """Return the seconds that an answer of a verb may take with these arguments; None without a limit."""
+    seconds, beyond = getattr(verb, "limit", (None, ""))
+    return seconds + given[beyond] if beyond else seconds
+
+
+@functools.cache
+def signature_of(verb: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(verb)
+
+
+def body_of(verb: Callable[..., Any]) -> str:
+    """Return the name of the parameter that travels as the body of a request; "" if there is none."""
+    return next((p.name for p in signature_of(verb).parameters.values() if p.annotation == "bytes"), "")

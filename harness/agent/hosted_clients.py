@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -33,12 +34,18 @@ from harness.agent.children import (
     signal_group,
     wait_until,
 )
-from harness.agent.frames import PIECE_BYTES, Decoder, encode
+from harness.agent.frames import PIECE_BYTES, Decoder, encode, limit
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
+from system_under_test.subject import ProcessState
 
 OVERRUN_S = 0.5
 """How long beyond its limit a client may take before the watchdog answers for it."""
 _CLOSING_S = 1.0
+LOAD_S = 60.0
+"""Seconds that a client node may take to import its clients.  It takes half a second of CPU, which a loaded machine
+shares among all nodes that start at the same time."""
+PATIENCE_S = 1.0
+"""Seconds beyond a request's limit that the harness waits for the agent, whose watchdog answers after OVERRUN_S."""
 
 
 @dataclass(slots=True)
@@ -59,19 +66,21 @@ class HostedClients:
         self.overran = 0
         self.escaped = 0
 
-    def load(self, module: str) -> None:
-        """Import `module`; callable from any thread.  Raises OSError with the module's own words."""
+    @limit(LOAD_S)
+    async def load(self, module: str) -> None:
+        """Import `module` in a thread.  Raises OSError with the module's own words."""
         try:
-            importlib.import_module(module)
+            await asyncio.to_thread(importlib.import_module, module)
         except Exception as error:
             raise OSError(errno.ENOEXEC, f"clients of {module} cannot be loaded: {_words(error)}") from error
 
+    @limit(LOAD_S)
     async def open(
         self, module: str, placements: Sequence[Mapping[str, Any]], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
         """Import `module` and connect one client per placement.  Raises OSError with the module's own words."""
         await self.close()
-        self.load(module)
+        await self.load(module)
         try:
             factory: ClientFactory = importlib.import_module(module).connect
             shared: dict[str, Any] = {}
@@ -80,7 +89,9 @@ class HostedClients:
                 self._hosted[placement.thread] = _Hosted(placement, self._connect(placement))
         except Exception as error:
             raise OSError(errno.ENOEXEC, f"clients of {module} cannot be opened: {_words(error)}") from error
+        quiet_collector()
 
+    @limit(PATIENCE_S, beyond="timeout_s")
     async def invoke(self, thread: int, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """The outcome as JSON-ready fields, within timeout_s + OVERRUN_S.  Raises OSError for an unknown thread."""
         hosted = self._hosted.get(thread)
@@ -91,12 +102,14 @@ class HostedClients:
         outcome = await self._ask(hosted, Request(**request), timeout_s)
         return {f.name: value for f in fields(outcome) if (value := getattr(outcome, f.name)) is not None}
 
-    async def close(self) -> None:
+    async def close(self) -> dict[str, int]:
+        """Close every client.  Returns how many "overran" their limit, and how many exceptions "escaped" one."""
         for hosted in self._hosted.values():
             self._drop(hosted)
         self._hosted.clear()
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING_S)
+        return {"overran": self.overran, "escaped": self.escaped}
 
     async def _ask(self, hosted: _Hosted, request: Request, timeout_s: float) -> Outcome:
         if hosted.client is None and not self._replace(hosted):
@@ -213,7 +226,7 @@ class ClientsApart:
         if not wait_until(lambda: is_stopped(pid) == (name == "STOP")):
             raise OSError(errno.ETIMEDOUT, f"the process of the clients (pid {pid}) did not obey SIG{name}")
 
-    def state(self) -> str:
+    def state(self) -> ProcessState:
         """ "running", "stopped" or "dead"."""
         if self._child is None or self._child.process.returncode is not None:
             return "dead"
@@ -227,3 +240,10 @@ class ClientsApart:
         while data := await reader.read(PIECE_BYTES):
             for header, body in decoder.feed(data):
                 self._send(header, body)
+
+
+def quiet_collector() -> None:
+    """Let the garbage collector leave alone what lives now, and run seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)

@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.agent.children import Children, run
+from harness.agent.frames import limit
 
 Table = tuple[str, str]
 """Family and name, e.g. ("bridge", "krucible_x")."""
@@ -180,6 +181,33 @@ class BeaconSender:
                     peer.seen[number % REMEMBERED] = number
 
 
+class Beacons:
+    """Verbs of beacons.  All but `start` raise OSError (ESRCH) before it."""
+
+    def __init__(self) -> None:
+        self._sender: BeaconSender | None = None
+
+    def start(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
+        """Send to and listen for peers from now on, instead of those of an earlier start (`BeaconSender`)."""
+        if self._sender is not None:
+            self._sender.stop()
+        self._sender = BeaconSender(token, address, port, peers, interval_ms)
+
+    def set_interval(self, interval_ms: float) -> None:
+        self._sending().set_interval(interval_ms)
+
+    def mark(self) -> dict[str, int]:
+        return self._sending().mark()
+
+    def count(self, windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        return self._sending().count(windows)
+
+    def _sending(self) -> BeaconSender:
+        if self._sender is None:
+            raise OSError(errno.ESRCH, "no beacons were started on this node")
+        return self._sender
+
+
 def _count(seen: array[int], first: int, last: int) -> int:
     if not 0 <= last - first <= REMEMBERED:
         raise ValueError(f"a window holds 0 to {REMEMBERED} datagrams, not {last - first}")
@@ -212,12 +240,14 @@ class Trials(asyncio.DatagramProtocol):
             loop = asyncio.get_running_loop()
             self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
 
+    @limit(30.0)
     async def send(self, peer: tuple[str, int], trial: int, count: int, interval_s: float) -> int:
         """Send `count` numbered datagrams; how many were sent.  Raises OSError before `listen`."""
         if self._transport is None:
             raise OSError("trials need a socket: call listen first")
         for number in range(count):
-            self._transport.sendto(_TRIAL_DATAGRAM.pack(_TOKEN, trial, number, time.monotonic_ns()) + _PADDING, peer)
+            datagram = _TRIAL_DATAGRAM.pack(_TOKEN, trial, number, time.monotonic_ns()) + _PADDING
+            self._transport.sendto(datagram, tuple(peer))
             await asyncio.sleep(interval_s)
         return count
 
@@ -266,6 +296,7 @@ class SwitchVerbs:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
+    @limit(60.0)
     async def start(self, ports: Sequence[Sequence[Any]], carries: bool, release: bool) -> None:
         """See `harness.agent.frame_switch`.  Raises OSError if there is one, or if it cannot be started."""
         if self._writer is not None:

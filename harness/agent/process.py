@@ -30,7 +30,8 @@ from typing import Any
 
 from harness.agent.children import Children, adopt_orphans
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
-from harness.agent.verbs import AgentRequest, Verbs, quiet_collector
+from harness.agent.hosted_clients import quiet_collector
+from harness.agent.verbs import Verbs
 
 SILENCE = "KRUCIBLE_SILENCE_S"
 """Environment variable: seconds without a word from the harness after which the agent ends; without it, never."""
@@ -124,11 +125,10 @@ class Agent:
             asyncio.run_coroutine_threadsafe(self._send_and_drain({"id": number, "more": True}, data), loop).result()
 
         try:
-            if self._verbs.apart.started and str(header.get("verb")).startswith("clients."):
+            if self._verbs.apart.started and str(header.get("verb")).startswith("HostedClients."):
                 self._verbs.apart.pass_on(header, body)
                 return
-            request = AgentRequest(header.get("args") or {}, body, piece)
-            result, answer = await self._verbs.answer(str(header.get("verb")), request)
+            result, answer = await self._verbs.answer(str(header.get("verb")), header.get("args") or {}, body, piece)
             self._send({"id": number, "result": result}, answer)
         except Exception as error:  # noqa: BLE001 - every failure travels back as the node's own words
             code = error.errno if isinstance(error, OSError) and error.errno else errno.EIO

@@ -67,6 +67,7 @@ from harness.agent.children import (
     wait_until,
 )
 from system_under_test.own.processes_as_one_server import CONTROL
+from system_under_test.subject import ProcessState
 
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
 _CRASHES = frozenset(
@@ -153,7 +154,7 @@ class ServerProcess:
         """Of the living server; None if there is none."""
         return None if self._child is None else self._child.pid
 
-    def signal_named(self, process: str, name: str, names: ProcessNames) -> None:
+    def signal_named(self, process: str, name: str, patterns: Mapping[str, str]) -> None:
         """Signal one named process of the server, or RELEASE what an earlier signal did to it (`named_processes`).
 
         A release of a dead server is a no-op.  Raises OSError if there is no such process, or if it does not obey."""
@@ -163,21 +164,21 @@ class ServerProcess:
                 return
             raise OSError(errno.ESRCH, "the server is dead, and all its processes with it")
         if name == "RELEASE":
-            self._named.release(process, names, self._tree, self._child.pid)
+            self._named.release(process, ProcessNames(patterns), self._tree, self._child.pid)
         else:
-            self._named.signal(process, _SIGNALS[name], names, self._tree, self._child.pid)
+            self._named.signal(process, _SIGNALS[name], ProcessNames(patterns), self._tree, self._child.pid)
 
-    def state_named(self, process: str, names: ProcessNames) -> dict[str, bool]:
+    def state_named(self, process: str, patterns: Mapping[str, str]) -> dict[str, bool]:
         """See `NamedProcesses.state`; nothing lives of a dead server."""
         self._children.reap()
         leader = self._child.pid if self._child else 0
-        return self._named.state(process, names, self._tree, leader)
+        return self._named.state(process, ProcessNames(patterns), self._tree, leader)
 
     def processes(self) -> set[int]:
         """Every living process of the server; empty if it is dead."""
         return set() if self._child is None else self._tree.look()
 
-    def state(self) -> str:
+    def state(self) -> ProcessState:
         """ "running", "stopped" or "dead"."""
         self._children.reap()
         if self._child is None:

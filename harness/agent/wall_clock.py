@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from harness.agent.frames import limit
+
 _ORDER = struct.Struct("<qqq")
 _NS = 1_000_000_000
 _READ_S = 30.0
@@ -54,6 +56,7 @@ class ClockVerbs:
         self._ordered_ns = time.monotonic_ns()
         self._unheeded = ""
 
+    @limit(60.0)
     def install(self, folder: str, library: bytes) -> dict[str, str]:
         """Keep the library in a folder outside of the disk under test.  Returns the environment for the server.
         Raises OSError if a program that is started with it does not run or does not follow the clock."""

@@ -10,13 +10,17 @@ import asyncio
 import errno
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from checkers.base.history import Type
-from harness.agent.frames import BODY_BYTES_MAX, BrokenStream, Decoder, encode
+from harness.agent.children import Commands
+from harness.agent.files import Files
+from harness.agent.frames import BODY_BYTES_MAX, BrokenStream, Decoder, body_of, encode, limit_of, signature_of
+from harness.agent.hosted_clients import HostedClients
+from harness.agent.server import ServerProcess
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Completed, NodeGone, ProcessState
 
@@ -26,11 +30,8 @@ its stream ends.  So this bounds only how long a living one may wait for CPU tim
 cores let agents wait for more than 10 s."""
 ANSWER_S_MAX = 120.0
 """How long an agent that goes on sending may take for one answer, if the verb names no time limit of its own."""
-LOAD_S = 60.0
-"""How long a client node may take to import its clients.  It takes half a second of CPU, which a loaded machine shares
-among all nodes that start at the same time."""
-_HOST_PATIENCE_S = 1.0
-"""How long beyond a request's limit the harness waits for the agent (whose own watchdog answers after 0.5 s)."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -104,6 +105,25 @@ class AgentLink:
         finally:
             waiting.deadline.cancel()
             self._waiting.pop(number, None)
+
+    @overload
+    async def ask(
+        self, verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    @overload
+    async def ask(self, verb: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def ask(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the agent (`harness.agent.verbs`) with its own arguments; returns and raises as `call`.
+
+        The limit is that of the method (`frames.limit`)."""
+        given = signature_of(verb).bind(None, *args, **kwargs).arguments
+        given.pop("self")
+        sink, body = given.pop("piece", None), given.pop(body_of(verb), b"")
+        limit_s = limit_of(verb, given)
+        result, answer = await self.call(verb.__qualname__, given, body, timeout_s=limit_s, sink=sink)
+        return (result, answer) if str(signature_of(verb).return_annotation).endswith(", bytes]") else result
 
     async def close(self) -> None:
         """End the agent's stdin, upon which it ends; wait for nothing."""
@@ -200,9 +220,9 @@ class AgentNode:
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
         """See Node.start.  output: `log_dir`/server.log if not given."""
         last = _LastStart(list(argv), {**self.environment, **(env or {})}, output or f"{self.log_dir}/server.log")
-        result, _ = await self._link.call("start", asdict(last))
+        pid = await self._link.ask(ServerProcess.start, last.argv, last.env, last.output)
         self._last_start = last
-        return int(result["pid"])
+        return pid
 
     async def start_again(self) -> int:
         """Start the server exactly as it was last started.  Raises OSError if it never was."""
@@ -212,34 +232,30 @@ class AgentNode:
         return await self.start(last.argv, env=last.env, output=last.output)
 
     async def signal(self, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
-        await self._link.call("signal", {"name": name})
+        await self._link.ask(ServerProcess.signal, name)
 
     async def state(self) -> ProcessState:
-        result, _ = await self._link.call("state")
-        state: ProcessState = result["state"]
-        return state
+        return await self._link.ask(ServerProcess.state)
 
     async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
         """See Node.run.  Raises OSError (ETIMEDOUT) if the command outlives timeout_s; it is then killed."""
-        result, output = await self._link.call(
-            "run", {"argv": list(argv), "timeout_s": timeout_s}, timeout_s=timeout_s + SILENT_S
-        )
-        size = result["stdout_bytes"]
-        return Completed(result["status"], output[:size], output[size:])
+        (status, size), output = await self._link.ask(Commands.run, list(argv), timeout_s)
+        return Completed(status, output[:size], output[size:])
 
     async def write(self, path: str, data: bytes) -> None:
-        await self._link.call("write", {"path": path}, data)
+        await self._link.ask(Files.write, path, data)
 
     async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
-        _, data = await self._link.call("read", {"path": path, "offset": offset, "size_bytes": size_bytes})
-        return data
+        pieces: list[bytes] = []
+        await self._link.ask(Files.read, path, offset, size_bytes, pieces.append)
+        return b"".join(pieces)
 
     async def copy_out(self, path: str, destination: Path) -> None:
         """A file becomes the file `destination`; a folder's contents stand in the folder `destination` afterwards."""
         with tempfile.SpooledTemporaryFile(max_size=1 << 25) as spool:
-            result, _ = await self._link.call("copy_out", {"path": path}, sink=spool.write, timeout_s=120.0)
+            kind = await self._link.ask(Files.pack, path, spool.write)
             spool.seek(0)
-            await asyncio.to_thread(_unpack, spool, destination, result["kind"])
+            await asyncio.to_thread(_unpack, spool, destination, kind)
 
     async def copy_data(self, aside: str) -> int:
         """See Node.copy_data.  Raises OSError with the node's own words if the copy failed."""
@@ -265,23 +281,16 @@ class AgentClientHost:
 
     async def load(self, module: str) -> None:
         """See ClientHost.load."""
-        await self._link().call("clients.load", {"module": module}, timeout_s=LOAD_S)
+        await self._link().ask(HostedClients.load, module)
 
     async def open(
         self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
-        given = {
-            "module": module,
-            "placements": [asdict(placement) for placement in placements],
-            "peers": dict(peers),
-            "config": dict(config),
-        }
-        await self._link().call("clients.open", given, timeout_s=LOAD_S)
+        await self._link().ask(HostedClients.open, module, [*map(asdict, placements)], dict(peers), dict(config))
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
-        given = {"thread": thread, "request": _set_fields(request), "timeout_s": timeout_s}
         try:
-            result, _ = await self._link().call("clients.invoke", given, timeout_s=timeout_s + _HOST_PATIENCE_S)
+            result = await self._link().ask(HostedClients.invoke, thread, _set_fields(request), timeout_s)
         except OSError as error:  # NodeGone too: perhaps no client got the request
             return Outcome(Type.INFO, error=f"agent: {error.strerror or error}")
         return Outcome(**{**result, "type": Type(result["type"])})
@@ -289,7 +298,7 @@ class AgentClientHost:
     async def close(self) -> None:
         """Close every client; nothing to do if the agent is gone, because they ended with it."""
         try:
-            self.troubles, _ = await self._link().call("clients.close")
+            self.troubles = await self._link().ask(HostedClients.close)
         except NodeGone:
             return
 

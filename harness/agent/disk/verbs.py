@@ -40,6 +40,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from harness.agent.frames import limit
+
 _KEPT, _LOST = "fsynced", "not-fsynced"
 _BYTES = b"p" * 512
 
@@ -56,6 +58,7 @@ class DiskVerbs:
         self._last_damage: Damage | None = None
         self._damage_seed = 0
 
+    @limit(60.0)
     def mount(self, path: str, root: str) -> None:
         """Show `root` at `path`.  Data belongs into `path`/data.  Raises OSError where FUSE cannot be used."""
         mounted = Mounted(Path(path), Path(root))
@@ -71,9 +74,11 @@ class DiskVerbs:
         if mounted is not None:
             mounted.unmount()
 
+    @limit(60.0)
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
         self._disk().behave(rules, seed)
 
+    @limit(60.0)
     def arm(self, operation: str, nth: int) -> None:
         """Hold the n-th of the next operations of a sort; `lose_power` must follow, or `arm` with 0, which disarms."""
         disk = self._disk()
@@ -83,9 +88,11 @@ class DiskVerbs:
         disk.arm(operation, nth)
         self._armed = nth > 0
 
+    @limit(60.0)
     def has_reached(self) -> bool:
         return self._disk().has_reached()
 
+    @limit(90.0)
     def lose_power(self, kept: str, seed: int) -> None:
         """Kill the server, and leave on the disk what a power loss would.  `last_loss` has the figures."""
         disk = self._disk()
@@ -110,11 +117,13 @@ class DiskVerbs:
         _write(probe / _LOST, b"", sync=True)
         _write(probe / _LOST, _BYTES, sync=False)
 
+    @limit(60.0)
     def last_loss(self) -> dict[str, int]:
         """seed: of the order; used: as in `probe`; undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept,
         not_fsynced_kept: 1 if the probe was there.  Empty before the first power loss."""
         return dict(self._last_loss)
 
+    @limit(90.0)
     def probe(self) -> dict[str, Any]:
         """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took; used: whether the
         server ever wrote to this disk."""
@@ -152,6 +161,7 @@ class DiskVerbs:
         self._last_damage, self._damage_seed = damage(self._disk().path / DATA, pattern, how, seed), seed
         return self.last_damage()
 
+    @limit(90.0)
     def last_damage(self) -> dict[str, Any]:
         """What the last damage was, the seed of its order, and the fingerprint of its place now; empty before the
         first."""

@@ -34,8 +34,10 @@ from typing import Any, TypeVar
 from docker.errors import ImageNotFound
 
 from checkers.base.clocks import NodesClock
-from harness.agent.network import Table, without
-from harness.backends.agent_cluster import AgentCluster, answered
+from harness.agent.children import Commands
+from harness.agent.network import FirewallTables, SwitchVerbs, Table, without
+from harness.agent.verbs import NodeVerbs
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import engine, image, nodes, own_image
@@ -44,7 +46,6 @@ from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 
 HELPER = "helper"
-_HELLO_S = 60.0
 _ENGINE_S = 2.0 * engine.REQUEST_TIMEOUT_S
 """Seconds that the end of a run waits for what the engine is still making."""
 _LINGER_S = 5.0
@@ -113,7 +114,7 @@ class DockerBackend(AgentCluster):
                 await self._switch.cut(links, reject)
                 return
             await self._switch.answer_with_resets(self._rejected & frozenset(reject))  # no reset on a link made whole
-            await self._helper.call("nft", {"owned": [self._table]}, text.encode())
+            await self._helper.ask(FirewallTables.apply, text, [self._table])
             await self._switch.answer_with_resets(reject)
             self._rejected = frozenset(reject)
 
@@ -262,7 +263,7 @@ class DockerBackend(AgentCluster):
         helper = self._helper = await self._start(plan, HELPER)
         try:
             text = nodes.make_table(self._table, current_owner())
-            await helper.call("nft", {"owned": [self._table]}, text.encode())
+            await helper.ask(FirewallTables.apply, text, [self._table])
         except NodeGone:
             raise
         except OSError as error:
@@ -276,7 +277,7 @@ class DockerBackend(AgentCluster):
         attached = await nodes.stream(await self._in_thread(nodes.open_socket, self._client, container))
         link = AgentLink(name, attached.reader, attached.writer, lambda event: self.heard(name, event), attached.words)
         await self._in_thread(self._client.api.start, container)
-        await link.call("hello", timeout_s=_HELLO_S)
+        await link.ask(NodeVerbs.hello)
         return link
 
     # ---- removing ----------------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ class DockerBackend(AgentCluster):
             owner = nodes.owner_in(await _output(helper, "list", "table", family, name))
             if owner and is_dead(owner):
                 try:
-                    await helper.call("nft", {"owned": []}, without((family, name)).encode())
+                    await helper.ask(FirewallTables.apply, without((family, name)), [])
                 except OSError as refusal:
                     self.leftovers.append(f"the rules {family} {name} of a dead run could not be deleted: {refusal}")
 
@@ -296,9 +297,10 @@ class DockerBackend(AgentCluster):
         if self._helper is None:
             return True
         try:
-            return await answered(self._helper.call("nft", {"owned": []}, without(self._table).encode())) is not None
-        except OSError:  # nft refused; a container of its own tries again
+            await self._helper.ask(FirewallTables.apply, without(self._table), [])
+        except OSError:  # the helper is gone, or nft refused; a container of its own tries again
             return False
+        return True
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
@@ -316,11 +318,10 @@ class DockerBackend(AgentCluster):
 
 async def _output(helper: AgentLink, *words: str) -> str:
     """What nft prints; "" if it fails (a table may go while it is being listed)."""
-    result, output = await helper.call("run", {"argv": ["nft", *words], "timeout_s": 5.0})
-    return output[: result["stdout_bytes"]].decode() if result["status"] == 0 else ""
+    (status, size), output = await helper.ask(Commands.run, ["nft", *words], 5.0)
+    return output[:size].decode() if status == 0 else ""
 
 
-_START_S = 60.0
 _END = "/sys/class/net/eth0"
 
 
@@ -364,12 +365,11 @@ class HostSwitch:
 
     async def _start(self, *, carries: bool) -> None:
         ends = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
-        plan = {"ports": ends, "carries": carries, "release": carries}
-        await self._helper.call("switch.start", plan, timeout_s=_START_S)
+        await self._helper.ask(SwitchVerbs.start, ends, carries, carries)
         self._running = True
 
     async def _order(self, order: Mapping[str, Any]) -> None:
-        await self._helper.call("switch.order", order)
+        await self._helper.ask(SwitchVerbs.order, order)
 
     def _demand_known(self, links: Collection[Link]) -> None:
         for node in {node for link in links for node in link}:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.clocks import NodesClock
+from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
@@ -227,7 +228,7 @@ class NamespacesBackend(AgentCluster):
         writer = asyncio.StreamWriter(writing, protocol, None, loop)
         log = Path(node.folder) / "agent.log"
         link = AgentLink(node.name, reader, writer, lambda event: self.heard(node.name, event), lambda: _last_line(log))
-        await link.call("hello", timeout_s=_READY_S)
+        await link.ask(NodeVerbs.hello)
         agent_node = AgentNode(
             link,
             address=node.address,

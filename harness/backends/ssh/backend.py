@@ -51,7 +51,8 @@ from typing import Any
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from harness.agent.guard import TABLE_PREFIX
-from harness.agent.network import Table
+from harness.agent.network import FirewallTables, Table
+from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
@@ -63,7 +64,6 @@ from system_under_test.subject import NodeGone
 
 BEAT_S = 3.0
 """How often every agent hears from the harness, and its clock is read."""
-_HELLO_S = 60.0
 _SSH_PORT = 22
 _FIRST_READINGS = 8
 
@@ -213,7 +213,7 @@ class SshBackend(AgentCluster):
         assert visit.attached is not None
         reader, writer, words = visit.attached.reader, visit.attached.writer, visit.attached.words
         link = AgentLink(name, reader, writer, lambda event: self.heard(name, event), words)
-        await link.call("hello", timeout_s=_HELLO_S)
+        await link.ask(NodeVerbs.hello)
         clock = NodeClock()
         for _ in range(_FIRST_READINGS):
             clock.add(await _read_clock(link))
@@ -234,8 +234,7 @@ class SshBackend(AgentCluster):
 
     async def _make_table(self, link: AgentLink, visit: Visit) -> None:
         try:
-            text = make_table(self._table, visit.facts.control)
-            await link.call("nft", {"owned": [self._table]}, text.encode())
+            await link.ask(FirewallTables.apply, make_table(self._table, visit.facts.control), [self._table])
         except NodeGone:
             raise
         except OSError as refusal:
@@ -243,7 +242,7 @@ class SshBackend(AgentCluster):
                 f"{visit.host}: links cannot be cut there: {refusal.strerror}.  It needs CAP_NET_ADMIN and nf_tables."
             ) from refusal
         try:
-            await link.call("nft", {"owned": []}, make_rejecting(self._table).encode())
+            await link.ask(FirewallTables.apply, make_rejecting(self._table), [])
         except NodeGone:
             raise
         except OSError as refusal:
@@ -257,7 +256,7 @@ class SshBackend(AgentCluster):
     async def _drop(self, name: str, wanted: HostCut) -> None:
         self._dropped.pop(name, None)
         text = replace_cut(self._table, wanted)
-        await self._link(name).call("nft", {"owned": [self._table]}, text.encode())
+        await self._link(name).ask(FirewallTables.apply, text, [self._table])
         self._dropped[name] = wanted
 
     async def _beat(self, name: str) -> None:
@@ -281,7 +280,7 @@ async def _all(jobs: Iterable[Any]) -> None:
 
 async def _read_clock(link: AgentLink) -> ClockReading:
     sent_ns = time.monotonic_ns()
-    hello, _ = await link.call("hello")
+    hello = await link.ask(NodeVerbs.hello)
     return ClockReading(sent_ns, int(hello["monotonic_ns"]), time.monotonic_ns())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from waiting import PATIENCE_S
 
+from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_link import (
     AgentClientHost,
     AgentLink,
@@ -53,7 +54,7 @@ async def local_agent(
     folders = {place: str(folder / place) for place in ("data_dir", "trace_dir", "log_dir")}
     node = AgentNode(link, address="127.0.0.1", python=(sys.executable,), **folders)
     try:
-        await link.call("hello", timeout_s=PATIENCE_S)
+        await link.ask(NodeVerbs.hello)
         yield LocalAgent(process, link, node, events)
     finally:
         await link.close()

@@ -13,6 +13,7 @@ from waiting import PATIENCE_S, eventually, is_alive
 
 from harness.agent.frames import encode
 from harness.agent.process import LINGER, SILENCE
+from harness.agent.verbs import NodeVerbs
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 
@@ -84,7 +85,7 @@ async def _hears_us_for_longer_than(silence_s: int, agent: LocalAgent) -> bool:
         asked_s = loop.time()
         if asked_s - heard_s > silence_s / 2:
             return False
-        await agent.link.call("hello")
+        await agent.link.ask(NodeVerbs.hello)
         heard_s = asked_s
     assert agent.process.returncode is None
     return True

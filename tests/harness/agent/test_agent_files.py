@@ -16,13 +16,13 @@ NOBODY = 65534
 def test_a_file_in_the_folder_of_another_user_belongs_to_that_user(tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     for path in (tmp_path / "server.conf", tmp_path / "conf" / "more" / "users.conf"):
-        files.write(str(path), b"port 1\n")
-        files.write(str(path), b"port 2\n")
+        files.Files().write(str(path), b"port 1\n")
+        files.Files().write(str(path), b"port 2\n")
         assert path.read_bytes() == b"port 2\n"
     made = {str(path.relative_to(tmp_path)): path.stat().st_uid for path in tmp_path.rglob("*")}
     assert made == dict.fromkeys(("server.conf", "conf", "conf/more", "conf/more/users.conf"), NOBODY)
 
 
 def test_a_file_in_a_folder_of_ours_stays_ours(tmp_path: Path) -> None:
-    files.write(str(tmp_path / "conf" / "server.conf"), b"")
+    files.Files().write(str(tmp_path / "conf" / "server.conf"), b"")
     assert (tmp_path / "conf" / "server.conf").stat().st_uid == os.geteuid()

@@ -15,6 +15,7 @@ from waiting import PATIENCE_S, eventually, is_alive, until
 
 from harness.agent.children import COMMAND_MARK, NOT_KNOWN_S, Children, oom_kills
 from harness.agent.server import ServerProcess
+from harness.agent.verbs import NodeVerbs
 
 SLEEPER = ("sleep", "1000")
 FAMILY = ("sh", "-c", "sleep 1001 & echo child $!; wait")
@@ -22,7 +23,7 @@ FAMILY = ("sh", "-c", "sleep 1001 & echo child $!; wait")
 
 async def test_hello_says_who_answers(agent: LocalAgent) -> None:
     before_ns = time.monotonic_ns()
-    greeting, _ = await agent.link.call("hello")
+    greeting = await agent.link.ask(NodeVerbs.hello)
     assert greeting["pid"] == agent.process.pid
     assert before_ns <= greeting["monotonic_ns"] <= time.monotonic_ns()
     assert greeting["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
@@ -50,14 +51,11 @@ async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_pa
     go = tmp_path / "go"
     writes = f"until test -e {go}; do sleep 0.01; done; while :; do echo x >> {log}; sleep 0.01; done"
     await agent.node.start(("sh", "-c", writes))
-    order = {"folder": str(data), "within_s": 0.1}
-    assert await agent.link.call("kill.at_write", order) == ({"written": False}, b"")
+    assert not await agent.link.ask(NodeVerbs.kill_at_write, str(data), 0.1)
     assert await agent.node.state() == "running", "it wrote nothing, and lives on"
-    killing = asyncio.ensure_future(
-        agent.link.call("kill.at_write", order | {"within_s": PATIENCE_S}, timeout_s=PATIENCE_S)
-    )
+    killing = asyncio.ensure_future(agent.link.ask(NodeVerbs.kill_at_write, str(data), PATIENCE_S))
     go.touch()
-    assert await killing == ({"written": True}, b"")
+    assert await killing
     assert await agent.node.state() == "dead"
     assert set(log.read_text().split()) == {"x"}
 
@@ -255,7 +253,7 @@ async def test_an_unknown_verb_is_refused(agent: LocalAgent) -> None:
 
 
 async def test_what_was_measured_of_processors_is_a_number_of_seconds(agent: LocalAgent) -> None:
-    answer, _ = await agent.link.call("processor")
+    answer = await agent.link.ask(NodeVerbs.processor)
     assert answer["steal_s"] >= 0
     assert answer.keys() == {"steal_s", "pressure_s", "waited_s", "ran_s"}
     assert answer["waited_s"] == NOT_KNOWN_S  # no server runs
@@ -263,7 +261,7 @@ async def test_what_was_measured_of_processors_is_a_number_of_seconds(agent: Loc
 
 async def test_ctrl_c_at_the_terminal_does_not_end_the_agent(agent: LocalAgent) -> None:
     agent.process.send_signal(signal.SIGINT)
-    assert (await agent.link.call("hello"))[0]["pid"] == agent.process.pid
+    assert (await agent.link.ask(NodeVerbs.hello))["pid"] == agent.process.pid
 
 
 async def test_commands_carry_a_mark_that_the_server_does_not_inherit(agent: LocalAgent) -> None:

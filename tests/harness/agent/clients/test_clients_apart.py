@@ -10,6 +10,8 @@ from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive
 
 from checkers.base.history import Type
+from harness.agent.hosted_clients import ClientsApart, HostedClients
+from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
 
@@ -18,26 +20,25 @@ PLACED = [Placement(thread, "c1", follows=True, reads_only=False) for thread in 
 
 @pytest.fixture
 async def host(agent: LocalAgent) -> AgentClientHost:
-    await agent.link.call("apart.start")
+    await agent.link.ask(ClientsApart.start)
     host = agent.client_host()
     await host.open(scripted.__name__, PLACED, {"n1": "127.0.0.1:1"}, {"say": "hello"})
     return host
 
 
 async def order(agent: LocalAgent, name: str) -> None:
-    await agent.link.call("apart.signal", {"name": name}, timeout_s=PATIENCE_S)
+    await agent.link.ask(ClientsApart.signal, name)
 
 
 async def state(agent: LocalAgent) -> str:
-    result, _ = await agent.link.call("apart.state", timeout_s=PATIENCE_S)
-    return str(result["state"])
+    return await agent.link.ask(ClientsApart.state)
 
 
 async def test_a_client_answers_from_its_own_process(agent: LocalAgent, host: AgentClientHost) -> None:
     outcome = await host.invoke(1, Request("read", key="k", value=42), PATIENCE_S)
     assert outcome == Outcome(Type.OK, value=42, payload="hello", node="invoked-1")
     assert await state(agent) == "running"
-    await agent.link.call("apart.start")  # a no-op: it is there
+    await agent.link.ask(ClientsApart.start)  # a no-op: it is there
     assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "invoked-2"
 
 
@@ -47,7 +48,7 @@ async def test_stopped_clients_answer_when_they_go_on_and_the_agent_answers_mean
     await order(agent, "STOP")
     assert await state(agent) == "stopped"
     waiting = asyncio.ensure_future(host.invoke(0, Request("read", value=5), PATIENCE_S))
-    await agent.link.call("processor", timeout_s=PATIENCE_S)
+    await agent.link.ask(NodeVerbs.processor)
     assert not waiting.done()
     await order(agent, "CONT")
     assert await state(agent) == "running"
@@ -57,7 +58,7 @@ async def test_stopped_clients_answer_when_they_go_on_and_the_agent_answers_mean
 async def test_an_operation_of_stopped_clients_is_unknown_once_its_time_is_over(
     agent: LocalAgent, host: AgentClientHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.backends.agent_link._HOST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(HostedClients.invoke, "limit", (0.1, "timeout_s"))
     await order(agent, "STOP")
     assert (await host.invoke(0, Request("read"), 0.1)).type is Type.INFO
     await order(agent, "CONT")

@@ -14,7 +14,9 @@ from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually
 
 from checkers.base.history import Type
-from harness.agent.hosted_clients import OVERRUN_S
+from harness.agent.hosted_clients import OVERRUN_S, HostedClients
+from harness.agent.network import Beacons
+from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
 
@@ -41,7 +43,7 @@ async def test_an_agent_answers_while_it_loads_clients(tmp_path: Path, monkeypat
     monkeypatch.setenv("KRUCIBLE_TEST_GO", str(tmp_path / "go"))
     async with local_agent(tmp_path) as agent:
         loading = asyncio.ensure_future(agent.client_host().load("slow_to_import_for_agent_tests"))
-        await agent.link.call("processor")
+        await agent.link.ask(NodeVerbs.processor)
         assert not loading.done()
         (tmp_path / "go").touch()
         await loading
@@ -60,7 +62,7 @@ async def test_clients_answer_beside_each_other(host: AgentClientHost) -> None:
 async def test_an_overrun_is_answered_info_and_the_client_is_replaced(
     host: AgentClientHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.backends.agent_link._HOST_PATIENCE_S", PATIENCE_S)  # the agent's watchdog answers
+    monkeypatch.setattr(HostedClients.invoke, "limit", (PATIENCE_S, "timeout_s"))  # the agent's watchdog answers
     await host.invoke(0, Request("read"), PATIENCE_S)
     began = time.monotonic()
     outcome = await host.invoke(0, Request("sleep", payload="1000"), 0.2)
@@ -152,8 +154,7 @@ async def test_a_computing_client_does_not_starve_the_beacons(
         peer.bind(("127.0.0.14", 0))
         peer.setblocking(False)
         port = peer.getsockname()[1]
-        args = {"address": "127.0.0.13", "port": port, "peers": {"n2": "127.0.0.14"}, "interval_ms": 20.0}
-        await agent.link.call("beacons.start", args, b"testtest")
+        await agent.link.ask(Beacons.start, b"testtest", "127.0.0.13", port, {"n2": "127.0.0.14"}, 20.0)
         computing = asyncio.create_task(host.invoke(0, Request("compute", payload=str(tmp_path)), 1000.0))
         await eventually((tmp_path / "began").exists)
         received(peer)

@@ -10,6 +10,8 @@ import pytest
 from local_agents import local_agent
 from waiting import eventually, is_alive
 
+from harness.agent.disk.verbs import DiskVerbs
+
 needs_fuse = pytest.mark.skipif(
     os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse and the right to mount"
 )
@@ -22,9 +24,9 @@ FSYNCS = "import os, sys; file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); o
 async def test_a_kill_waits_for_the_children_of_the_server(tmp_path: Path) -> None:
     async with local_agent(tmp_path) as agent:
         disk, output = tmp_path / "disk", tmp_path / "server.log"
-        await agent.link.call("disk.mount", {"path": str(disk), "root": str(tmp_path / "root")}, timeout_s=60.0)
+        await agent.link.ask(DiskVerbs.mount, str(disk), str(tmp_path / "root"))
         slow = [{"operations": ["fsync"], "delay_s": FSYNC_S}]
-        await agent.link.call("disk.behave", {"rules": slow, "seed": 1})
+        await agent.link.ask(DiskVerbs.behave, slow, 1)
         parent = f'"$1" -c "{FSYNCS}" "$2" & echo $!; wait'
         await agent.node.start(["sh", "-c", parent, "sh", sys.executable, str(disk / "file")], output=str(output))
         await eventually(lambda: (disk / "file").exists() and (disk / "file").read_bytes() == b"x")

@@ -13,6 +13,7 @@ import pytest
 from local_agents import LocalAgent
 from waiting import eventually, is_alive, state_letter
 
+from harness.agent.server import ServerProcess
 from system_under_test.own.processes_as_one_server import CONTROL
 
 # The agent of a database: it starts the database in a session of its own, and again whenever it has ended.
@@ -28,11 +29,11 @@ NAMES = {"watchdog": "", "store": "", "database": "my-database"}
 
 
 async def _order(agent: LocalAgent, process: str, name: str) -> None:
-    await agent.link.call("process.signal", {"process": process, "name": name, "names": NAMES})
+    await agent.link.ask(ServerProcess.signal_named, process, name, NAMES)
 
 
 async def _now(agent: LocalAgent, process: str) -> dict[str, Any]:
-    return (await agent.link.call("process.state", {"process": process, "names": NAMES}))[0]
+    return await agent.link.ask(ServerProcess.state_named, process, NAMES)
 
 
 async def _started(agent: LocalAgent, folder: Path, store: str = "sleep 0.02") -> dict[str, int]:

@@ -16,6 +16,7 @@ from docker_things import needs_docker
 from ssh_hosts import FOLDER, SshHosts
 
 from checkers.base.history import Type
+from harness.agent.network import FirewallTables
 from harness.backends.backend import ClusterSpec
 from harness.backends.ssh import backend
 from harness.backends.ssh.backend import SshBackend
@@ -107,7 +108,7 @@ async def test_no_cut_ever_touches_the_connection_of_the_harness(cluster: SshBac
     visit = cluster._visits["n1"]
     assert visit.facts.control is not None
     text = backend.replace_cut(cluster._table, backend.HostCut(frozenset({visit.facts.control[0]})))
-    await cluster._link("n1").call("nft", {"owned": []}, text.encode())
+    await cluster._link("n1").ask(FirewallTables.apply, text, [])
     try:
         with pytest.raises(TimeoutError), socket.create_connection((decoys.address_of["alpha"], 22), 0.5):
             pass

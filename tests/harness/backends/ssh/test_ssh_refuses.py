@@ -200,7 +200,7 @@ async def test_a_host_without_fuse_says_what_it_needs(hosts: SshHosts) -> None:
     try:
         await backend.create(print)
         assert "It needs /dev/fuse, the right to mount (CAP_SYS_ADMIN)" in backend.lacks(DISK)
-        with pytest.raises(CannotInject, match="cannot fail on order"):
+        with pytest.raises(CannotInject, match="needs the capability"):
             await backend.probe_disk("n1")
     finally:
         await backend.destroy()

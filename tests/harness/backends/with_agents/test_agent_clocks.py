@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from harness.agent.disk.verbs import DiskVerbs
+from harness.agent.wall_clock import ClockVerbs
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import ClusterSpec
 from harness.backends.builds import clock_library
@@ -25,14 +27,14 @@ needs_compiler = pytest.mark.skipif(
 class Link:
     """A node whose agent refuses the verbs that are named."""
 
-    def __init__(self, name: str, *refused: str) -> None:
+    def __init__(self, name: str, *refused: Any) -> None:
         self.name = name
         self._refused = refused
 
-    async def call(self, verb: str, *_: Any, **__: Any) -> tuple[dict[str, Any], bytes]:
+    async def ask(self, verb: Any, *_: Any) -> dict[str, Any]:
         if verb in self._refused:
             raise OSError(errno.ENOTSUP, "not on this node")
-        return {"environment": {}}, b""
+        return {}
 
 
 def cluster(*wanted: str) -> AgentCluster:
@@ -55,7 +57,7 @@ def test_one_clock_that_cannot_be_shifted_is_not_hidden_by_later_nodes() -> None
     node: Any = SimpleNamespace(log_dir="/log", environment={})
 
     async def install() -> None:
-        for link in (Link("n1"), Link("n2", "clock.install"), Link("n3")):
+        for link in (Link("n1"), Link("n2", ClockVerbs.install), Link("n3")):
             await made.install_clock(link, node)  # type: ignore[arg-type]
 
     asyncio.run(install())
@@ -66,7 +68,7 @@ def test_one_disk_that_cannot_be_mounted_is_not_hidden_by_later_nodes() -> None:
     made = cluster(DISK)
 
     async def mount() -> None:
-        for link in (Link("n1"), Link("n2", "disk.mount"), Link("n3")):
+        for link in (Link("n1"), Link("n2", DiskVerbs.mount), Link("n3")):
             await made.data_folder(link, "/folder")  # type: ignore[arg-type]
 
     asyncio.run(mount())

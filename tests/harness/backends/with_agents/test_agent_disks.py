@@ -22,9 +22,8 @@ class Agent:
     def __init__(self) -> None:
         self.verbs: list[str] = []
 
-    async def call(self, verb: str, *_: Any, **__: Any) -> tuple[dict[str, Any], bytes]:
-        self.verbs.append(verb)
-        return {}, b""
+    async def ask(self, verb: Any, *_: Any) -> None:
+        self.verbs.append(verb.__qualname__)
 
 
 def on_one_node() -> tuple[AgentCluster, Agent, Any]:
