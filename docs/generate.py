@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from checkers.base.checker import Checker
+    from nemesis.kind import Kind
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -130,10 +131,14 @@ def hunts() -> str:
     return table(head, rows(read_ledger()))
 
 
+def _file_of_kind(kind: Kind) -> str:
+    return f"{kind.resolve.__module__.replace('.', '/')}.py"
+
+
 def kinds() -> str:
     from nemesis.catalog import KINDS
 
-    rows = [(f"`{k.name}`", k.summary, ", ".join(k.targets), f"`nemesis/kinds/{k.name}.py`") for k in KINDS.values()]
+    rows = [(f"`{k.name}`", k.summary, ", ".join(k.targets), f"`{_file_of_kind(k)}`") for k in KINDS.values()]
     return table(("kind", "what it breaks", "targets", "file"), rows)
 
 

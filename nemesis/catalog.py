@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nemesis.kind import Kind
-from nemesis.kinds import clock, damage, disk, kill, membership, packets, partition, power, processes, stop
-from nemesis.named_processes import KINDS_OF_PROCESSES, kind_on_process
+from nemesis.kinds import clock, disks, membership, packets, partition, processes
+from nemesis.kinds.processes import KINDS_OF_PROCESSES, kind_on_process
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         partition.KIND,
         packets.KIND,
-        processes.KIND,
-        kill.KIND,
-        stop.KIND,
-        power.KIND,
-        disk.KIND,
-        damage.KIND,
+        processes.PAUSE,
+        processes.KILL,
+        processes.STOP,
+        disks.POWER,
+        disks.DISK_ERRORS,
+        disks.DAMAGE,
         membership.KIND,
         clock.KIND,
     )

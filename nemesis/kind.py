@@ -7,7 +7,8 @@ knows a kind by name.
 Scene      what a card is resolved from: who is there, who leads, who is already hit
 Field      what is in force on the cluster; it carries out orders of several faults at once
 
-Which nodes a card must leave alone while another fault is in force.
+Most kinds do the same to each of their nodes.  For these, three functions turn a row of verbs into the parts of a kind:
+`each_node` an order, `demands` what measurements must show, `readings_of` a measurement.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from checkers.record.faults import MAY_DIE, Fault, Ordered
+from checkers.record.faults import MAY_DIE, Condition, Fault, Ordered
 from nemesis.cluster import PROCESSES, Cluster
+from system_under_test.subject import ProcessState
 
 if TYPE_CHECKING:
     from nemesis.field import Field
@@ -162,3 +164,53 @@ def isolated(fault: Fault) -> frozenset[str]:
             lost[end] = lost.get(end, 0) + 1
     most = max(lost.values(), default=0)
     return frozenset(node for node, count in lost.items() if count == most and count > 1)
+
+
+# ---- parts of kinds that do the same to each node ------------------------------------------------------------------
+
+Limits = Mapping[str, Range]
+"""Name of a value -> the least and the most that it may be."""
+
+TRUE, FALSE = (1.0, 1.0), (0.0, 0.0)
+
+
+def each_node(order: Callable[[Cluster, str, Fault], Awaitable[None]]) -> Callable[[Field, Fault], Awaitable[None]]:
+    """Return the `inject` or `heal` of a kind that gives this order to all nodes of a fault at once."""
+
+    async def give(field: Field, fault: Fault) -> None:
+        await field.each(fault.nodes, lambda node: order(field.cluster, node, fault))
+
+    return give
+
+
+def demands(
+    held: ProcessState | None = None,
+    healed: ProcessState | None = None,
+    *,
+    values: Callable[[Fault], Limits] = lambda fault: {},
+    healed_values: Callable[[Fault], Limits] = lambda fault: {},
+) -> Callable[[Fault], Ordered]:
+    """Return the `orders` of a kind that demands the same of each node of a fault.
+
+    held, healed: the state of its process, None if any will do.  values, healed_values: limits of what `measure`
+    returns, by names without the node."""
+
+    def condition(fault: Fault, state: ProcessState | None, limits: Limits) -> Condition:
+        states = dict.fromkeys(fault.nodes, str(state)) if state else {}
+        return Condition(states, {f"{node}: {name}": limit for node in fault.nodes for name, limit in limits.items()})
+
+    return lambda fault: Ordered(condition(fault, held, values(fault)), condition(fault, healed, healed_values(fault)))
+
+
+def readings_of(
+    look: Callable[[Cluster, str, Fault], Awaitable[Mapping[str, float]]],
+) -> Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]]:
+    """Return the `measure` of a kind that looks at one node after another."""
+
+    async def measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
+        values: dict[str, float] = {}
+        for node in fault.nodes:
+            values |= {f"{node}: {name}": value for name, value in (await look(cluster, node, fault)).items()}
+        return values
+
+    return measure

@@ -123,6 +123,8 @@ class AgentLink:
         sink, body = given.pop("piece", None), given.pop(body_of(verb), b"")
         limit_s = limit_of(verb, given)
         result, answer = await self.call(verb.__qualname__, given, body, timeout_s=limit_s, sink=sink)
+        if sink is not None and answer:
+            sink(answer)
         return (result, answer) if str(signature_of(verb).return_annotation).endswith(", bytes]") else result
 
     async def close(self) -> None:

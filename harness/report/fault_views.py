@@ -26,7 +26,7 @@ from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Pro
 from harness.plain_words import amount, label, listed, natural, plural, shorten
 from harness.report.run_data import ReportData
 from nemesis.coverage import PHASES, ROLES
-from nemesis.grudges import grudge_graph, reaching_majority, talking
+from nemesis.kinds.partition import grudge_graph, reaching_majority, talking
 
 OK_MARK = {
     Achieved.INSTALLED: "valid",

@@ -17,9 +17,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from checkers.record.faults import Condition, Fault, Ordered
+from checkers.record.faults import Fault
 from nemesis.cluster import CLOCK, PROCESSES, CannotReach, Cluster
-from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
+from nemesis.kind import TRUE, Deck, Figure, FigureStep, Kind, Limits, Scene, Target, demands, each_node, readings_of
 from nemesis.kinds.processes import (
     SERVER_TARGETS,
     process_fault,
@@ -64,20 +64,19 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
     return None if fault is None else replace(fault, settings={"offset_s": offset_s, "rate": rate})
 
 
-async def _inject(field: Field, fault: Fault) -> None:
-    offset_s, rate = float(fault.settings["offset_s"]), float(fault.settings["rate"])
-    await field.each(fault.nodes, lambda node: _demand_reader(field.cluster, node))
-    await field.each(fault.nodes, lambda node: field.cluster.set_clock(node, offset_s, rate))
-
-
-async def _demand_reader(cluster: Cluster, node: str) -> None:
+async def _demand_reader(cluster: Cluster, node: str, fault: Fault) -> None:
     """Raises CannotReach if the server of this node reads another clock than the one that can be shifted."""
     if why := (await cluster.read_clock(node)).get("unheeded"):
         raise CannotReach(f"{node}'s server {why}; clock faults cannot reach it")
 
 
-async def _heal(field: Field, fault: Fault) -> None:
-    await field.each(fault.nodes, lambda node: field.cluster.set_clock(node, 0.0, 1.0))
+async def _shift(cluster: Cluster, node: str, fault: Fault) -> None:
+    await cluster.set_clock(node, float(fault.settings["offset_s"]), float(fault.settings["rate"]))
+
+
+async def _inject(field: Field, fault: Fault) -> None:
+    await each_node(_demand_reader)(field, fault)
+    await each_node(_shift)(field, fault)
 
 
 def _refuse(settings: Mapping[str, Any]) -> None:
@@ -99,26 +98,25 @@ def _tolerance_s(offset_s: float) -> float:
     return min(TOLERANCE_S, max(TOLERANCE_S_LEAST, abs(offset_s) / 2))
 
 
-def _orders(fault: Fault) -> Ordered:
+def _held(fault: Fault) -> Limits:
     offset_s = float(fault.settings["offset_s"])
     tolerance_s = _tolerance_s(offset_s)
-    limits = (offset_s - tolerance_s, offset_s + tolerance_s)
-    held = {f"{node}: clock set ahead s": limits for node in fault.nodes}
-    held |= {f"{node}: server reads this clock": (1.0, 1.0) for node in fault.nodes}
-    healed = {f"{node}: clock ahead s": (-tolerance_s, tolerance_s) for node in fault.nodes}
-    return Ordered(Condition(values=held), Condition(values=healed))
+    return {"clock set ahead s": (offset_s - tolerance_s, offset_s + tolerance_s), "server reads this clock": TRUE}
 
 
-async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
-    """What the clock was set to is what it shows now, without what its rate has added since the last order."""
-    drift = float(fault.settings["rate"]) - 1.0
-    values: dict[str, float] = {}
-    for node in fault.nodes:
-        read = await cluster.read_clock(node)
-        values[f"{node}: clock ahead s"] = float(read["ahead_s"])
-        values[f"{node}: clock set ahead s"] = float(read["ahead_s"]) - drift * float(read["age_s"])
-        values[f"{node}: server reads this clock"] = float(read["heeded"])
-    return values
+def _healed(fault: Fault) -> Limits:
+    tolerance_s = _tolerance_s(float(fault.settings["offset_s"]))
+    return {"clock ahead s": (-tolerance_s, tolerance_s)}
+
+
+async def _look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
+    """Read a clock.  It was set to what it shows now, without what its rate has added since the last order."""
+    drift, read = float(fault.settings["rate"]) - 1.0, await cluster.read_clock(node)
+    return {
+        "clock ahead s": float(read["ahead_s"]),
+        "clock set ahead s": float(read["ahead_s"]) - drift * float(read["age_s"]),
+        "server reads this clock": float(read["heeded"]),
+    }
 
 
 def _strobe(rng: Random, servers: int) -> Sequence[FigureStep]:
@@ -137,8 +135,8 @@ KIND = Kind(
     needs=frozenset({CLOCK, PROCESSES}),
     resolve=_resolve,
     inject=_inject,
-    orders=_orders,
-    heal=_heal,
-    measure=_measure,
+    orders=demands(values=_held, healed_values=_healed),
+    heal=each_node(lambda cluster, node, fault: cluster.set_clock(node, 0.0, 1.0)),
+    measure=readings_of(_look),
     refuse=_refuse,
 )

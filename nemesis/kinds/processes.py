@@ -1,27 +1,53 @@
-"""Pauses: processes stop (SIGSTOP) and go on (SIGCONT), as a long garbage collection or a frozen virtual machine does.
+"""Faults on processes: pauses, kills and graceful stops, of whole servers and of one named process of each.
 
-A paused process keeps its memory and its connections.  When it goes on it does not know that time has passed: a leader
-still takes itself for one, and its next message may carry an old epoch.  Clients that are paused answer too late.
+pause   SIGSTOP and SIGCONT, as a long garbage collection or a frozen virtual machine.  A paused process keeps its
+        memory and its connections.  When it goes on it does not know that time has passed: a leader still takes itself
+        for one, and its next message may carry an old epoch.  Clients that are paused answer too late.
+kill    SIGKILL; started again at the heal.  A killed process loses its memory and its connections; its peers see them
+        reset.  What it wrote to its files survives, fsynced or not: the kernel still holds it.
+stop    SIGTERM; started again at the heal.  A server that ends in order may hand over its leadership, flush its files
+        and close its connections.  This is what operators do all day, and it runs code that no crash runs.
 
-What faults on processes have in common: which nodes they may hit, and what must be measured.
+A system may name the processes of its nodes (`System.processes`).  The classic test of an agent that makes a database
+highly available is the death of the agent alone: the database goes on, and its clients with it.  So each kind exists
+for one named process, too: `kill:agent`, `pause:agent`, `stop:agent`.  A process that its server starts under its name
+stays down until the heal, and is started again then.  One that another process of the server starts is started again by
+that one, so its kill is proven by the end of those that lived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from checkers.record.faults import Condition, Fault, Ordered
-from nemesis.cluster import CLIENT_PROCESSES, PROCESSES
-from nemesis.coverage import ELECTION_MOMENT as ELECTION
-from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
-from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from system_under_test.subject import ProcessState
+from checkers.record.faults import Fault
+from nemesis.cluster import CLIENT_PROCESSES, PROCESSES, CannotInject, Cluster, named_process
+from nemesis.coverage import ELECTION_MOMENT, NEW_LEADER_MOMENT
+from nemesis.kind import (
+    FALSE,
+    TRUE,
+    Deck,
+    Figure,
+    FigureStep,
+    Kind,
+    Scene,
+    Target,
+    demands,
+    each_node,
+    readings_of,
+)
 
 LEADER_HOLD_S = (6.0, 8.0)
 """Cards against the leader: fetch timeouts are 2 s, and a split vote costs 1-2 s more."""
+NEXT_LEADER_SERVERS_MIN = 5
+"""With fewer servers the rest is no majority, and no third server can be elected."""
+AT_WRITE_S_MAX = 2.0
+"""Seconds that a kill that is aimed at a write waits for one; then it is skipped."""
+SERVERS_MAX = 9
+"""`harness.spec` allows no more."""
+_NTH = "server-"
 
 SERVER_TARGETS: Mapping[str, Target] = {
     "leader": Target("the server that leads now", against_leader=True, hold_s=LEADER_HOLD_S),
@@ -32,24 +58,8 @@ SERVER_TARGETS: Mapping[str, Target] = {
 }
 
 
-def next_leader_too(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """The leader is hit, and its successor as soon as it leads: before the others have heard much of it.
-
-    Both stay as they are until the end, so that a third server must be elected out of what the rest holds."""
-    return [FigureStep("leader", 0.0, 9.0), FigureStep("leader", 0.5, 8.5, moment=NEW_LEADER)]
-
-
-def while_electing(leader: str, other: str) -> Callable[[Random, int], Sequence[FigureStep]]:
-    """The leader is hit, and another server while the rest elects the next one.  Both are names of targets."""
-    return lambda rng, servers: [FigureStep(leader, 0.0, 7.0), FigureStep(other, 0.5, 6.5, moment=ELECTION)]
-
-
-NEXT_LEADER_SERVERS_MIN = 5
-"""With fewer servers the rest is no majority, and no third server can be elected."""
-
-
 def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
-    """The running servers that a target of SERVER_TARGETS means now; empty if there are not enough of them."""
+    """Return the running servers that a target of SERVER_TARGETS means now; empty if there are not enough of them."""
     if target == "leader":
         led = scene.leader is not None and scene.leader.node in scene.running
         return (scene.leader.node,) if led and scene.leader else ()
@@ -61,47 +71,51 @@ def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
 
 
 def process_fault(kind: str, target: str, nodes: Sequence[str], done: str) -> Fault | None:
-    """A fault on the processes of these nodes; None if there are none.  done: its words, after the nodes."""
+    """Return a fault on the processes of these nodes; None if there are none.  done: its words, after the nodes."""
     if not nodes:
         return None
     hit = "+".join(nodes) if target == "one" else f"{target} {'+'.join(nodes)}"
     return Fault(kind, f"{hit} {done}", tuple(nodes))
 
 
-def processes_in(state: ProcessState) -> Callable[[Fault], Ordered]:
-    """The `orders` of a kind that puts its nodes' processes into this state until the heal."""
-
-    def orders(fault: Fault) -> Ordered:
-        held, healed = dict.fromkeys(fault.nodes, str(state)), dict.fromkeys(fault.nodes, "running")
-        return Ordered(Condition(states=held), Condition(states=healed))
-
-    return orders
+async def restart_if_dead(cluster: Cluster, node: str, fault: Fault) -> None:
+    """Start a node's server again; one that runs already is left alone."""
+    if await cluster.state(node) == "dead":
+        await cluster.restart(node)
 
 
-if TYPE_CHECKING:
-    from nemesis.field import Field
-
-NAME = "pause"
-
-TARGETS = {
-    **SERVER_TARGETS,
-    "clients": Target("the clients of one client node", needs=frozenset({CLIENT_PROCESSES})),
-}
+restart_the_dead = each_node(restart_if_dead)
 
 
-def _resolve(target: str, scene: Scene) -> Fault | None:
-    if target != "clients":
-        return process_fault(NAME, target, servers_hit(target, scene), "paused")
-    free = sorted(set(scene.clients) - scene.avoid)
-    return process_fault(NAME, target, [scene.rng.choice(free)], "paused") if free else None
+# ---- figures -------------------------------------------------------------------------------------------------------
 
 
-async def _inject(field: Field, fault: Fault) -> None:
-    await field.each(fault.nodes, field.cluster.pause)
+def while_electing(leader: str, other: str) -> Figure:
+    """Hit the leader, and another server while the rest elects the next one.  Both are names of targets."""
+    steps = [FigureStep(leader, 0.0, 7.0), FigureStep(other, 0.5, 6.5, moment=ELECTION_MOMENT)]
+    summary = "the leader is hit, and another server while the others elect"
+    return Figure(summary, lambda rng, servers: steps, NEXT_LEADER_SERVERS_MIN)
 
 
-async def _heal(field: Field, fault: Fault) -> None:
-    await field.each(fault.nodes, field.cluster.resume)
+def _next_leader_too(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """Hit the leader, and its successor as soon as it leads: before the others have heard much of it.
+
+    Both stay as they are until the end, so that a third server must be elected out of what the rest holds."""
+    return [FigureStep("leader", 0.0, 9.0), FigureStep("leader", 0.5, 8.5, moment=NEW_LEADER_MOMENT)]
+
+
+def _leader_again(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("leader", 4.5 * i, 1.5) for i in range(4)]
+
+
+def _restart_storm(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("one", 2.0 * i, rng.uniform(0.2, 1.0), again=i > 0) for i in range(6)]
+
+
+def _rolling_restart(rng: Random, servers: int) -> Sequence[FigureStep]:
+    order = list(range(1, servers + 1))
+    rng.shuffle(order)
+    return [FigureStep(f"{_NTH}{number}", 3.0 * place, 1.0) for place, number in enumerate(order)]
 
 
 def _stutter(target: str, *, again: bool) -> Figure:
@@ -112,26 +126,179 @@ def _stutter(target: str, *, again: bool) -> Figure:
     return Figure(f"{which} pauses for 0.1-1 s, eight times in 12 s", steps)
 
 
-KIND = Kind(
-    name=NAME,
+# ---- whole servers -------------------------------------------------------------------------------------------------
+
+
+def _resolving(
+    name: str, done: str, of_more: Callable[[str, Scene], Sequence[str]]
+) -> Callable[[str, Scene], Fault | None]:
+    """Return the `resolve` of a kind.  of_more: the nodes of targets that are not in SERVER_TARGETS."""
+
+    def resolve(target: str, scene: Scene) -> Fault | None:
+        nodes = servers_hit(target, scene) if target in SERVER_TARGETS else of_more(target, scene)
+        return process_fault(name, target, nodes, done)
+
+    return resolve
+
+
+def _clients(target: str, scene: Scene) -> Sequence[str]:
+    free = sorted(set(scene.clients) - scene.avoid)
+    return [scene.rng.choice(free)] if free else []
+
+
+def _nth(target: str, scene: Scene) -> Sequence[str]:
+    """Return the server of this number; none if it does not run."""
+    place = int(target.removeprefix(_NTH)) - 1
+    return [server for server in scene.servers[place : place + 1] if server in scene.running]
+
+
+def _resolve_kill(target: str, scene: Scene) -> Fault | None:
+    whom, _, when = target.partition("-")
+    words = "killed at the moment of a write" if when else "killed"
+    fault = process_fault("kill", whom, servers_hit(whom, scene), f"{words}, started again at the heal")
+    return replace(fault, settings={"at_write": True}) if fault and when else fault
+
+
+async def _kill(cluster: Cluster, node: str, fault: Fault) -> None:
+    if fault.settings.get("at_write") is not True:
+        await cluster.kill(node)
+    elif not await cluster.kill_at_write(node, AT_WRITE_S_MAX):
+        raise CannotInject(f"{node} wrote nothing for {AT_WRITE_S_MAX:g} s")
+
+
+PAUSE = Kind(
+    name="pause",
     summary="server processes stop (SIGSTOP) and go on",
-    targets=TARGETS,
+    targets={
+        **SERVER_TARGETS,
+        "clients": Target("the clients of one client node", needs=frozenset({CLIENT_PROCESSES})),
+    },
     deck=Deck(
         opening=(("leader", 10.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
         rest=("one", "minority", "majority", "leader", "clients", "stutter-leader", "stutter-one", "while-electing"),
         figures={
-            "while-electing": Figure(
-                "the leader is hit, and another server while the others elect",
-                while_electing("leader", "one"),
-                NEXT_LEADER_SERVERS_MIN,
-            ),
+            "while-electing": while_electing("leader", "one"),
             "stutter-leader": _stutter("leader", again=False),
             "stutter-one": replace(_stutter("one", again=True), servers_min=2),
         },
     ),
     needs=frozenset({PROCESSES}),
-    resolve=_resolve,
-    inject=_inject,
-    orders=processes_in("stopped"),
-    heal=_heal,
+    resolve=_resolving("pause", "paused", _clients),
+    inject=each_node(lambda cluster, node, fault: cluster.pause(node)),
+    orders=demands("stopped", "running"),
+    heal=each_node(lambda cluster, node, fault: cluster.resume(node)),
 )
+
+_KILL_FIGURES = {
+    "while-electing": while_electing("leader", "one"),
+    "leader-again": Figure(
+        "the leader of the moment dies every 4.5 s, while the next election is still warm", _leader_again, 3
+    ),
+    "next-leader-too": Figure(
+        "the leader dies, and its successor as soon as it leads", _next_leader_too, NEXT_LEADER_SERVERS_MIN
+    ),
+    "restart-storm": Figure("one server dies six times in 12 s", _restart_storm),
+}
+
+KILL = Kind(
+    name="kill",
+    summary="server processes die (kill -9) and are started again",
+    targets={
+        **SERVER_TARGETS,
+        "leader-at-write": replace(SERVER_TARGETS["leader"], summary="the leader, at the moment of a write"),
+    },
+    deck=Deck(
+        opening=(("leader", 10.0), ("next-leader-too", 9.0), ("minority", 5.0)),
+        rest=("one", "majority", "all", "leader", "leader-at-write", *_KILL_FIGURES),
+        figures=_KILL_FIGURES,
+    ),
+    needs=frozenset({PROCESSES}),
+    resolve=_resolve_kill,
+    inject=each_node(_kill),
+    orders=demands("dead", "running"),
+    heal=restart_the_dead,
+)
+
+STOP = Kind(
+    name="stop",
+    summary="server processes end in order (SIGTERM) and are started again",
+    targets={
+        **SERVER_TARGETS,
+        **{f"{_NTH}{i}": Target(f"server number {i}", servers_min=i) for i in range(1, SERVERS_MAX + 1)},
+    },
+    deck=Deck(
+        opening=(("leader", 6.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
+        rest=("one", "minority", "majority", "all", "leader", "leader-again", "rolling-restart"),
+        figures={
+            "leader-again": Figure("the leader of the moment is stopped every 4.5 s", _leader_again, 3),
+            "rolling-restart": Figure("one server after the other is restarted, every 3 s", _rolling_restart),
+        },
+    ),
+    needs=frozenset({PROCESSES}),
+    resolve=_resolving("stop", "stopped, started again at the heal", _nth),
+    inject=each_node(lambda cluster, node, fault: cluster.stop(node)),
+    orders=demands("dead", "running"),
+    heal=restart_the_dead,
+)
+
+
+# ---- one named process of each server ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """done: what becomes of the process, in words.  shows: what a measurement of it must show while the fault holds."""
+
+    signal: Literal["STOP", "KILL", "TERM"]
+    done: str
+    summary: str
+    shows: str
+
+
+_ORDERS: Mapping[str, _Order] = {
+    "kill": _Order("KILL", "killed, started again at the heal", "dies (kill -9) and is started again", "has ended"),
+    "pause": _Order("STOP", "paused", "stops (SIGSTOP) and goes on", "is stopped"),
+    "stop": _Order(
+        "TERM", "stopped, started again at the heal", "ends in order (SIGTERM), and is started again", "has ended"
+    ),
+}
+
+KINDS_OF_PROCESSES = tuple(_ORDERS)
+"""Names of the kinds that can be aimed at one process."""
+
+
+def kind_on_process(name: str) -> Kind | None:
+    """Return the kind with such a name; None for a name of another form.
+
+    It does not know which processes a system has."""
+    base, colon, process = name.partition(":")
+    if not colon or not process or base not in _ORDERS:
+        return None
+    order = _ORDERS[base]
+    shows, held = f"{process} {order.shows}", f"{process} is held by the harness"
+
+    async def look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
+        now = await cluster.process_now(node, process)
+        shown = now.stopped if order.signal == "STOP" else now.ended
+        return {shows: float(shown), held: float(now.held or now.stopped)}
+
+    def signalled(
+        signal: Literal["STOP", "KILL", "TERM", "RELEASE"],
+    ) -> Callable[[Cluster, str, Fault], Awaitable[None]]:
+        return lambda cluster, node, fault: cluster.signal_process(node, process, signal)
+
+    return Kind(
+        name=name,
+        summary=f"the process {process} of servers {order.summary}; the rest of the server goes on",
+        targets=SERVER_TARGETS,
+        deck=Deck(
+            opening=(("leader", 10.0), ("one", 5.0), ("leader", LEADER_HOLD_S[0])),
+            rest=("one", "minority", "majority", "all", "leader"),
+        ),
+        needs=frozenset({PROCESSES, named_process(process)}),
+        resolve=_resolving(name, f"process {process} {order.done}", lambda target, scene: ()),
+        inject=each_node(signalled(order.signal)),
+        heal=each_node(signalled("RELEASE")),
+        orders=demands(values=lambda fault: {shows: TRUE}, healed_values=lambda fault: {held: FALSE}),
+        measure=readings_of(look),
+    )

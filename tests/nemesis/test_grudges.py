@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.grudges import GRUDGES, make_grudge, reaching_majority, talking
+from nemesis.kinds.partition import (
+    GRUDGES,
+    make_grudge,
+    reaching_majority,
+    talking,
+)
 
 SIZES = st.sampled_from([3, 5, 7])
 SEEDS = st.integers(0, 2**32)

@@ -16,7 +16,7 @@ from nemesis.deck import (
     TAIL_S,
     deal,
 )
-from nemesis.grudges import GRUDGES
+from nemesis.kinds.partition import GRUDGES
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 SEEDS = st.integers(0, 2**32)

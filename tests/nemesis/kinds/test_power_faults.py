@@ -7,7 +7,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from nemesis.kinds.power import AT_FSYNC_S_MAX
+from nemesis.kinds.disks import AT_FSYNC_S_MAX
 from system_under_test.subject import NodeGone
 
 

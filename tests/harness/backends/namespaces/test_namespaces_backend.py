@@ -26,7 +26,7 @@ from waiting import PATIENCE_S, is_alive, until
 
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
 from harness.backends.backend import BackendUnavailable
-from nemesis.grudges import make_grudge
+from nemesis.kinds.partition import make_grudge
 from nemesis.measure import Hooks, proof_of
 from nemesis.play import heal_all, play
 from nemesis.resolve import MainPhase

@@ -1,0 +1,395 @@
+"""Faults on disks: failing disks, power losses, and damaged files.
+
+disk    Writes and fsyncs that return errors, a disk that is full, fsyncs that take long.  An fsync that fails loses
+        what it should have written, as on Linux.  A server that calls it again, or ignores the error, acknowledges
+        what its disk does not hold.  A server may end when its disk fails: that is right, because it cannot know what
+        the disk holds.  So its death is expected while the fault holds, and it is started again at the heal.  At most
+        a minority of the disks fails at a time.  Slow disks may be all of them.
+power   Server processes die, and their disks keep only what was fsynced.  The network of the nodes is cut first: a
+        killed process would otherwise send its peers a reset, which a machine without power cannot do.  Of what was
+        not fsynced the disk keeps nothing, a torn last write, any subset of the writes, or what was older than 5 s; a
+        real disk may do each of these.  So a system that fsyncs before it acknowledges loses nothing, even if all
+        servers lose their power at once.
+damage  A server goes down, a file on its disk is damaged, and it is started again.  A bit flips, a file loses its end,
+        or everything is gone.  The system must notice it when it starts.  It may refuse to start: that is right,
+        because it cannot know what it has promised.  So the server may stay down until the end of the run, and what
+        its disk holds says nothing of the system any more.  Only files whose damage the system promises to notice are
+        damaged (`Subject.notices_damage`).  A damaged disk may have lost what was fsynced, so at most a minority of
+        the servers is hit in a run; later cards hit the same servers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from checkers.record.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Fault
+from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
+from nemesis.kind import (
+    FALSE,
+    TRUE,
+    Deck,
+    Figure,
+    FigureStep,
+    Kind,
+    Range,
+    Scene,
+    Target,
+    demands,
+    each_node,
+    readings_of,
+)
+from nemesis.kinds.processes import (
+    LEADER_HOLD_S,
+    NEXT_LEADER_SERVERS_MIN,
+    SERVER_TARGETS,
+    process_fault,
+    restart_if_dead,
+    restart_the_dead,
+    servers_hit,
+)
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+_LEADER, _ONE = SERVER_TARGETS["leader"], SERVER_TARGETS["one"]
+_WORKS = "disk works"
+USES_DISK = "its server has written to this disk"
+"""A value that must be 1: a fault on a disk that the server does not use changes nothing."""
+
+
+def _works(probe: Mapping[str, Any]) -> bool:
+    return not any(probe[step] for step in ("open", "write", "fsync", "read"))
+
+
+# ---- disk ----------------------------------------------------------------------------------------------------------
+
+Rules = list[dict[str, Any]]
+BEHAVIOURS: Mapping[str, tuple[str, Rules]] = {
+    "write-errors": ("cannot write (EIO)", [{"operations": ["write"], "error": "EIO"}]),
+    "fsync-errors": ("cannot fsync (EIO)", [{"operations": ["fsync"], "error": "EIO"}]),
+    "full": ("has a full disk (ENOSPC)", [{"operations": ["write"], "error": "ENOSPC"}]),
+    "flaky": (
+        "has a disk that fails every second write (EIO)",
+        [{"operations": ["write"], "error": "EIO", "share": 0.5}],
+    ),
+    "fsync-flaky": (
+        "has a disk that fails every second fsync (EIO)",
+        [{"operations": ["fsync"], "error": "EIO", "share": 0.5}],
+    ),
+    "slow": ("waits 0.15 s for each fsync", [{"operations": ["fsync"], "delay_s": 0.15}]),
+    "stalls": (
+        "waits 1 s for one fsync in ten",
+        [{"operations": ["fsync"], "delay_s": 0.01, "tail_share": 0.1, "tail_s": 1.0}],
+    ),
+}
+"""Name -> (words, rules of `harness.agent.disk.behaviour`)."""
+
+FLAKY_TRIALS: Mapping[str, int] = {"flaky": 12, "fsync-flaky": 24}
+"""A trial makes and writes a file, and fsyncs it once: that none of 24 operations fails has a chance of one in 16
+million."""
+
+_FAILING = ("write-errors", "fsync-errors", "full", *FLAKY_TRIALS)
+
+
+_DISK_TARGETS: Mapping[str, Target] = {
+    **{f"leader-{how}": replace(_LEADER, summary=f"the leader {words}") for how, (words, _) in BEHAVIOURS.items()},
+    **{f"one-{how}": Target(f"one server {words}") for how, (words, _) in BEHAVIOURS.items()},
+    "minority-full": Target("the largest minority has full disks (ENOSPC)", servers_min=3),
+    "all-slow": Target("every server waits 0.15 s for each fsync"),
+}
+
+
+def _resolve_disk(target: str, scene: Scene) -> Fault | None:
+    whom, _, how = target.partition("-")
+    words, rules = BEHAVIOURS[how]
+    fault = process_fault("disk", whom, servers_hit(whom, scene), words)
+    settings = {"behaviour": how, "rules": rules, "seed": scene.rng.getrandbits(32), MAY_DIE: how in _FAILING}
+    return None if fault is None else replace(fault, settings=settings)
+
+
+async def _let_fail(cluster: Cluster, node: str, fault: Fault) -> None:
+    await cluster.behave_disk(node, fault.settings["rules"], int(fault.settings["seed"]))
+
+
+async def _mend_disk(cluster: Cluster, node: str, fault: Fault) -> None:
+    await cluster.behave_disk(node, [], 0)
+    await restart_if_dead(cluster, node, fault)
+
+
+def _limits(fault: Fault) -> dict[str, Range]:
+    match fault.settings["behaviour"]:
+        case "slow":
+            proof = {"fsync s": (0.15, 60.0)}
+        case "stalls":
+            proof = {"fsync s": (0.01, 60.0)}
+        case how if how in FLAKY_TRIALS:
+            proof = {"share of trials that work": (0.0, 0.95)}
+        case _:
+            proof = {_WORKS: FALSE}
+    return {USES_DISK: TRUE, **proof}
+
+
+async def _look_at_disk(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
+    trials = FLAKY_TRIALS.get(fault.settings["behaviour"], 1)
+    probes = [await cluster.probe_disk(node) for _ in range(trials)]
+    works = [_works(probe) for probe in probes]
+    return {
+        _WORKS: float(all(works)),
+        USES_DISK: float(all(probe["used"] for probe in probes)),
+        "share of trials that work": sum(works) / trials,
+        "fsync s": max(float(probe["fsync_s"]) for probe in probes),
+    }
+
+
+DISK_ERRORS = Kind(
+    name="disk",
+    summary="disks return errors, are full, or take long to fsync",
+    targets=_DISK_TARGETS,
+    deck=Deck(
+        opening=(
+            ("leader-full", 8.0),
+            ("one-write-errors", 3.0),
+            ("all-slow", 10.0),
+            ("leader-fsync-flaky", 6.0),
+        ),
+        rest=tuple(_DISK_TARGETS),
+    ),
+    needs=frozenset({DISK, PROCESSES}),
+    resolve=_resolve_disk,
+    inject=each_node(_let_fail),
+    orders=demands(healed="running", values=_limits, healed_values=lambda fault: {_WORKS: TRUE}),
+    heal=each_node(_mend_disk),
+    measure=readings_of(_look_at_disk),
+)
+
+
+# ---- power ---------------------------------------------------------------------------------------------------------
+
+LOSE, TEAR, REORDER, RECENT = "lose", "tear", "reorder", "recent"
+AT_FSYNC = "at-fsync"
+"""In the name of a target: the power is lost while an fsync is held."""
+_POWER_WORDS = {
+    LOSE: "lost power: what was not fsynced is gone",
+    TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
+    REORDER: "lost power: of what was not fsynced the disk kept some writes and not others",
+    RECENT: "lost power: what was changed in the last 5 s and not fsynced is gone",
+}
+AT_FSYNC_S_MAX = 4.0
+"""How long a power loss that is aimed at an fsync waits for it; then it is skipped."""
+_LOOK_S = 0.01
+
+_LOSSES: Mapping[str, tuple[str, Target]] = {
+    **{name: (LOSE, target) for name, target in SERVER_TARGETS.items()},
+    "leader-at-fsync": (LOSE, replace(_LEADER, summary="the leader, while it fsyncs")),
+    "leader-at-fsync-torn": (TEAR, replace(_LEADER, summary="the leader, while it fsyncs; its last write is torn")),
+    "leader-at-fsync-reordered": (
+        REORDER,
+        replace(_LEADER, summary="the leader, while it fsyncs; its disk kept some writes and not others"),
+    ),
+    "one-at-fsync": (LOSE, replace(_ONE, summary="one server, while it fsyncs")),
+    "one-at-fsync-torn": (TEAR, replace(_ONE, summary="one server, while it fsyncs; its last write is torn")),
+    "one-at-fsync-reordered": (
+        REORDER,
+        replace(_ONE, summary="one server, while it fsyncs; its disk kept some writes and not others"),
+    ),
+    "leader-torn": (TEAR, replace(_LEADER, summary="the leader; its last write is torn")),
+    "all-torn": (TEAR, Target("every server at once; the last writes are torn")),
+    "all-reordered": (REORDER, Target("every server at once; the disks kept some writes and not others")),
+    "one-recent": (RECENT, replace(_ONE, summary="one server; its disk kept what was older than 5 s")),
+    "all-recent": (RECENT, Target("every server at once; the disks kept what was older than 5 s")),
+}
+"""Target -> what the disks keep, and the target."""
+
+
+def _resolve_power(target: str, scene: Scene) -> Fault | None:
+    whom, _, _ = target.partition("-")
+    kept, _ = _LOSSES[target]
+    fault = process_fault("power", whom, servers_hit(whom, scene), _POWER_WORDS[kept])
+    if fault is None:
+        return None
+    settings = {"kept": kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
+    if AT_FSYNC not in target:
+        settings["at_fsync"] = 0
+    return replace(fault, cut=_links_of(fault.nodes, scene), settings=settings)
+
+
+def _links_of(nodes: tuple[str, ...], scene: Scene) -> frozenset[Link]:
+    """Every link of these nodes, both ways."""
+    everyone = (*scene.servers, *scene.clients)
+    pairs = {(a, b) for a, b in product(nodes, everyone) if a != b}
+    return frozenset(pairs | {(b, a) for a, b in pairs})
+
+
+async def _cut_power(field: Field, fault: Fault) -> None:
+    cluster, kept, seed = field.cluster, str(fault.settings["kept"]), int(fault.settings["seed"])
+    if nth := int(fault.settings["at_fsync"]):
+        await field.each(fault.nodes, lambda node: _await_fsync(cluster, node, nth))
+    await field.cut(fault)
+    await field.each(fault.nodes, lambda node: cluster.lose_power(node, kept, seed))
+
+
+async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
+    """Until the node's n-th fsync from now is held.  Raises CannotInject if it does not come: an idle node fsyncs
+    nothing, and a power loss at any other moment is a different fault."""
+    import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
+
+    await cluster.arm_disk(node, "fsync", nth)
+    for _ in range(round(AT_FSYNC_S_MAX / _LOOK_S)):
+        if await cluster.disk_reached(node):
+            return
+        await asyncio.sleep(_LOOK_S)
+    await _disarm(cluster, node)
+    few = "nothing" if nth == 1 else f"less than {nth} times"
+    raise CannotInject(f"{node} fsynced {few} for {AT_FSYNC_S_MAX:g} s")
+
+
+async def _disarm(cluster: Cluster, node: str) -> None:
+    """Hold no fsync of this node any longer."""
+    await cluster.arm_disk(node, "fsync", 0)
+
+
+async def _restore_power(field: Field, fault: Fault) -> None:
+    await field.uncut(fault)
+    try:
+        if int(fault.settings["at_fsync"]):  # the order may have failed between the arming and the power loss
+            await field.each(fault.nodes, lambda node: _disarm(field.cluster, node))
+    finally:
+        await restart_the_dead(field, fault)
+
+
+async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
+    loss = await cluster.power_loss(node)
+    if not loss or loss["seed"] != fault.settings["seed"]:  # an earlier power loss proves nothing of this one
+        return {}
+    return {
+        "fsynced bytes kept": float(loss["fsynced_kept"]),
+        "other bytes kept": float(loss["not_fsynced_kept"]),
+        USES_DISK: float(loss["used"]),
+        "changes taken back": float(loss["undone"]),
+    }
+
+
+def _voter_at_fsync(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """Hit the leader and then a voter: without a leader the next fsyncs of a server are those of its vote."""
+    return [FigureStep("leader", 0.0, 8.0), FigureStep("one-at-fsync", 0.7, 6.0)]
+
+
+_LOST: Mapping[str, Range] = {"fsynced bytes kept": TRUE, "other bytes kept": FALSE, USES_DISK: TRUE}
+
+POWER = Kind(
+    name="power",
+    summary="servers lose their power: they die, and their disks keep only what was fsynced",
+    targets={name: replace(target, at_fsync=AT_FSYNC in name) for name, (_, target) in _LOSSES.items()},
+    deck=Deck(
+        opening=(
+            ("leader", LEADER_HOLD_S[1]),
+            ("all", 3.0),
+            ("voter-at-fsync", 8.0),
+            ("leader-at-fsync-reordered", LEADER_HOLD_S[0]),
+            ("one-at-fsync-torn", 3.0),
+        ),
+        opening_without_leaders=(("one-at-fsync-torn", 3.0), ("one-at-fsync-reordered", 3.0), ("all", 3.0)),
+        rest=tuple(_LOSSES),
+        figures={
+            "voter-at-fsync": Figure(
+                "the leader loses its power, and another server at one of its next fsyncs, while the rest elects",
+                _voter_at_fsync,
+                NEXT_LEADER_SERVERS_MIN,
+            )
+        },
+    ),
+    needs=frozenset({DISK, LINKS, PROCESSES}),
+    resolve=_resolve_power,
+    inject=_cut_power,
+    orders=demands("dead", "running", values=lambda fault: _LOST),
+    heal=_restore_power,
+    measure=readings_of(_look_at_loss),
+)
+
+
+# ---- damage --------------------------------------------------------------------------------------------------------
+
+_DAMAGE_WORDS = {
+    "flip": "goes down, and one bit of a file flips",
+    "truncate": "goes down, and a file loses its end",
+    "wipe": "goes down, and its disk is wiped",
+}
+_NEEDED = {how: frozenset({capability}) for capability, how in DAMAGES.items()}
+
+_DAMAGE_TARGETS: Mapping[str, Target] = {
+    "leader-flip": replace(_LEADER, summary=f"the leader {_DAMAGE_WORDS['flip']}", needs=_NEEDED["flip"]),
+    **{f"one-{how}": Target(f"one server {words}", needs=_NEEDED[how]) for how, words in _DAMAGE_WORDS.items()},
+    "minority-flip": replace(
+        SERVER_TARGETS["minority"], summary=f"the largest minority {_DAMAGE_WORDS['flip']}", needs=_NEEDED["flip"]
+    ),
+}
+
+
+def _resolve_damage(target: str, scene: Scene) -> Fault | None:
+    whom, _, how = target.partition("-")
+    fault = process_fault("damage", whom, servers_hit(whom, _within_budget(scene)), _DAMAGE_WORDS[how])
+    settings = {
+        "how": how,
+        "seed": scene.rng.getrandbits(32),
+        "ended_by": scene.rng.choice(("kill", "stop")),
+        MAY_DIE: True,
+        MAY_STAY_DOWN: True,
+        DAMAGES_DATA: True,
+    }
+    return None if fault is None else replace(fault, settings=settings)
+
+
+def _within_budget(scene: Scene) -> Scene:
+    """The scene with only those servers that may be hit; all of them where none may, and the budget forbids the card.
+
+    Once a minority was hit, only the same servers may be hit again."""
+    most = len(scene.servers) - scene.majority
+    allowed = tuple(s for s in scene.running if len(scene.spent | {s}) <= most)
+    return replace(scene, running=allowed) if allowed else scene
+
+
+async def _damage(field: Field, fault: Fault) -> None:
+    cluster, how, seed = field.cluster, str(fault.settings["how"]), int(fault.settings["seed"])
+    end = cluster.kill if fault.settings["ended_by"] == "kill" else cluster.stop
+    await field.each(fault.nodes, end)
+    try:
+        await field.each(fault.nodes, lambda node: cluster.damage_disk(node, how, seed))
+    except FileNotFoundError as nothing:
+        if len(fault.nodes) > 1:  # another of them may have been damaged
+            raise
+        raise CannotInject(str(nothing.strerror or nothing)) from nothing
+
+
+async def _look_at_damage(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
+    done = await cluster.disk_damage(node)
+    ours = bool(done) and done["seed"] == fault.settings["seed"]  # an earlier damage proves nothing of this one
+    return {
+        "damage on its disk": float(ours and done["before"] != done["after"] == done["now"]),
+        _WORKS: float(_works(await cluster.probe_disk(node))),
+    }
+
+
+DAMAGE = Kind(
+    name="damage",
+    summary="servers go down, a file of theirs is damaged, and they are started again",
+    targets=_DAMAGE_TARGETS,
+    deck=Deck(
+        opening=(("one-flip", 5.0), ("leader-flip", 6.0)),
+        rest=("one-flip", "one-flip", "leader-flip", "minority-flip", "one-truncate", "one-wipe"),
+    ),
+    needs=frozenset({DISK, PROCESSES}),
+    resolve=_resolve_damage,
+    inject=_damage,
+    orders=demands(
+        "dead",
+        values=lambda fault: {"damage on its disk": TRUE},
+        healed_values=lambda fault: {_WORKS: TRUE},
+    ),
+    heal=restart_the_dead,
+    measure=readings_of(_look_at_damage),
+    costs=lambda fault: frozenset(fault.nodes),
+)
