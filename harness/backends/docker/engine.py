@@ -17,6 +17,7 @@ Docker 23 for ever: one holds the lock of the network and waits for that of all 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from docker.errors import APIError, DockerException
 from harness.agent.network import Table, without
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker import nodes
-from harness.backends.leftovers import Swept, current_owner, sweep
+from harness.backends.leftovers import Reaper, Swept, current_owner, sweep
 
 RUN_LABEL = "krucible.run"
 OWNER_LABEL = "krucible.owner"
@@ -308,3 +309,47 @@ def _sentence(removal: Removal) -> str:
         f"{thing}{more} cannot be removed: {words}.  It does not disturb other runs.  The next run, or "
         "`python -m harness clean-up`, tries again; if Docker still refuses, restart Docker."
     )
+
+
+# ---- containers that make an image ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, **host: Any) -> Iterator[str]:
+    """Make a container, not started, and remove it afterwards.
+
+    doing: what it is for, in words.  host: options of the engine; by default it has neither network nor capabilities.
+    Raises BackendUnavailable with the engine's own words."""
+    run_id = f"image-{os.getpid()}-{time.monotonic_ns()}"
+    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
+    options = client.api.create_host_config(**(host or {"network_mode": "none", "cap_drop": ["ALL"]}))
+    try:
+        made = client.api.create_container(
+            image, entrypoint=list(argv), user="0", labels=labels(run_id, current_owner()), host_config=options
+        )
+        yield str(made["Id"])
+    except APIError as error:
+        raise BackendUnavailable(f"Docker could not {doing}: {error.explanation}") from error
+    finally:
+        remove_run(client, run_id)
+        reaper.dismiss()
+
+
+def run_to_end(client: Any, container: str, failed: str, limit_s: float) -> None:
+    """Start a container and wait for its end.  Raises BackendUnavailable where it fails or takes longer."""
+    client.api.start(container)
+    try:
+        status = client.api.wait(container, timeout=limit_s)["StatusCode"]
+    except requests.RequestException as late:
+        raise BackendUnavailable(f"{failed}: it did not end within {limit_s:g} s") from late
+    if status != 0:
+        words = client.api.logs(container, tail=3).decode(errors="replace").strip()
+        raise BackendUnavailable(f"{failed} (status {status}): {words}")
+
+
+def commit(client: Any, container: str, tag: str, *changes: str) -> None:
+    """Make an image of a container.  It carries the label of images and none of the container's run."""
+    repository, _, version = tag.partition(":")
+    kind = repository.removeprefix("krucible-")
+    unlabel = f"LABEL {IMAGE_LABEL}={kind} {RUN_LABEL}= {OWNER_LABEL}="
+    client.api.commit(container, repository, version, changes=[*changes, unlabel])

@@ -48,9 +48,8 @@ from harness.backends.builds import (
     run_watched,
     wheel_requirements,
 )
-from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels, remove_run
+from harness.backends.docker.engine import IMAGE_LABEL, commit, connect, run_to_end, scratch_container
 from harness.backends.docker.nodes import NODE_FOLDER
-from harness.backends.leftovers import Reaper, current_owner
 from system_under_test.subject import Needs
 
 SUITE = "bookworm"
@@ -101,6 +100,8 @@ NODE_PYTHON = "3.11"
 REGISTRY_IMAGE = "debian:bookworm-slim"
 REGISTRY_PATIENCE_S = 6.0
 UNUSED_S = 3600.0
+BUILD_S = 1800.0
+"""Seconds that one layer of an image may take; packages come over the network."""
 
 Progress = Callable[[str], None]
 
@@ -178,7 +179,7 @@ def _build_base(client: Any, tag: str, progress: Progress, stop: threading.Event
                 tag=version,
                 changes=[f"LABEL {IMAGE_LABEL}=base", "ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
             )
-        if archive.wait() != 0:
+        if archive.wait(timeout=60.0) != 0:
             client.api.remove_image(tag, force=True)
             raise BackendUnavailable("Packing the base image failed: is the disk of the cache folder full?")
 
@@ -202,31 +203,13 @@ def _registry_answers(client: Any, progress: Progress) -> bool:
 
 def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, bytes], stop: threading.Event) -> None:
     """Commit `below` with `files` put into `folder` and compiled there."""
-    api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
-    repository, _, version = tag.partition(":")
-    kind = repository.removeprefix("krucible-")
-    try:
-        container = api.create_container(
-            below,
-            [*_COMPILE, f"/{folder}"],
-            labels=labels(run_id, current_owner()),
-            host_config=api.create_host_config(network_mode="none", cap_drop=["ALL"]),
-        )["Id"]
-        api.put_archive(container, "/", _archive({f"{folder}/{path}": data for path, data in files.items()}))
-        api.start(container)
-        if (status := api.wait(container)["StatusCode"]) != 0:
-            words = api.logs(container, tail=3).decode(errors="replace").strip()
-            raise BackendUnavailable(f"Compiling {folder} for the node image failed (status {status}): {words}")
+    with scratch_container(client, below, [*_COMPILE, f"/{folder}"], "build the node image") as container:
+        archive = _archive({f"{folder}/{path}": data for path, data in files.items()})
+        client.api.put_archive(container, "/", archive)
+        run_to_end(client, container, f"Compiling {folder} for the node image failed", BUILD_S)
         if stop.is_set():
             raise Interrupted("building the node image was interrupted")
-        unlabel = f"LABEL {IMAGE_LABEL}={kind} {RUN_LABEL}= {OWNER_LABEL}="
-        api.commit(container, repository, version, changes=[_ENVIRONMENT, unlabel])
-    except APIError as error:
-        raise BackendUnavailable(f"Docker could not build the node image: {error.explanation}") from error
-    finally:
-        remove_run(client, run_id)
-        reaper.dismiss()
+        commit(client, container, tag, _ENVIRONMENT)
 
 
 def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
@@ -329,20 +312,8 @@ def packages_script(needs: Needs) -> str:
 
 def add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
     """Commit `below` with Debian packages installed.  Raises BackendUnavailable with apt's own words."""
-    api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
-    repository, _, version = tag.partition(":")
-    try:
-        argv, host = ["sh", "-c", packages_script(needs)], api.create_host_config(network_mode="host")
-        container = api.create_container(below, argv, labels=labels(run_id, current_owner()), host_config=host)["Id"]
-        api.start(container)
-        if api.wait(container)["StatusCode"] != 0:
-            words = api.logs(container, tail=3).decode(errors="replace").strip()
-            raise BackendUnavailable(f"{', '.join(needs.debian)} could not be installed on the nodes: {words}")
-        unlabel = f"LABEL {IMAGE_LABEL}=needs {RUN_LABEL}= {OWNER_LABEL}="
-        api.commit(container, repository, version, changes=[unlabel])
-    except APIError as error:
-        raise BackendUnavailable(f"Docker could not install packages: {error.explanation}") from error
-    finally:
-        remove_run(client, run_id)
-        reaper.dismiss()
+    argv, doing = ["sh", "-c", packages_script(needs)], "install packages"
+    with scratch_container(client, below, argv, doing, network_mode="host") as container:
+        failed = f"{', '.join(needs.debian)} could not be installed on the nodes"
+        run_to_end(client, container, failed, BUILD_S)
+        commit(client, container, tag)

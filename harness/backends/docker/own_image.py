@@ -11,27 +11,27 @@ The folder's programs come last in PATH: where the image has a shell of its own,
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
 import sysconfig
 import tarfile
 import tempfile
 import threading
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
 
 from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import digest
-from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, labels, remove_run
+from harness.backends.docker.engine import (
+    commit,
+    run_to_end,
+    scratch_container,
+)
 from harness.backends.docker.image import Progress, has_image, mark_used, one_builder, remove_unused
 from harness.backends.docker.nodes import NODE_FOLDER
-from harness.backends.leftovers import Reaper, current_owner
 from system_under_test.subject import Needs
 
 FOLDER = "opt/krucible/runtime"
@@ -96,11 +96,8 @@ def _inspect(client: Any, name: str, progress: Progress) -> dict[str, Any]:
 
 def _runtime(client: Any, node: str) -> bytes:
     """A tar of FOLDER, made in a container of the node image."""
-    with _container(client, node, ["sh", "-c", _GATHER]) as container:
-        client.api.start(container)
-        if client.api.wait(container, timeout=_BUILD_S)["StatusCode"] != 0:
-            words = client.api.logs(container, tail=3).decode(errors="replace").strip()
-            raise BackendUnavailable(f"Python could not be gathered in the node image: {words}")
+    with scratch_container(client, node, ["sh", "-c", _GATHER], "gather Python in the node image") as container:
+        run_to_end(client, container, "Python could not be gathered in the node image", _BUILD_S)
         stream, _ = client.api.get_archive(container, f"/{FOLDER}")
         gathered = io.BytesIO(b"".join(stream))
     out = io.BytesIO()
@@ -140,35 +137,11 @@ def _independent(program: bytes, loader: str) -> bytes:
 def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime: bytes) -> None:
     """Commit their image with the agent's folder, and a folder for the volume that belongs to the user."""
     variables = dict(line.partition("=")[::2] for line in theirs["Config"].get("Env") or [])
-    repository, _, version = tag.partition(":")
-    changes = [
-        f"ENV PATH={variables.get('PATH') or _PATH}:/{FOLDER}/bin",
-        "HEALTHCHECK NONE",
-        f"LABEL {IMAGE_LABEL}=own {RUN_LABEL}= {OWNER_LABEL}=",
-    ]
-    with _container(client, needs.image, [PYTHON]) as container:  # it is never started
+    doing = f"put the agent into {needs.image}"
+    with scratch_container(client, needs.image, [PYTHON], doing) as container:  # it is never started
         client.api.put_archive(container, "/", runtime)
         client.api.put_archive(container, "/", _volume_folder(*_user_in(client, container, needs)))
-        client.api.commit(container, repository, version, changes=changes)
-
-
-@contextmanager
-def _container(client: Any, image: str, argv: list[str]) -> Iterator[str]:
-    """A container without network or capabilities, removed afterwards.  Raises BackendUnavailable for the engine's
-    words."""
-    run_id = f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
-    host = client.api.create_host_config(network_mode="none", cap_drop=["ALL"])
-    try:
-        made = client.api.create_container(
-            image, entrypoint=argv, user="0", labels=labels(run_id, current_owner()), host_config=host
-        )
-        yield str(made["Id"])
-    except APIError as error:
-        raise BackendUnavailable(f"Docker could not put the agent into {image}: {error.explanation}") from error
-    finally:
-        remove_run(client, run_id)
-        reaper.dismiss()
+        commit(client, container, tag, f"ENV PATH={variables.get('PATH') or _PATH}:/{FOLDER}/bin", "HEALTHCHECK NONE")
 
 
 def _user_in(client: Any, container: str, needs: Needs) -> tuple[int, int]:
