@@ -181,7 +181,7 @@ class BeaconSender:
                     peer.seen[number % REMEMBERED] = number
 
 
-class Beacons:
+class BeaconVerbs:
     """Verbs of beacons.  All but `start` raise OSError (ESRCH) before it."""
 
     def __init__(self) -> None:

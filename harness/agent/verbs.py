@@ -28,7 +28,7 @@ from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.files import Files
 from harness.agent.frames import body_of, limit
 from harness.agent.hosted_clients import ClientsApart, HostedClients
-from harness.agent.network import Beacons, FirewallTables, SwitchVerbs, Trials
+from harness.agent.network import BeaconVerbs, FirewallTables, SwitchVerbs, Trials
 from harness.agent.server import ServerProcess
 from harness.agent.wall_clock import ClockVerbs
 
@@ -54,7 +54,7 @@ class Verbs:
         clock, disk = ClockVerbs(), DiskVerbs(functools.partial(self._kill, server))
         here = (NodeVerbs(server, clock, disk), server, Commands(children), HostedClients(log), self.apart)
         self._on_loop = _methods(*here, self.rules, SwitchVerbs(children), Trials())
-        self._in_threads = _methods(Files(), clock, disk, Beacons())
+        self._in_threads = _methods(Files(), clock, disk, BeaconVerbs())
 
     async def answer(self, name: str, args: Mapping[str, Any], body: bytes, piece: Callable[[bytes], None]) -> Answer:
         """Carry a verb out.  Raises what it raises, and OSError (ENOSYS) if there is no such verb."""

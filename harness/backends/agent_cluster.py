@@ -20,8 +20,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from checkers.record.header import ClockOffset
 from harness.agent.disk.verbs import DATA, DiskVerbs
 from harness.agent.hosted_clients import ClientsApart
-from harness.agent.network import Beacons as BeaconVerbs
-from harness.agent.network import Trials
+from harness.agent.network import BeaconVerbs, Trials
 from harness.agent.server import ServerProcess
 from harness.agent.verbs import NodeVerbs
 from harness.agent.wall_clock import ClockVerbs

@@ -15,7 +15,7 @@ from waiting import PATIENCE_S, eventually
 
 from checkers.base.history import Type
 from harness.agent.hosted_clients import OVERRUN_S, HostedClients
-from harness.agent.network import Beacons
+from harness.agent.network import BeaconVerbs
 from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
@@ -154,7 +154,7 @@ async def test_a_computing_client_does_not_starve_the_beacons(
         peer.bind(("127.0.0.14", 0))
         peer.setblocking(False)
         port = peer.getsockname()[1]
-        await agent.link.ask(Beacons.start, b"testtest", "127.0.0.13", port, {"n2": "127.0.0.14"}, 20.0)
+        await agent.link.ask(BeaconVerbs.start, b"testtest", "127.0.0.13", port, {"n2": "127.0.0.14"}, 20.0)
         computing = asyncio.create_task(host.invoke(0, Request("compute", payload=str(tmp_path)), 1000.0))
         await eventually((tmp_path / "began").exists)
         received(peer)

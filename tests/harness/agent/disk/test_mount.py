@@ -61,8 +61,8 @@ def test_a_database_loses_only_what_it_documents(disk: Mounted, synchronous: str
 
 @pytest.mark.parametrize("kept", ["lose", "tear", "reorder"])
 def test_a_configuration_that_the_agent_wrote_survives_a_power_loss(disk: Mounted, kept: str) -> None:
-    files.write(str(disk.path / "made" / "server.json"), b"{}")
-    files.write(str(disk.path / "made" / "server.json"), b"{\n}")
+    files.Files().write(str(disk.path / "made" / "server.json"), b"{}")
+    files.Files().write(str(disk.path / "made" / "server.json"), b"{\n}")
     disk.lose_power(kept, 1)
     assert {path.name: path.read_bytes() for path in (disk.path / "made").iterdir()} == {"server.json": b"{\n}"}
 
