@@ -30,6 +30,14 @@ kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cau
 """
 
 
+Ground = Literal["times", "answerers"]
+"""What a violation may rest on besides its rows.
+
+times: when operations were invoked and answered, beside the times of the servers' traces.
+answerers: which server gave an answer.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One unit of work: the files to open, and parameters.  It is small and picklable, and it holds no rows."""
@@ -60,6 +68,7 @@ class Checker:
     split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
     needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`), nor one whose nodes
     delivered none of the logs or traces that it needs (`run_evidence.not_judged`): then `combine` is not called.
+    rests_on: grounds of its violations.  Where a run proves one of them wrong, they are unknown.
     about_the_run: it judges the test itself, and may be valid though its figures are zero.
     in_process: its code stands in a user's own file, which workers of Spark have not got.
 
@@ -73,6 +82,7 @@ class Checker:
     judge: Callable[[Part, Budget], Any]
     combine: Callable[[StoredRun, Sequence[Any]], Verdict]
     needs: frozenset[Need] = frozenset({"history"})
+    rests_on: frozenset[Ground] = frozenset()
     about_the_run: bool = False
     in_process: bool = False
 

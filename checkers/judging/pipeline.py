@@ -20,6 +20,7 @@ from checkers.base.run_evidence import not_judged
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
+from checkers.run_quality.evidence import COPIES_OF, DOUBTED, EVIDENCE
 
 Progress = Callable[[str], None]
 
@@ -84,6 +85,31 @@ def judge_run(
         spent += split.seconds + sum(j.seconds for j in mine) if known is None else 0.0
         verdicts.seconds[checker.name] = round(spent, 4)
     return verdicts
+
+
+def set_aside_doubted(verdicts: Verdicts) -> None:
+    """Turn violations into unknown verdicts that rest only on what the run itself proves wrong; the reason names it."""
+    evidence = verdicts.get(EVIDENCE.name)
+    doubted = evidence.details.get(DOUBTED, {}) if evidence is not None else {}
+    for name, verdict in verdicts.items():
+        if verdict.validity is not Validity.INVALID or name not in verdicts.checkers:
+            continue
+        if clause := _doubt(verdicts.checkers[name], verdict, doubted):
+            count = verdict.looked_at.get("violations", len(verdict.witnesses))
+            words = f"{count} violations rest on evidence that this run proves wrong ({clause})"
+            reason = "; ".join(filter(None, (words, verdict.reason)))
+            verdicts[name] = replace(verdict, validity=Validity.UNKNOWN, reason=reason, witnesses=())
+
+
+def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> str:
+    """The sentence that shows what is wrong; "" if something else shows the violations."""
+    if grounds := [doubted[ground] for ground in sorted(checker.rests_on) if ground in doubted]:
+        return grounds[0]
+    if "logs" not in checker.needs:
+        return ""
+    shown = [[f"{COPIES_OF}{node}" for node in w.facts.get("nodes") or ()] for w in verdict.witnesses]
+    each = [next((doubted[name] for name in names if name in doubted), "") for names in shown]
+    return each[0] if each and all(each) else ""
 
 
 def results_of(verdicts: Mapping[str, Verdict]) -> Results:

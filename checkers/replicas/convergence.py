@@ -151,4 +151,5 @@ CONVERGENCE = Checker(
     judge=judge,
     combine=_combine,
     needs=frozenset({"history", "model"}),
+    rests_on=frozenset({"answerers"}),
 )

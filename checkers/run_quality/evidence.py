@@ -15,6 +15,8 @@ The history is read in parts, a few columns at a time, so its length does not ma
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import Budget, Checker, Ground, Part
 from checkers.base.clocks import one_clock
 from checkers.base.history import MalformedHistory, Type
 from checkers.base.run_evidence import conclude, numbers
@@ -53,12 +55,20 @@ SHOWN = 8
 CLOCK_ERROR_NS_MAX = 5_000_000_000
 """A clock of another machine that is known less well cannot be compared.  Readings differ by a round trip."""
 
+ROUNDED_NS, ROWS_TO_SEE_ROUNDING = 10_000_000, 20
+"""Times that are all multiples of this were rounded."""
+DOUBTED = "doubted"
+"""Name of the detail that holds what this checker found wrong: a ground of violations, or the copies of one node, and
+the sentence that shows it."""
+COPIES_OF = "copies of "
+
+_COPY_OF = re.compile(r"(?:the quorum-state of )?copy \d+ of (\S+) cannot be right")
 _COLUMNS = ["time_ns", "type", "f", "node"]
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFinding:
-    """The findings on some rows of the history.
+    """The findings on some rows of the history.  step_ns: the greatest number of ns that divides all their times.
 
     counts: rows by function and type.  first_ns, last_ns: time of the first and the last row.  backwards: number of the
     first row that is earlier than the row before it, -1 if there is none.  answered: the nodes that answered clients.
@@ -70,6 +80,7 @@ class HistoryFinding:
     last_ns: int
     backwards: int
     answered: frozenset[str]
+    step_ns: int
 
 
 def split(run: StoredRun) -> list[Part]:
@@ -83,7 +94,7 @@ def judge(part: Part, budget: Budget) -> HistoryFinding:
     counts: Counter[tuple[str, int]] = Counter()
     times: list[tuple[int, int]] = []
     answered: set[str] = set()
-    at, backwards = part.params["row"], -1
+    at, backwards, step_ns = part.params["row"], -1, 0
     with pq.ParquetFile(part.paths[0]) as file:
         for group in range(part.params["first"], part.params["end"]):
             table = file.read_row_group(group, _COLUMNS, use_threads=False)
@@ -95,6 +106,7 @@ def judge(part: Part, budget: Budget) -> HistoryFinding:
             for value, count in zip(*np.unique(code, return_counts=True), strict=True):
                 counts[names[int(value) // 256], int(value) % 256] += int(count)
             time_ns = numbers(table, "time_ns")
+            step_ns = int(np.gcd.reduce(time_ns, initial=step_ns))
             falls = np.flatnonzero(np.diff(time_ns) < 0)
             if backwards < 0 and (len(falls) or (times and time_ns[0] < times[-1][1])):
                 backwards = at + (int(falls[0]) + 1 if len(falls) else 0)
@@ -103,7 +115,7 @@ def judge(part: Part, budget: Budget) -> HistoryFinding:
             answered |= {node_names[int(code)] for code in np.unique(nodes[types == int(Type.OK)])}
             at += len(table)
     first, last = (times[0][0], times[-1][1]) if times else (0, 0)
-    return HistoryFinding(at - part.params["row"], counts, first, last, backwards, frozenset(answered))
+    return HistoryFinding(at - part.params["row"], counts, first, last, backwards, frozenset(answered), step_ns)
 
 
 def combine(run: StoredRun, findings: Sequence[HistoryFinding]) -> Verdict:
@@ -118,14 +130,21 @@ def combine(run: StoredRun, findings: Sequence[HistoryFinding]) -> Verdict:
     except BrokenFile as problem:
         return conclude((), {"rows": kept.rows}, list(dict.fromkeys([str(problem), *_few(broken_bonds(run.root))])))
     questions = [f"row {kept.backwards} is earlier than the row before it"] if kept.backwards >= 0 else []
+    doubted: dict[str, str] = {}
     for agree in _NAMES:
         try:
-            questions += _few(agree(run, kept))
+            clauses = agree(run, kept)
+            questions += _few(clauses)
+            if clauses and (ground := _GROUNDS.get(agree)):
+                doubted.setdefault(ground, clauses[0])
+            for clause in clauses:
+                if (found := _COPY_OF.match(clause)) is not None:
+                    doubted.setdefault(COPIES_OF + found[1], clause)
         except BrokenFile as problem:
             questions.append(str(problem))
         except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as problem:
             questions.append(f"{_NAMES[agree]} cannot be compared ({type(problem).__name__}: {problem})")
-    return conclude((), looked_at, list(dict.fromkeys(questions)))
+    return conclude((), looked_at, list(dict.fromkeys(questions)), {DOUBTED: doubted} if doubted else None)
 
 
 def _joined(findings: Sequence[HistoryFinding]) -> HistoryFinding:
@@ -139,7 +158,8 @@ def _joined(findings: Sequence[HistoryFinding]) -> HistoryFinding:
         total += finding.rows
         last_ns = finding.last_ns if finding.rows else last_ns
     answered = frozenset().union(*(finding.answered for finding in findings))
-    return HistoryFinding(total, counts, 0, last_ns, backwards, answered)
+    step_ns = math.gcd(*(finding.step_ns for finding in findings))
+    return HistoryFinding(total, counts, 0, last_ns, backwards, answered, step_ns)
 
 
 def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -229,12 +249,23 @@ def _copies(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 
 def _moments(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that each copy holds of trace and log what there was when it was taken."""
+    """Check that each copy was taken when the trace of its node was as long as it notes."""
+    return traces_at_copies.at_another_length(run) if run.demands.logs else []
+
+
+def _contents(run: StoredRun, kept: HistoryFinding) -> list[str]:
+    """Check that each copy holds of the log what the trace reported until then."""
     if not run.demands.logs:
         return []
-    clauses = traces_at_copies.at_another_length(run)
-    clauses += logs_at_copies.ahead_of_trace(run) + logs_at_copies.behind_trace(run)
+    clauses = logs_at_copies.ahead_of_trace(run) + logs_at_copies.behind_trace(run)
     return clauses + quorum_states_at_copies.differ(run)
+
+
+def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:
+    """Check that the times of the history are not rounded: then they order nothing beside the times of traces."""
+    if kept.rows < ROWS_TO_SEE_ROUNDING or kept.step_ns < ROUNDED_NS:
+        return []
+    return [f"all times of the history are multiples of {kept.step_ns / 1e6:g} ms: the recorder rounded them"]
 
 
 def _dealt(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -293,9 +324,20 @@ _NAMES: Mapping[Agree, str] = {
     _deaths: "the deaths of servers",
     _copies: "the copies",
     _moments: "the traces at the copies",
+    _contents: "the logs at the copies",
+    _resolution: "the times of the history",
     _final_reads: "the final reads",
     _clocks: "the clocks of test.json",
 }
+
+_GROUNDS: Mapping[Agree, Ground] = {
+    _silences: "times",
+    _moments: "times",
+    _resolution: "times",
+    _answers: "answerers",
+    _answering_nodes: "answerers",
+}
+"""What is doubted where such a comparison fails."""
 
 
 def _few(clauses: Sequence[str]) -> list[str]:

@@ -216,4 +216,5 @@ ANSWERED_AFTER_COMMIT = Checker(
     judge=_judge,
     combine=_combine,
     needs=frozenset({"history", "logs", "traces", "unique-values"}),
+    rests_on=frozenset({"times", "answerers"}),
 )

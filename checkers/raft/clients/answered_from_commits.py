@@ -335,4 +335,5 @@ ANSWERED_FROM_COMMITS = Checker(
     judge=_judge,
     combine=_combine,
     needs=frozenset({"history", "logs", "traces", "kraft-steps"}),
+    rests_on=frozenset({"times", "answerers"}),
 )
