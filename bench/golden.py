@@ -36,7 +36,7 @@ MODELS = {"etcd": "cas-register", "elle": "list-append"}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class GoldenCase:
     """One run: its name, its options for `run`, and the planted bug that its seed must show (empty: none)."""
 
     name: str
@@ -48,24 +48,24 @@ class Case:
         return any(backend in self.options for backend in BY_SEED)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[GoldenCase]:
     """Yield every case that this machine can run."""
     for nemesis in UNDER_FAULTS:
-        yield Case(f"clean-{nemesis.replace(',', '-')}", ("--nemesis", nemesis, "--backend", "simulator", *SHORT))
+        yield GoldenCase(f"clean-{nemesis.replace(',', '-')}", ("--nemesis", nemesis, "--backend", "simulator", *SHORT))
     for subject in ("kraft-brokers", "kraft-voters"):
-        yield Case(f"clean-{subject}", ("--subject", subject, "--backend", "simulator", *SHORT))
+        yield GoldenCase(f"clean-{subject}", ("--subject", subject, "--backend", "simulator", *SHORT))
     for backend in ("docker", "namespaces"):
         for subject in ("kraft", "etcd"):
             name = f"clean-{subject}-{backend}"
-            yield Case(name, ("--subject", subject, "--nemesis", "partition", "--backend", backend, *SHORT))
-    for example in ("tcp_register.py", "sqlite.py", "redis_sentinel.py"):
-        system = ("--subject", str(ROOT / "examples" / example), "--backend", "namespaces", "--time-limit", "15")
-        yield Case(f"own-{Path(example).stem}", system)
-    yield Case("clean-canary", ("--subject", "canary", "--time-limit", "5"))
+            yield GoldenCase(name, ("--subject", subject, "--nemesis", "partition", "--backend", backend, *SHORT))
+    for example, workload in (("tcp_register.py", "register"), ("sqlite.py", "list-append"), ("redis_sentinel.py", "set")):
+        system = ("--subject", str(ROOT / "examples" / example), "--workload", workload, "--backend", "namespaces")
+        yield GoldenCase(f"own-{Path(example).stem}", system)
+    yield GoldenCase("clean-canary", ("--subject", "canary", "--nemesis", "none", "--time-limit", "5"))
     for subject in SUBJECTS:
         for bug in load_subject(subject).bugs:
-            where = ("--time-limit", "5") if subject == "canary" else ("--backend", "simulator", *SHORT)
-            yield Case(f"{subject}-{bug}", ("--subject", subject, "--bug", bug, *where), bug)
+            where = ("--nemesis", "none", "--time-limit", "5") if subject == "canary" else ("--backend", "simulator", *SHORT)
+            yield GoldenCase(f"{subject}-{bug}", ("--subject", subject, "--bug", bug, *where), bug)
 
 
 @click.group()
@@ -129,7 +129,7 @@ def compare(old: Path, new: Path) -> None:
     sys.exit(1 if differences else 0)
 
 
-def _run(case: Case, folder: Path, seeds: Any) -> dict[str, Any]:
+def _run(case: GoldenCase, folder: Path, seeds: Any) -> dict[str, Any]:
     """Run a case with one seed after another, until its planted bug is found (a clean case: once)."""
     seen: dict[str, Any] = {}
     for seed in seeds:

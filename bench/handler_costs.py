@@ -25,8 +25,8 @@ from bench.instruments.quorum_clusters import HOST, KRaft
 from bench.instruments.writers import write_for
 from system_under_test.client import Request
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.extensions import OUR_PREFIX
+from system_under_test.kraft.wire.server import Connection
 
 SERVERS = 3
 ELECTIONS = 4

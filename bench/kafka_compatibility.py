@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkers.base.cache_folder import cache_folder
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER
 
 ROOT = Path(__file__).parents[1]

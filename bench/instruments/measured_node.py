@@ -23,7 +23,7 @@ from typing import Any
 from system_under_test.kraft.__main__ import main as run_node
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.wire import connection, server
+from system_under_test.kraft.wire import server
 from system_under_test.kraft.wire.frames import decode_request_header
 
 OTHER, ANSWER = "other", "answer"
@@ -65,7 +65,7 @@ def _instrument() -> None:
     _kind_of(QuorumNode, "_answered", lambda node, effect, answer: type(answer).__name__)
     _kind_of(QuorumNode, "_flushed", lambda *_: "fsync")
     _kind_of(DeadlineTimer, "_rings", lambda *_: "timer")
-    _kind_of(connection._Conversation, "data_received", lambda *_: ANSWER)
+    _kind_of(server._Conversation, "data_received", lambda *_: ANSWER)
 
 
 def _kind_of(owner: type, name: str, kind: Callable[..., str]) -> None:

@@ -25,9 +25,9 @@ from system_under_test.kraft.client.outcomes import error_of
 from system_under_test.kraft.client.questions import question
 from system_under_test.kraft.node.config import load
 from system_under_test.kraft.node.formatting import format_directory
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import MalformedFrame
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
 
 ETCD = "/usr/bin/etcd"

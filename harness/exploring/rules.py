@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.exploring.parts import Parts, Promises
 from harness.exploring.voter import Act, Cut, Leads, Marked, Read, Voted, Wrong
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.raft.quorum import majority
+from system_under_test.kraft.raft.voters import majority
 
 
 class Broken(Exception):

@@ -42,17 +42,24 @@ from system_under_test.kraft.controller.configs import (
     alter_configs,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import of_ids, registered
 from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics
+from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics, of_ids, registered
 from system_under_test.kraft.log import atomic, meta_properties
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.meta_properties import MetaProperties, derived_uuid, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble, assemble_quorum
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN, clean_epoch
-from system_under_test.kraft.node.config import BROKER, BUGS, CONTROLLER, Brokers, Config, Peer
+from system_under_test.kraft.node.config import (
+    BROKER,
+    BUGS,
+    CONTROLLER,
+    KAFKA_LIMITS,
+    Brokers,
+    Config,
+    Peer,
+    SnapshotLimits,
+)
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet

@@ -20,15 +20,21 @@ from checkers.base.history import Type
 from harness.campaign.swarm.scenario import SETTINGS
 from harness.campaign.swarm.topics import new_topic
 from system_under_test.kraft.controller.access import (
+    EXACT,
+    USER,
     Acl,
     AclFilter,
+    Component,
     Deletion,
+    QuotaAlteration,
     Upsertion,
     alter_credentials,
+    alter_quotas,
     create_acls,
     delete_acls,
     describe_acls,
     describe_credentials,
+    describe_quotas,
 )
 from system_under_test.kraft.controller.configs import (
     Alteration,
@@ -39,16 +45,7 @@ from system_under_test.kraft.controller.configs import (
 )
 from system_under_test.kraft.controller.features import LevelWanted, update_features
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import registered
-from system_under_test.kraft.controller.quotas import (
-    EXACT,
-    USER,
-    Component,
-    QuotaAlteration,
-    alter_quotas,
-    describe_quotas,
-)
-from system_under_test.kraft.controller.topics import create_topics, delete_topics
+from system_under_test.kraft.controller.topics import create_topics, delete_topics, registered
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, QuotaEntity
 
 KRAFT_VERSION_LEVEL = 0

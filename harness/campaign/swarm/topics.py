@@ -16,13 +16,13 @@ from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, elects_
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import elect_leaders
 from system_under_test.kraft.controller.partition_rules import Election
-from system_under_test.kraft.controller.placement import registered
 from system_under_test.kraft.controller.topics import (
     MorePartitions,
     NewTopic,
     create_partitions,
     create_topics,
     delete_topics,
+    registered,
 )
 
 FACTOR = 3

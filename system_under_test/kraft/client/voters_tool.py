@@ -31,8 +31,8 @@ from kio.schema.update_features.v1 import request as features
 from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
 
 CLIENT_ID = "voters-tool"

@@ -8,13 +8,18 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
     <copy>/meta.properties                   key=value lines; node.id names the node whose directory it is
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
+
+A copied metadata log is replayed into an empty model, to the hash of the state behind each batch.  Neither the reader
+of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a difference shows a
+mistake of the node's own machine, or of its past: its caches, its slices of a long replay, its snapshots, its terms as
+a leader that decided ahead of the log.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,11 +30,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
-from checkers.base.columns import CLUSTER, COPIES, LOG
-from system_under_test.kraft.collected.cluster_files import Row, read_cluster, write_cluster
-from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log
-from system_under_test.kraft.collected.replayed_states import replayed, write_replayed
+from checkers.base.columns import CLUSTER, COPIES, LOG, REPLAYED
+from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
+from system_under_test.kraft.collected.cluster_files import Cursor, Row, read_cluster, value_of_next, write_cluster
+from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log, segments
 from system_under_test.kraft.collected.snapshot_files import read_snapshots
+from system_under_test.kraft.collected.state_model import StateModel
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
 from system_under_test.subject import Collected, StartedOn
 
@@ -255,3 +261,36 @@ def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_s
     except UnreadableFile as problem:
         broken.write_text(f"{problem}\n")
         return rows_before_damage(path)
+
+
+RECORDS_MAX = 50_000
+"""Of one log; about a second.  The states behind them are not computed."""
+
+
+def replayed(folder: Path) -> Iterator[tuple[int, int]]:
+    """(end offset of a batch, hash of the state there), up to the first record that does not fit.
+
+    Nothing of a log that begins behind a snapshot: `snapshot-equals-prefix` judges what stood before it."""
+    if log_start(folder) > 0:
+        return
+    model, records = StateModel(), 0
+    for segment in segments(folder):
+        data, batches = segment.data.tobytes(), segment.batches
+        columns = (batches.base, batches.records, batches.attributes, batches.start, batches.stop)
+        for base, count, attributes, start, stop in zip(*(c.tolist() for c in columns), strict=True):
+            cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
+            try:
+                for _ in range(0 if attributes & CONTROL else count):
+                    model.replay(value_of_next(cursor))
+            except (ValueError, IndexError, KeyError):
+                return
+            records += count
+            yield base + count, model.state_hash
+            if records >= RECORDS_MAX:
+                return
+
+
+def write_replayed(path: Path, node: str, copy: int, states: Iterator[tuple[int, int]]) -> None:
+    """A file of schema REPLAYED."""
+    rows = [{"node": node, "copy": copy, "offset": offset, "hash": value} for offset, value in states]
+    pq.write_table(pa.Table.from_pylist(rows, REPLAYED), path, compression="zstd")

@@ -1,4 +1,4 @@
-"""Kafka's record batch, version 2: how records stand in a log file and in a fetch.
+"""Kafka's record batch, version 2, in a log file and in a fetch; its control records of voters; the prefix hash.
 
 Layout (big endian), as the Kafka protocol guide defines it:
 
@@ -16,7 +16,22 @@ Layout (big endian), as the Kafka protocol guide defines it:
 
 A metadata record has no key and no headers.  A control batch holds one record whose key is (int16 version, int16
 type) and whose value is a flexible Kafka message: LeaderChange (2), the header (3) and footer (4) of a snapshot,
-KRaftVersion (5) or Voters (6), all of version 0.
+KRaftVersion (5) or Voters (6) (KIP-853), all of version 0.
+
+The *prefix hash* is one number for everything that a log holds up to an offset.  This definition suffices to compute
+it from the files.  Take the record batches of the log in order, from the log's start.  Begin with h = 0.  For every
+batch replace h by
+
+    the first 8 bytes, read as a big-endian signed 64-bit integer, of
+    BLAKE2b(digest size 8 bytes, no key, no salt) over the 24 bytes
+        int64  h (the value so far)
+        int64  the batch's base offset
+        int32  the batch's leader epoch
+        uint32 the batch's CRC field
+    all big endian, without padding (Python: struct.pack(">qqiI", h, base_offset, epoch, crc)).
+
+The hash at an offset is the value after the last batch that ends there; inside a batch there is none.  The CRC stands
+for the records; base offset and epoch are added because Kafka's CRC covers neither.
 """
 
 from __future__ import annotations
@@ -24,13 +39,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from uuid import UUID
 
 from crc32c import crc32c
 
-from system_under_test.kraft.log import voter_records
-from system_under_test.kraft.raft.messages import Batch, LeaderChange
-from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
-from system_under_test.kraft.records.struct import Malformed
+from system_under_test.kraft.raft.messages import Batch, LeaderChange, ReplicaKey
+from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, VoterSet, voter_set
+from system_under_test.kraft.records.struct import Int16, Int32, Malformed, Struct, StructCodec, UInt16
 
 HEADER_SIZE_BYTES = 61
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -87,11 +103,11 @@ def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
     if isinstance(body, LeaderChange):
         return encode_leader_change(batch.base_offset, batch.epoch, body, timestamp_ms)
     if isinstance(body, VoterSet):
-        value = voter_records.encode_voters(body)
-        return encode_control(batch.base_offset, batch.epoch, voter_records.VOTERS, value, timestamp_ms)
+        value = encode_voters(body)
+        return encode_control(batch.base_offset, batch.epoch, VOTERS, value, timestamp_ms)
     if isinstance(body, KRaftVersion):
-        value = voter_records.encode_kraft_version(body)
-        return encode_control(batch.base_offset, batch.epoch, voter_records.KRAFT_VERSION, value, timestamp_ms)
+        value = encode_kraft_version(body)
+        return encode_control(batch.base_offset, batch.epoch, KRAFT_VERSION, value, timestamp_ms)
     if isinstance(body, tuple) and len(body) == batch.count:
         return encode_values(batch.base_offset, batch.epoch, body, timestamp_ms)
     raise TypeError(f"cannot encode a body of {type(body).__name__} as {batch.count} records")
@@ -270,10 +286,10 @@ def voters(raw: bytes) -> VoterSet | None:
     if not is_control(raw):
         return None
     type_number, value = control(raw)
-    if type_number != voter_records.VOTERS:
+    if type_number != VOTERS:
         return None
     try:
-        return voter_records.decode_voters(value)
+        return decode_voters(value)
     except Malformed as problem:
         raise CorruptBatch(str(problem)) from None
 
@@ -333,3 +349,98 @@ def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise CorruptBatch("a varint of more than ten bytes")
+
+
+EMPTY = 0
+"""The hash of a log without batches."""
+
+_INPUT = struct.Struct(">qqiI")
+_OUTPUT = struct.Struct(">q")
+
+
+def extend(prefix: int, base_offset: int, epoch: int, crc: int) -> int:
+    """The prefix hash after one more batch; int64."""
+    digest = blake2b(_INPUT.pack(prefix, base_offset, epoch, crc), digest_size=8).digest()
+    hashed: int = _OUTPUT.unpack(digest)[0]
+    return hashed
+
+
+KRAFT_VERSION, VOTERS = 5, 6
+"""Types of control records."""
+
+_NO_DIRECTORY = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint(Struct):
+    name: str
+    host: str
+    port: UInt16
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions(Struct):
+    min: Int16
+    max: Int16
+
+
+@dataclass(frozen=True, slots=True)
+class _Voter(Struct):
+    id: Int32
+    directory: UUID
+    endpoints: tuple[_Endpoint, ...]
+    kraft_versions: _Versions
+
+
+@dataclass(frozen=True, slots=True)
+class _Voters(Struct):
+    version: Int16
+    voters: tuple[_Voter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _KRaftVersion(Struct):
+    version: Int16
+    kraft_version: Int16
+
+
+_VOTERS_CODEC, _VERSION_CODEC = StructCodec(_Voters, 0), StructCodec(_KRaftVersion, 0)
+
+
+def encode_voters(voters: VoterSet) -> bytes:
+    """The value of a Voters record."""
+    out = bytearray()
+    rows = tuple(
+        _Voter(
+            id=entry.key.id,
+            directory=entry.key.directory or _NO_DIRECTORY,
+            endpoints=tuple(_Endpoint(name=e.listener, host=e.host, port=e.port) for e in entry.endpoints),
+            kraft_versions=_Versions(min=entry.kraft_versions[0], max=entry.kraft_versions[1]),
+        )
+        for entry in voters
+    )
+    _VOTERS_CODEC.write(out, _Voters(version=0, voters=rows), 0)
+    return bytes(out)
+
+
+def decode_voters(value: bytes) -> VoterSet:
+    """Raises Malformed."""
+    try:
+        record, _ = _VOTERS_CODEC.read(value, 0, 0)
+        return voter_set(
+            VoterEntry(
+                ReplicaKey(row.id, None if row.directory == _NO_DIRECTORY else row.directory),
+                tuple(VoterEndpoint(e.name, e.host, e.port) for e in row.endpoints),
+                (row.kraft_versions.min, row.kraft_versions.max),
+            )
+            for row in record.voters
+        )
+    except ValueError as problem:
+        raise Malformed(f"a record of voters: {problem}") from None
+
+
+def encode_kraft_version(version: KRaftVersion) -> bytes:
+    """The value of a KRaftVersion record."""
+    out = bytearray()
+    _VERSION_CODEC.write(out, _KRaftVersion(version=0, kraft_version=version.version), 0)
+    return bytes(out)

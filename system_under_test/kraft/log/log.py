@@ -47,13 +47,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
+from system_under_test.kraft.log import atomic, epoch_checkpoint
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
-from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot
-from system_under_test.kraft.log.snapshots import Snapshots, file_name
+from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Snapshots, file_name
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, NewStart, SnapshotId
 
@@ -93,7 +92,7 @@ class Log:
         self.recovery = LogRecovery(0, 0)
         self.snapshots = Snapshots(disk, folder)
         self._start = BEGINNING
-        self._start_hash = prefix_hash.EMPTY
+        self._start_hash = codec.EMPTY
         self._cut_to = 0
         self._disk = disk
         self._folder = folder
@@ -137,7 +136,7 @@ class Log:
 
     @property
     def prefix_hash(self) -> int:
-        """The prefix hash at `end_offset` (see `prefix_hash.py`)."""
+        """The prefix hash at `end_offset` (see `batch.py`)."""
         return self._batches.hashes[-1] if self._batches.hashes else self._start_hash
 
     def prefix_hash_at(self, offset: int) -> int | None:
@@ -376,7 +375,7 @@ class Log:
         return self._segments[-1]
 
     def _take(self, segment_number: int, position: int, header: BatchHeader) -> None:
-        prefix = prefix_hash.extend(self.prefix_hash, header.base_offset, header.epoch, header.crc)
+        prefix = codec.extend(self.prefix_hash, header.base_offset, header.epoch, header.crc)
         if not self._epochs or header.epoch > self._epochs[-1][0]:
             self._epochs.append((header.epoch, header.base_offset))
         if header.control:

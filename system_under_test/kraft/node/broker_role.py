@@ -36,9 +36,9 @@ from system_under_test.kraft.log import atomic
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Disk, Ports
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec
 from system_under_test.kraft.wire.quorum_service import NotQueued
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import (
     ALTER_PARTITION,
     ALTER_PARTITION_REASSIGNMENTS,

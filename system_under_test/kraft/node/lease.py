@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from system_under_test.kraft.raft.decisions import may_answer_by_lease
 from system_under_test.kraft.raft.messages import Identity
-from system_under_test.kraft.raft.quorum import held_by_majority
+from system_under_test.kraft.raft.voters import held_by_majority
 
 LEASE_SHARE = 0.75
 """Of the fetch timeout; the rest is for messages on their way."""

@@ -41,14 +41,12 @@ from system_under_test.kraft.node.awaited import Awaited
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.fetch_progress import FetchProgress
 from system_under_test.kraft.node.lease import Lease
-from system_under_test.kraft.node.metadata.apply_committed import Replay
 from system_under_test.kraft.node.metadata.controller_duties import ControllerDuties
-from system_under_test.kraft.node.metadata.proposals import Proposals
-from system_under_test.kraft.node.metadata.snapshotting import Snapshotting
-from system_under_test.kraft.node.metadata.state_machine import StateMachine
+from system_under_test.kraft.node.metadata.snapshotting import Replay, Snapshotting
+from system_under_test.kraft.node.metadata.state_machine import Proposals, StateMachine
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.received_batches import ReceivedBatches
-from system_under_test.kraft.node.trace_rows import start_row, vote_row
+from system_under_test.kraft.node.trace import start_row, vote_row
 from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import VoterChange

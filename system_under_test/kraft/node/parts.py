@@ -10,7 +10,7 @@ from random import Random
 from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
-from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
+from system_under_test.kraft.node.config import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Calls, Clock, Transport
 from system_under_test.kraft.raft.messages import Identity

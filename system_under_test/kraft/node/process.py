@@ -10,18 +10,19 @@ import logging
 import os
 import resource
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from system_under_test.kraft.node.assembly import CannotStart, assemble
-from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.config import Config
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import to_stderr
 from system_under_test.kraft.node.trace import FILE_NAME, TraceOnDisk
-from system_under_test.kraft.ports import Ports
+from system_under_test.kraft.ports import Ports, Timer
 from system_under_test.kraft.wire.network import SocketNetwork
 
 log = logging.getLogger(__name__)
@@ -93,3 +94,24 @@ def _unhandled(node: QuorumNode, context: dict[str, Any]) -> None:
         log.warning("a connection could not be accepted: %s", problem.strerror)  # asyncio tries again in a second
         return
     node.collapse(context.get("exception") or RuntimeError(context.get("message", "unknown")))
+
+
+class LoopClock:
+    """`ports.Clock` on the running loop, whose `time()` is CLOCK_MONOTONIC on a real one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def now_ns(self) -> int:
+        return round(self._loop.time() * 1e9)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        if when <= self._loop.time():
+            return self._loop.call_soon(callback)  # a timer would ring in the same turn, and costs more
+        return self._loop.call_at(when, callback)

@@ -27,15 +27,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from random import Random
 
-from system_under_test.kraft.raft import (
-    changes,
-    commitment,
-    election,
-    leadership,
-    replication,
-    snapshots,
-    valid_messages,
-)
+from system_under_test.kraft.raft import changes, commitment, election, leadership, replication, valid_messages
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import may_acknowledge
 from system_under_test.kraft.raft.effects import Effect
@@ -366,7 +358,7 @@ def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, resp
             case EndQuorumEpochRequest(), EpochResponse():
                 leadership.heard_of_resignation(voter, request.epoch, peer)
             case FetchSnapshotRequest(), FetchSnapshotResponse():
-                snapshots.on_response(voter, now, peer, request, response)
+                replication.on_response(voter, now, peer, request, response)
 
 
 def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
@@ -457,7 +449,7 @@ _KIND: dict[Role, type[RaftRequest] | None] = {
 def _request_for(voter: Voter, peer: int) -> RaftRequest:
     match voter.state:
         case Follower(download=download):
-            return snapshots.request(voter, download) if download else replication.fetch_request(voter, voter.epoch)
+            return replication.request(voter, download) if download else replication.fetch_request(voter, voter.epoch)
         case Resigned() as resigned:
             return leadership.end_request(voter, resigned)
         case _:

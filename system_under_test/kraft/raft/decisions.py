@@ -21,9 +21,8 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     SnapshotId,
 )
-from system_under_test.kraft.raft.quorum import held_by_majority, majority
 from system_under_test.kraft.raft.states import Role
-from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
+from system_under_test.kraft.raft.voters import VoterHistory, VoterSet, held_by_majority, majority
 
 STALE_READ = "stale-read"
 MINORITY_COMMIT = "minority-commit"

@@ -25,7 +25,6 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from system_under_test.kraft.raft.quorum import is_lost
 from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import (
     Candidate,
@@ -39,7 +38,7 @@ from system_under_test.kraft.raft.states import (
     Votes,
 )
 from system_under_test.kraft.raft.voter_memory import Voter
-from system_under_test.kraft.raft.voters import KRaftVersion
+from system_under_test.kraft.raft.voters import KRaftVersion, is_lost
 
 # Entering the states
 

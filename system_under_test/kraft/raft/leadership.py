@@ -15,9 +15,9 @@ from system_under_test.kraft.raft.messages import (
     Error,
     ReplicaKey,
 )
-from system_under_test.kraft.raft.quorum import majority
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned
 from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
+from system_under_test.kraft.raft.voters import majority
 
 # Announcing
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from system_under_test.kraft.raft.quorum import held_by_majority
+from system_under_test.kraft.raft.voters import held_by_majority
 
 ABSENT = -1
 

@@ -1,4 +1,4 @@
-"""Who votes: sets of voters, and how they follow from the log (KIP-853).
+"""Sets of voters, how they follow from the log (KIP-853), and the arithmetic of majorities.
 
 A set is in force from the moment its record is *appended*, committed or not.  If a set counted only from its commit,
 two sets that differ by more than one voter could be in force on different replicas at once, and their majorities need
@@ -9,12 +9,15 @@ the configuration in force (`kraft.version` 0): they do not change before an upg
 
 A voter is an id together with the directory id of its disk.  A disk that was lost and made anew is another replica,
 because it has forgotten its votes and its log.
+
+Every promise of the core rests on one fact: two majorities of the same voters share a voter.  An election, a commit
+and a confirmed read each ask a majority, and the shared voter carries what one of them settled to the next.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -172,3 +175,22 @@ class StaticVoters:
 
     def read(self, batch: Batch) -> VoterSet | None:
         return batch.body if isinstance(batch.body, VoterSet) else None
+
+
+def majority(voter_count: int) -> int:
+    """The least number of voters of which any two sets must overlap."""
+    return voter_count // 2 + 1
+
+
+def held_by_majority(values: Sequence[int]) -> int:
+    """The largest value that a majority has reached; one value per voter, in any order.
+
+    With log ends it is the mark below which a majority holds every record (KIP-595, high watermark); with stamps of
+    confirmations it is the newest read that a majority has confirmed.
+    """
+    return sorted(values, reverse=True)[len(values) // 2]
+
+
+def is_lost(voter_count: int, refused_count: int) -> bool:
+    """Whether so many voters refused that the rest are no majority any more."""
+    return voter_count - refused_count < majority(voter_count)

@@ -1,12 +1,29 @@
 """Requests that one decision of the active controller answers, one entry each.
 
-`decision.py` states what an entry is, and `brokers.py` has those of brokers.  `api.py` states who may be asked, how a
-request can end and what a client may conclude.  `controller/` decides.
+`quorum_service.py` states what an entry is, and `brokers.py` has those of brokers.  `api.py` states who may be asked,
+how a request can end and what a client may conclude.  `controller/` decides.
+
+AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853) are translated into changes of the voters, and back.
+
+A broker reports one log folder (KIP-113, KIP-827).  Its nodes keep no data of topics, so each hosted replica has
+0 bytes there, and no replica can move.
+
+A broker forwards the admin requests of stock clients to the active controller.  Stock clients may send admin requests
+to any broker, which passes them to the controller.  Kafka wraps them into ENVELOPE 58, to carry the client's identity;
+without authentication the plain request says the same.  The request goes out under a client id of ours, and such
+requests are never handed on again.  So no loop is possible, even if nodes disagree about who the controller is.
+
+A connection carries one request at a time.  A few are kept open for each controller and used again; a request without
+an answer costs its connection (`server.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +35,12 @@ from system_under_test.kraft.controller.access import (
     AclResult,
     Deletion,
     FilterResult,
+    QuotaAlteration,
+    QuotaResult,
     Upsertion,
     UserResult,
     alter_credentials,
+    alter_quotas,
     create_acls,
     delete_acls,
 )
@@ -33,7 +53,7 @@ from system_under_test.kraft.controller.configs import (
     replace_configs,
 )
 from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
-from system_under_test.kraft.controller.quotas import QuotaAlteration, QuotaResult, alter_quotas
+from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.topics import (
     MorePartitions,
     NewTopic,
@@ -42,10 +62,23 @@ from system_under_test.kraft.controller.topics import (
     create_topics,
     delete_topics,
 )
+from system_under_test.kraft.ports import Network
+from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
+from system_under_test.kraft.raft.messages import ReplicaKey
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.records.metadata import QuotaEntity
 from system_under_test.kraft.wire import answers, brokers
-from system_under_test.kraft.wire.decision import Decide, Decision, DecisionContext
+from system_under_test.kraft.wire.extensions import OUR_PREFIX
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame
+from system_under_test.kraft.wire.quorum_service import (
+    Decide,
+    Decision,
+    DecisionContext,
+    NotQueued,
+)
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import (
+    ADD_RAFT_VOTER,
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
     ALTER_USER_SCRAM_CREDENTIALS,
@@ -55,7 +88,11 @@ from system_under_test.kraft.wire.versions import (
     DELETE_ACLS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
+    NO_TIME,
+    REMOVE_RAFT_VOTER,
     UPDATE_FEATURES,
+    UPDATE_RAFT_VOTER,
+    make,
 )
 
 
@@ -258,3 +295,156 @@ DECISIONS: dict[int, Decision] = {
     ),
 }
 """API key -> how it is decided."""
+
+
+def describe_log_dirs(types: ModuleType, image: Image, broker: int, log_dir: str, body: Any) -> Entity:
+    """body: the request; without topics it asks for every replica that the broker hosts."""
+    wanted: dict[str, Collection[int]]
+    if body.topics is None:
+        wanted = {name: topic.partitions.keys() for name, topic in image.topics.items()}
+    else:
+        wanted = {topic.topic: topic.partitions for topic in body.topics}
+    topics = tuple(
+        types.DescribeLogDirsTopic(
+            name=name,
+            partitions=tuple(
+                types.DescribeLogDirsPartition(
+                    partition_index=number, partition_size=0, offset_lag=0, is_future_key=False
+                )
+                for number in hosted
+            ),
+        )
+        for name, numbers in wanted.items()
+        if (hosted := [number for number in numbers if _why_absent(image, broker, name, number) is None])
+    )
+    described = make(types.DescribeLogDirsResult, error_code=ErrorCode.none, log_dir=log_dir, topics=topics)
+    return make(types.DescribeLogDirsResponse, throttle_time=NO_TIME, error_code=ErrorCode.none, results=(described,))
+
+
+def alter_replica_log_dirs(types: ModuleType, image: Image, broker: int, log_dir: str, body: Any) -> Entity:
+    """A replica that shall go where it is has been moved; no other folder is known."""
+    results: dict[str, list[Entity]] = {}
+    for wanted in body.dirs:
+        for topic in wanted.topics:
+            for number in topic.partitions:
+                error = ErrorCode.log_dir_not_found
+                if wanted.path == log_dir:
+                    error = _why_absent(image, broker, topic.name, number) or ErrorCode.none
+                results.setdefault(topic.name, []).append(
+                    types.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
+                )
+    return types.AlterReplicaLogDirsResponse(
+        throttle_time=NO_TIME,
+        results=tuple(
+            types.AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
+            for name, partitions in results.items()
+        ),
+    )
+
+
+def _why_absent(image: Image, broker: int, topic: str, partition: int) -> ErrorCode | None:
+    """Why this broker has no log of the partition; None if it has."""
+    known = image.topics.get(topic)
+    if known is None or partition not in known.partitions:
+        return ErrorCode.unknown_topic_or_partition
+    return None if broker in known.partitions[partition].replicas else ErrorCode.replica_not_available
+
+
+def _key(body: Any) -> ReplicaKey:
+    return ReplicaKey(int(body.voter_id), body.voter_directory_id)
+
+
+def _endpoints(body: Any) -> tuple[VoterEndpoint, ...]:
+    return tuple(VoterEndpoint(each.name, each.host, int(each.port)) for each in body.listeners)
+
+
+def _update(body: Any) -> VoterChange:
+    versions = body.k_raft_version_feature
+    supported = (int(versions.min_supported_version), int(versions.max_supported_version))
+    return UpdateVoter(VoterEntry(_key(body), _endpoints(body), supported))
+
+
+CHANGES: dict[int, Callable[[Any], VoterChange]] = {
+    ADD_RAFT_VOTER: lambda body: AddVoter(VoterEntry(_key(body), _endpoints(body))),
+    REMOVE_RAFT_VOTER: lambda body: RemoveVoter(_key(body)),
+    UPDATE_RAFT_VOTER: _update,
+}
+"""API key -> what its request wants."""
+
+_RESPONSES = {
+    ADD_RAFT_VOTER: "AddRaftVoterResponse",
+    REMOVE_RAFT_VOTER: "RemoveRaftVoterResponse",
+    UPDATE_RAFT_VOTER: "UpdateRaftVoterResponse",
+}
+
+
+def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
+    """Why a request cannot be carried out on any leader; None if it can."""
+    if body.cluster_id not in (None, cluster_id):
+        return ErrorCode.inconsistent_cluster_id, f"this is the cluster {cluster_id}"
+    if body.voter_id < 0 or body.voter_directory_id is None:
+        return ErrorCode.invalid_request, "a voter has an id, and its disk has a directory id"
+    listeners = getattr(body, "listeners", None)
+    if listeners is not None and not listeners:
+        return ErrorCode.invalid_request, "no listener says where the voter is reached"
+    return None
+
+
+def respond(types: ModuleType, api_key: int, error: ErrorCode, message: str | None, leader: Any) -> Entity:
+    """leader: (id, epoch, host, port) as far as this node knows it, for UpdateRaftVoter."""
+    values: dict[str, Any] = {"throttle_time": NO_TIME, "error_code": error, "error_message": message}
+    if hasattr(types, "CurrentLeader"):
+        leader_id, epoch, host, port = leader
+        values["current_leader"] = types.CurrentLeader(leader_id=leader_id, leader_epoch=epoch, host=host, port=port)
+    return make(getattr(types, _RESPONSES[api_key]), **values)
+
+
+CONNECT_TIMEOUT_S = 1.0
+CONNECTIONS_MAX = 8
+"""To one controller.  A further request waits until one of them is free."""
+
+
+def is_ours(client_id: str | None) -> bool:
+    return client_id is not None and client_id.startswith(OUR_PREFIX)
+
+
+@dataclass(slots=True)
+class _Pool:
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS_MAX))
+    idle: list[Connection] = field(default_factory=list)
+
+
+class Forwarder:
+    """One node's connections to controllers.  sender: this node's name in the client id."""
+
+    def __init__(self, sender: str, network: Network | None = None) -> None:
+        self._client_id = OUR_PREFIX + sender
+        self._network = network
+        self._pools: dict[tuple[str, int], _Pool] = {}
+
+    async def forward(self, host: str, port: int, request: Entity, timeout_s: float) -> Entity:
+        """The controller's answer to `request`.
+
+        Raises NotQueued if it could not be sent at all, TimeoutError if it was sent and the outcome is unknown.
+        """
+        pool = self._pools.setdefault((host, port), _Pool())
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(timeout_s), pool.free:
+                connection = pool.idle.pop() if pool.idle else self._connection(host, port)
+                answer = await connection.ask(request)
+                pool.idle.append(connection)
+                return answer
+        except (OSError, MalformedFrame) as problem:
+            if connection is None or not connection.sent:
+                raise NotQueued("the controller cannot be reached") from problem
+            raise TimeoutError(f"no answer of the controller: {problem}") from problem
+
+    def close(self) -> None:
+        """Drop the idle connections."""
+        for pool in self._pools.values():
+            while pool.idle:
+                pool.idle.pop().close()
+
+    def _connection(self, host: str, port: int) -> Connection:
+        return Connection(host, port, self._client_id, connect_timeout_s=CONNECT_TIMEOUT_S, network=self._network)

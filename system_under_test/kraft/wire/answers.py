@@ -13,11 +13,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.access import Acl, AclResult, Credentials, FilterResult, UserResult
+from system_under_test.kraft.controller.access import Acl, AclResult, Credentials, FilterResult, QuotaResult, UserResult
 from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
 from system_under_test.kraft.controller.features import FeatureResult
 from system_under_test.kraft.controller.image import Image, Topic
-from system_under_test.kraft.controller.quotas import QuotaResult
 from system_under_test.kraft.controller.topics import TopicResult
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord, QuotaEntity
 from system_under_test.kraft.wire.frames import Entity

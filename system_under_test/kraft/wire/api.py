@@ -34,7 +34,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.access import describe_acls, describe_credentials
+from system_under_test.kraft.controller.access import Component, describe_acls, describe_credentials, describe_quotas
 from system_under_test.kraft.controller.configs import (
     CLIENT_METRICS,
     Described,
@@ -53,17 +53,14 @@ from system_under_test.kraft.controller.features import (
 )
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import reassignments
-from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE
-from system_under_test.kraft.wire import answers, log_dirs, packed_write, voters
-from system_under_test.kraft.wire.admin import DECISIONS, acl_filter, levels_wanted, validates_only
+from system_under_test.kraft.wire import admin, answers, packed_write
+from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, acl_filter, is_ours, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
-from system_under_test.kraft.wire.decision import DecisionContext
 from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
-from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import (
     Entity,
     RequestHeader,
@@ -73,6 +70,7 @@ from system_under_test.kraft.wire.frames import (
     packed_response,
 )
 from system_under_test.kraft.wire.quorum_service import (
+    DecisionContext,
     LostLeadership,
     NotQueued,
     QuorumInfo,
@@ -194,7 +192,7 @@ class Api:
         return await respond(self, call, types, refusal)
 
     def _belongs_elsewhere(self, api_key: int) -> bool:
-        if api_key == DESCRIBE_QUORUM or api_key in voters.CHANGES:
+        if api_key == DESCRIBE_QUORUM or api_key in admin.CHANGES:
             return self._quorum.leader_id != self._quorum.node_id
         return api_key in CONTROLLER_APIS and not self._quorum.is_active()
 
@@ -369,11 +367,11 @@ class Api:
 
     async def _describe_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         image = self._quorum.committed_image()
-        return log_dirs.describe_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
+        return admin.describe_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
 
     async def _alter_replica_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         image = self._quorum.committed_image()
-        return log_dirs.alter_replica_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
+        return admin.alter_replica_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
 
     async def _describe_cluster(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.describe_cluster(types, self._quorum, self._quorum.committed_image(), call.body)
@@ -393,18 +391,18 @@ class Api:
     async def _change_voters(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         """A leader that lost its office afterwards answers 6, although the change may yet commit."""
         body, outcome = call.body, refusal
-        if outcome is None and (malformed := voters.why_malformed(self._quorum.cluster_id, body)) is not None:
+        if outcome is None and (malformed := admin.why_malformed(self._quorum.cluster_id, body)) is not None:
             outcome = Refusal(*malformed)
         if outcome is None:
             timeout_s = body.timeout.total_seconds() if hasattr(body, "timeout") else self._timeout_s
-            change = voters.CHANGES[call.api_key](body)
+            change = admin.CHANGES[call.api_key](body)
             work = self._quorum.change_voters(change)
             settled = await self._settle(work, min(self._timeout_s, max(timeout_s, 0.0)))
             outcome = settled if isinstance(settled, Refusal) else Refusal(ErrorCode(settled[0]), settled[1])
         leader = self._quorum.leader_id
         host, port = self._leader_address() or ("", 0)
         known = (-1 if leader is None else leader, self._quorum.epoch, host, port)
-        return voters.respond(types, call.api_key, outcome.error, outcome.message or None, known)
+        return admin.respond(types, call.api_key, outcome.error, outcome.message or None, known)
 
     async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
@@ -445,7 +443,7 @@ _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Enti
     LIST_OFFSETS: Api._list_offsets,
     DESCRIBE_CONFIGS: Api._describe_configs,
     DESCRIBE_QUORUM: Api._describe_quorum,
-    **dict.fromkeys(voters.CHANGES, Api._change_voters),
+    **dict.fromkeys(admin.CHANGES, Api._change_voters),
     DESCRIBE_CLUSTER: Api._describe_cluster,
     LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
     DESCRIBE_ACLS: Api._describe_acls,

@@ -29,8 +29,12 @@ from system_under_test.kraft.controller.partition_requests import (
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, encode
-from system_under_test.kraft.wire.decision import Decide, Decision, DecisionContext
 from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.quorum_service import (
+    Decide,
+    Decision,
+    DecisionContext,
+)
 from system_under_test.kraft.wire.versions import (
     ALLOCATE_PRODUCER_IDS,
     ALTER_PARTITION,

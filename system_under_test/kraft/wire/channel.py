@@ -28,8 +28,8 @@ from typing import Any
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
 from system_under_test.kraft.wire import translate
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import MalformedFrame
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.time_limits import TimeLimit, TimeLimits
 
 log = logging.getLogger(__name__)

@@ -9,18 +9,29 @@ How a request can end, and what a client may conclude (the reason this file exis
     cancelled       (the request's own time ran out) the same as LostLeadership
 
 Kafka answers both refusals with 41 NOT_CONTROLLER; only `api.py` turns NotQueued, and nothing else, into the mark.
+
+A `Decision` is a request that one decision of the active controller answers:
+
+    decide(body, context)(image) -> records, results     `QuorumService.write` runs it
+    refused(body, error, message) -> results             the same refusal for everything that was requested
+    respond(types, results) -> entity                    in the version of the request
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
+
+from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.topics import PlacementCandidate, of_ids, registered
 from system_under_test.kraft.raft.changes import VoterChange
+from system_under_test.kraft.wire.frames import Entity
 
 T = TypeVar("T")
 
@@ -153,3 +164,32 @@ class QuorumService(Protocol):
     async def change_voters(self, change: VoterChange) -> tuple[int, str]:
         """(Kafka's error code, why), 0 once the change is committed.  Raises NotQueued if this node has ended."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionContext:
+    """What a decision needs beside the image.  new_uuid: a fresh topic id."""
+
+    quorum: QuorumService
+    new_uuid: Callable[[], UUID]
+
+    def candidates(self, image: Image) -> list[PlacementCandidate]:
+        """The brokers that can hold replicas."""
+        return registered(image) if self.quorum.registers_brokers else of_ids(self.quorum.brokers)
+
+
+Decide = Callable[[Image], tuple[list[bytes], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A request that one decision answers; see the module.
+
+    A `body` with a `timeout` limits how long its client waits.
+    at_once: append the records at once, because one of them names its own offset.
+    """
+
+    decide: Callable[[Any, DecisionContext], Decide]
+    refused: Callable[[Any, ErrorCode, str], Any]
+    respond: Callable[[ModuleType, Any], Entity]
+    at_once: bool = False

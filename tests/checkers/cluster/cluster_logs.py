@@ -13,9 +13,8 @@ from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import alter_partitions, elect_leaders, reassign_partitions
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
-from system_under_test.kraft.controller.placement import registered
 from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.controller.topics import NewTopic, create_topics, delete_topics
+from system_under_test.kraft.controller.topics import NewTopic, create_topics, delete_topics, registered
 from system_under_test.kraft.records.metadata import Endpoint, FeatureLevelRecord, encode
 
 TOPIC = "ab" * 16

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simulated_quorum.disk import Disk
 from system_under_test.kraft.raft.messages import FetchRequest, QuorumState, ReplicaKey, VoteRequest
-from system_under_test.kraft.raft.quorum import majority
+from system_under_test.kraft.raft.voters import majority
 
 ELECTION_SAFETY = "one leader per epoch"
 VOTE_ONCE = "one vote per voter and epoch"

@@ -22,7 +22,7 @@ from waiting import PATIENCE_S
 from checkers.base.history import Type
 from checkers.online.growing_logs import NewEntries
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kraft.client import decisions as client_decisions
+from system_under_test.kraft.client import client as client_decisions
 from system_under_test.kraft.client.client import connect
 from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.log_files import read_log

@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.raft.model import commit_steps
 from checkers.raft.model.trace_replay import Replayed, replay
 from checkers.raft.trace_row import TraceRow
-from system_under_test.kraft.node.metadata.apply_committed import SLICE_RECORDS, SPARSE_RECORDS
+from system_under_test.kraft.node.metadata.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
 
 DATA = Path(__file__).parents[3] / "data"
 Traces = dict[str, list[TraceRow]]

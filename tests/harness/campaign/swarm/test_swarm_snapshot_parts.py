@@ -13,9 +13,9 @@ from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.log.log import Log
-from system_under_test.kraft.log.snapshots import PART, Snapshots
+from system_under_test.kraft.log.snapshot_file import PART, Snapshots
 from system_under_test.kraft.ports import Disk
-from system_under_test.kraft.raft import snapshots
+from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotId
 from system_under_test.kraft.raft.states import Download, Follower
 from system_under_test.kraft.raft.voter_memory import Voter
@@ -47,7 +47,7 @@ def sent_from_the_beginning(patch: pytest.MonkeyPatch) -> None:
 
 
 def last_part_left_out(patch: pytest.MonkeyPatch) -> None:
-    on_response = snapshots.on_response
+    on_response = replication.on_response
 
     def ends_early(
         voter: Voter, now: float, peer: int, request: FetchSnapshotRequest, response: FetchSnapshotResponse
@@ -58,11 +58,11 @@ def last_part_left_out(patch: pytest.MonkeyPatch) -> None:
             response = replace(response, size_bytes=end)
         on_response(voter, now, peer, request, response)
 
-    patch.setattr(snapshots, "on_response", ends_early)
+    patch.setattr(replication, "on_response", ends_early)
 
 
 def goes_on_where_it_was_with_another(patch: pytest.MonkeyPatch) -> None:
-    begin = snapshots.begin
+    begin = replication.begin
     reached: dict[int, Download] = {}
 
     def at_the_former_position(voter: Voter, follower: Follower, snapshot: SnapshotId) -> None:
@@ -72,7 +72,7 @@ def goes_on_where_it_was_with_another(patch: pytest.MonkeyPatch) -> None:
             follower.download.position = reached[voter.me].position
         reached[voter.me] = follower.download
 
-    patch.setattr(snapshots, "begin", at_the_former_position)
+    patch.setattr(replication, "begin", at_the_former_position)
 
 
 def takes_a_stale_part_for_a_whole(patch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.controller.duties import NO_DUTIES, Duties
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
 from system_under_test.kraft.wire import versions as api
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.server import Connection
 
 PATIENCE = timedelta(seconds=30)
 

@@ -21,22 +21,13 @@ from hypothesis import strategies as st
 from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import (
-    cluster_files,
-    files,
-    log_files,
-    replayed_states,
-    snapshot_files,
-    state_model,
-    trace_files,
-)
+from system_under_test.kraft.collected import cluster_files, files, log_files, snapshot_files, state_model, trace_files
 from system_under_test.kraft.collected.snapshot_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log.prefix_hash import extend
+from system_under_test.kraft.log.batch import extend
 from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
-from system_under_test.kraft.log.snapshot_file import SnapshotHeader, SnapshotWriter
-from system_under_test.kraft.log.snapshots import file_name
+from system_under_test.kraft.log.snapshot_file import SnapshotHeader, SnapshotWriter, file_name
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey, SnapshotId
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.subject import Collected
@@ -312,13 +303,12 @@ OWN = {
     files: {
         "kraft.collected.cluster_files",
         "kraft.collected.log_files",
-        "kraft.collected.replayed_states",
         "kraft.collected.snapshot_files",
+        "kraft.collected.state_model",
         "kraft.collected.trace_files",
         "subject",
     },
     cluster_files: {"kraft.collected.log_files"},
-    replayed_states: {"kraft.collected.cluster_files", "kraft.collected.log_files", "kraft.collected.state_model"},
     state_model: {"kraft.collected.cluster_files"},
     log_files: {"kraft.collected.snapshot_files"},
     snapshot_files: set[str](),

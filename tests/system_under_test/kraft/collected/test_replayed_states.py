@@ -8,8 +8,8 @@ from uuid import UUID
 import pyarrow.parquet as pq
 
 from checkers.base.columns import REPLAYED
-from system_under_test.kraft.collected import replayed_states
-from system_under_test.kraft.collected.replayed_states import replayed, write_replayed
+from system_under_test.kraft.collected import files
+from system_under_test.kraft.collected.files import replayed, write_replayed
 from system_under_test.kraft.log.log import FOLDER, Log, open_log
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
@@ -51,8 +51,8 @@ def test_it_ends_at_a_record_that_does_not_fit_and_at_its_limit(tmp_path: Path, 
     torn = [*VALUES[:2], [b"\x01\x02"], *VALUES[2:]]
     written(tmp_path / "torn", torn)
     assert list(replayed(tmp_path / "torn" / FOLDER)) == whole[:2]
-    limit, replayed_states.RECORDS_MAX = replayed_states.RECORDS_MAX, 2
+    limit, files.RECORDS_MAX = files.RECORDS_MAX, 2
     try:
         assert list(replayed(tmp_path / "whole" / FOLDER)) == whole[:2]
     finally:
-        replayed_states.RECORDS_MAX = limit
+        files.RECORDS_MAX = limit

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.quotas import (
+from system_under_test.kraft.controller.access import (
     CLIENT_ID,
     DEFAULT,
     EXACT,
@@ -18,6 +17,7 @@ from system_under_test.kraft.controller.quotas import (
     alter_quotas,
     describe_quotas,
 )
+from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import QuotaEntity
 

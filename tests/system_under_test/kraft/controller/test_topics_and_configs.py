@@ -29,7 +29,6 @@ from system_under_test.kraft.controller.configs import (
     why_invalid,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import of_ids
 from system_under_test.kraft.controller.topics import (
     RECORDS_MAX,
     MorePartitions,
@@ -38,6 +37,7 @@ from system_under_test.kraft.controller.topics import (
     create_partitions,
     create_topics,
     delete_topics,
+    of_ids,
 )
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 

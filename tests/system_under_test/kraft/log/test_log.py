@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from power_loss import PowerLoss
 
 from simulation.disk import VolatileDisk
-from system_under_test.kraft.log import epoch_checkpoint, prefix_hash
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log import epoch_checkpoint
 from system_under_test.kraft.log.batch import CorruptBatch, read_header
 from system_under_test.kraft.log.log import FOLDER, Log, LogRefused, open_log
 from system_under_test.kraft.log.segment import INDEX_INTERVAL_BYTES, file_name
@@ -59,12 +60,12 @@ class Model:
         return self.batches[-1].epoch if self.batches else 0
 
     def hash_at(self, offset: int) -> int | None:
-        value, end = prefix_hash.EMPTY, 0
+        value, end = codec.EMPTY, 0
         for batch in self.batches:
             if end >= offset:
                 break
             header = read_header(batch.body)
-            value, end = prefix_hash.extend(value, batch.base_offset, batch.epoch, header.crc), batch.end_offset
+            value, end = codec.extend(value, batch.base_offset, batch.epoch, header.crc), batch.end_offset
         return value if end == offset else None
 
     def end_for(self, epoch: int) -> EpochEnd:
@@ -312,12 +313,12 @@ def test_an_old_segment_is_rolled() -> None:
 
 def test_the_prefix_hash_is_the_documented_one() -> None:
     """Pinned: a change of the formula would break every reader of traces and logs that exist."""
-    first = prefix_hash.extend(prefix_hash.EMPTY, 0, 1, 0xDEADBEEF)
+    first = codec.extend(codec.EMPTY, 0, 1, 0xDEADBEEF)
     by_the_words = hashlib.blake2b(bytes(8) + bytes(8) + b"\0\0\0\x01" + b"\xde\xad\xbe\xef", digest_size=8)
     assert first == int.from_bytes(by_the_words.digest(), "big", signed=True)
     assert first == 8068176980279933523
-    assert prefix_hash.extend(first, 1, 1, 7) == -8660655707311474905
-    assert prefix_hash.extend(first, 1, 2, 7) != -8660655707311474905
+    assert codec.extend(first, 1, 1, 7) == -8660655707311474905
+    assert codec.extend(first, 1, 2, 7) != -8660655707311474905
 
 
 def slow_log(**options: int) -> tuple[SlowDisk, Log, list[tuple[int, Exception | None]]]:

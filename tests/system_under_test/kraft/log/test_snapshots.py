@@ -14,8 +14,14 @@ from power_loss import PowerLoss
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, Log, open_log
-from system_under_test.kraft.log.snapshot_file import BATCH_MAX_BYTES, CorruptSnapshot, SnapshotHeader, SnapshotWriter
-from system_under_test.kraft.log.snapshots import file_name, snapshots_in
+from system_under_test.kraft.log.snapshot_file import (
+    BATCH_MAX_BYTES,
+    CorruptSnapshot,
+    SnapshotHeader,
+    SnapshotWriter,
+    file_name,
+    snapshots_in,
+)
 from system_under_test.kraft.raft.decisions import next_log_start
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, SnapshotId
 

@@ -10,8 +10,8 @@ from kio.schema.k_raft_version_record.v0.data import KRaftVersionRecord
 from kio.schema.voters_record.v0.data import VotersRecord
 from kio.serial import entity_reader
 
+from system_under_test.kraft.log import batch, snapshot_file
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log import snapshot_file, voter_records
 from system_under_test.kraft.raft.messages import Batch, ReplicaKey, SnapshotId
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, voter_set
 from system_under_test.kraft.records.struct import Malformed
@@ -22,12 +22,12 @@ VOTERS = voter_set(
 
 
 def test_kio_reads_our_records():
-    record, size = entity_reader(VotersRecord)(voter_records.encode_voters(VOTERS), 0)
-    assert size == len(voter_records.encode_voters(VOTERS))
+    record, size = entity_reader(VotersRecord)(batch.encode_voters(VOTERS), 0)
+    assert size == len(batch.encode_voters(VOTERS))
     assert [(v.voter_id, v.voter_directory_id, v.endpoints[0].host) for v in record.voters] == [
         (n, UUID(int=n * 7), f"10.0.0.{n}") for n in (1, 2, 3)
     ]
-    level, _ = entity_reader(KRaftVersionRecord)(voter_records.encode_kraft_version(KRaftVersion(1)), 0)
+    level, _ = entity_reader(KRaftVersionRecord)(batch.encode_kraft_version(KRaftVersion(1)), 0)
     assert level.k_raft_version == 1
 
 
@@ -39,10 +39,10 @@ def test_voters_stand_in_a_control_batch():
     assert codec.voters(codec.encode(Batch(9, 4, 1, (b"x",)), 1)) is None
 
 
-@pytest.mark.parametrize("cut", range(len(voter_records.encode_voters(VOTERS))))
+@pytest.mark.parametrize("cut", range(len(batch.encode_voters(VOTERS))))
 def test_bytes_that_are_cut_are_refused(cut):
     with pytest.raises(Malformed):
-        voter_records.decode_voters(voter_records.encode_voters(VOTERS)[:cut])
+        batch.decode_voters(batch.encode_voters(VOTERS)[:cut])
 
 
 @pytest.mark.parametrize("voters", [None, VOTERS])

@@ -13,11 +13,11 @@ from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
-from system_under_test.kraft.node.clock import LoopClock
-from system_under_test.kraft.node.disks.planted_disk import with_bugs
+from system_under_test.kraft.node.config import KAFKA_LIMITS, SnapshotLimits
+from system_under_test.kraft.node.disks.disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
-from system_under_test.kraft.node.snapshot_limits import KAFKA_LIMITS, SnapshotLimits
+from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches

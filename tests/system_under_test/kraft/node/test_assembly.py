@@ -20,12 +20,12 @@ from simulation.disk import VolatileDisk
 from system_under_test.kraft.client import voters_tool
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import kafka_uuid
-from system_under_test.kraft.node import config, own_voter
+from system_under_test.kraft.node import assembly, config
 from system_under_test.kraft.node.assembly import KraftNode, assemble
-from system_under_test.kraft.node.clock import LoopClock
+from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.ports import Ports
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import API_VERSIONS
 
 
@@ -112,7 +112,7 @@ async def booted(number: int, network: MemoryNetwork, disk: VolatileDisk, trace:
 
 async def test_a_controller_beyond_the_first_voter_joins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster of one voter, and a second controller that only knows where the first one is."""
-    monkeypatch.setattr(own_voter, "EVERY_S", 0.1)
+    monkeypatch.setattr(assembly, "EVERY_S", 0.1)
     network, nodes = MemoryNetwork(), {}
     for number in (1, 2):
         disk = VolatileDisk()
@@ -142,7 +142,7 @@ async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over the wire: the voters report who they are, UpdateFeatures raises the version, and a voter is removed."""
-    monkeypatch.setattr(own_voter, "EVERY_S", 0.1)
+    monkeypatch.setattr(assembly, "EVERY_S", 0.1)
     network, said = MemoryNetwork(), []
     disks, traces = {n: VolatileDisk() for n in (1, 2, 3)}, {n: Lines() for n in (1, 2, 3)}
     for number, disk in disks.items():

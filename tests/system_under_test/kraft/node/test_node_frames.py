@@ -22,9 +22,9 @@ from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.assembly import taking_raft_requests
-from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing

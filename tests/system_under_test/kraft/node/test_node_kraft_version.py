@@ -11,8 +11,8 @@ from node_cluster import VOTERS, Cluster, create
 from test_node_voters import unexplained, until
 
 from system_under_test.kraft.log.log import FOLDER
+from system_under_test.kraft.node.assembly import must_report
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.own_voter import must_report
 from system_under_test.kraft.raft.changes import AddVoter, RaiseVersion, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import Error
 from system_under_test.kraft.raft.voters import VoterEntry, voter_set

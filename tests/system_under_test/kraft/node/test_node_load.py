@@ -11,10 +11,9 @@ import pytest
 from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 from waiting import eventually
 
-from system_under_test.kraft.controller.placement import of_ids
-from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics
-from system_under_test.kraft.node.metadata import apply_committed
-from system_under_test.kraft.node.metadata.apply_committed import Replay
+from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics, of_ids
+from system_under_test.kraft.node.metadata import snapshotting
+from system_under_test.kraft.node.metadata.snapshotting import Replay
 from system_under_test.kraft.node.metadata.state_machine import WRITE_MAX_BYTES
 from system_under_test.kraft.records.metadata import ConfigRecord, encode
 from system_under_test.kraft.wire.quorum_service import TooLarge
@@ -41,7 +40,7 @@ async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch
     for node in cluster.network.nodes.values():
         node._end(0)
     cluster.disks = {voter: disk.crash("lose", Random(voter)) for voter, disk in cluster.disks.items()}
-    monkeypatch.setattr(apply_committed, "SLICE_RECORDS", 100)
+    monkeypatch.setattr(snapshotting, "SLICE_RECORDS", 100)
     slices: list[int] = []
     apply_slice = Replay.apply_slice
 

@@ -11,9 +11,9 @@ from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
 
 from checkers.raft.model.trace_replay import replay
 from checkers.raft.trace_row import TraceRow
+from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
 from system_under_test.kraft.raft.messages import ReplicaKey
 

@@ -23,11 +23,11 @@ from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import KraftNode, assemble
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
-from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
+from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.ports import Ports
-from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
 
 CONTROLLERS, BROKERS = (1, 2, 3), (4, 5)

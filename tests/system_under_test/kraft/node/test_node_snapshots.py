@@ -14,9 +14,9 @@ from checkers.raft.model.trace_replay import Replayed, replay
 from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
+from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
-from system_under_test.kraft.raft import snapshots
+from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.decisions import (
     APPLIES_DELTA_AFTER_SNAPSHOT,
     CLEANS_PAST_SNAPSHOT,
@@ -161,7 +161,7 @@ async def lagging(*bugs: str, wiped: bool = False) -> tuple[Cluster, int]:
 async def test_a_lagging_follower_fetches_a_snapshot_and_goes_on_with_the_log(
     part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", part_bytes)
+    monkeypatch.setattr(replication, "PART_MAX_BYTES", part_bytes)
     cluster, away = await lagging()
     leader = await cluster.leader()
     await fill(leader, 30, first=80)
@@ -189,7 +189,7 @@ async def test_a_node_with_an_empty_disk_is_brought_up_by_a_snapshot() -> None:
 
 
 async def test_power_losses_and_partitions_while_a_snapshot_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", 40)
+    monkeypatch.setattr(replication, "PART_MAX_BYTES", 40)
     for seed in range(6):
         random = Random(seed)
         cluster, away = await lagging()

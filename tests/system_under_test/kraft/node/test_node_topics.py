@@ -11,7 +11,7 @@ from waiting import eventually
 
 from checkers.base.checker import Budget, Part
 from checkers.raft.nodes.replay_equals_live import KIND, REPLAY_EQUALS_LIVE
-from system_under_test.kraft.collected.replayed_states import replayed, write_replayed
+from system_under_test.kraft.collected.files import replayed, write_replayed
 from system_under_test.kraft.collected.trace_files import write_trace
 from system_under_test.kraft.controller.topics import delete_topics
 from system_under_test.kraft.log.log import FOLDER

@@ -17,8 +17,8 @@ from checkers.raft.reading import read_rows, rows_of_table
 from checkers.raft.trace_checkers import in_time
 from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.collected.trace_files import table_of, write_trace
+from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.snapshot_limits import SnapshotLimits
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
 from system_under_test.kraft.raft.messages import Error, ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEntry

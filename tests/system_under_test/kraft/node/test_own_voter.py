@@ -11,12 +11,12 @@ from node_cluster import Cluster, create
 from test_node_voters import booted, unexplained, until
 
 from system_under_test.kraft.node import config
+from system_under_test.kraft.node.assembly import OwnVoter, joining
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
-from system_under_test.kraft.node.own_voter import OwnVoter, joining
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import Error, ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, voter_set
-from system_under_test.kraft.wire import voters as wire_voters
+from system_under_test.kraft.wire import admin as wire_voters
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import NotQueued
 

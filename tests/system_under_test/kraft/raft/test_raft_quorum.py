@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from system_under_test.kraft.raft.quorum import held_by_majority, is_lost, majority
+from system_under_test.kraft.raft.voters import (
+    held_by_majority,
+    is_lost,
+    majority,
+)
 
 
 @pytest.mark.parametrize(("voters", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])

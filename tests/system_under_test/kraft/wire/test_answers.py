@@ -8,8 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import of_ids
-from system_under_test.kraft.controller.topics import NewTopic, create_topics
+from system_under_test.kraft.controller.topics import NewTopic, create_topics, of_ids
 from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.frames import codec
 from system_under_test.kraft.wire.versions import DESCRIBE_TOPIC_PARTITIONS

@@ -9,7 +9,7 @@ from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.create_topics.v7 import response as created
 from kraft_server import serve
 
-from system_under_test.kraft.wire.forward import CONNECTIONS_MAX, Forwarder
+from system_under_test.kraft.wire.admin import CONNECTIONS_MAX, Forwarder
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Server, WireCall

@@ -9,9 +9,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.placement import of_ids
-from system_under_test.kraft.controller.topics import NewTopic, create_topics
-from system_under_test.kraft.wire import log_dirs
+from system_under_test.kraft.controller.topics import NewTopic, create_topics, of_ids
+from system_under_test.kraft.wire import admin
 from system_under_test.kraft.wire.frames import codec
 from system_under_test.kraft.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, SUPPORTED
 
@@ -36,7 +35,7 @@ def hosted(image: Image, broker: int, version: int, topics: dict[str, list[int]]
         asked = kinds.requests.DescribableLogDirTopic
         wanted = tuple(asked(topic=name, partitions=tuple(numbers)) for name, numbers in topics.items())
     body = kinds.requests.DescribeLogDirsRequest(topics=wanted)
-    answer = log_dirs.describe_log_dirs(kinds.responses, image, broker, HERE, body)
+    answer = admin.describe_log_dirs(kinds.responses, image, broker, HERE, body)
     [folder] = answer.results
     assert (folder.log_dir, folder.error_code) == (HERE, ErrorCode.none)
     return {(topic.name, partition.partition_index) for topic in folder.topics for partition in topic.partitions}
@@ -68,7 +67,7 @@ def test_a_replica_moves_only_to_where_it_is(image: Image, version: int) -> None
         body = kinds.requests.AlterReplicaLogDirsRequest(
             dirs=(kinds.requests.AlterReplicaLogDir(path=path, topics=(named,)),)
         )
-        answer = log_dirs.alter_replica_log_dirs(kinds.responses, image, broker, HERE, body)
+        answer = admin.alter_replica_log_dirs(kinds.responses, image, broker, HERE, body)
         [result] = answer.results
         assert result.topic_name == topic
         return {each.partition_index: each.error_code for each in result.partitions}

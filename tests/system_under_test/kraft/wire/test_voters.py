@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
-from system_under_test.kraft.wire import voters
+from system_under_test.kraft.wire import admin
 from system_under_test.kraft.wire.frames import codec
 from system_under_test.kraft.wire.versions import ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, SUPPORTED, UPDATE_RAFT_VOTER
 
@@ -28,9 +28,9 @@ def body(**fields: object) -> SimpleNamespace:
 
 def test_requests_become_changes() -> None:
     supported = SimpleNamespace(min_supported_version=0, max_supported_version=1)
-    assert voters.CHANGES[ADD_RAFT_VOTER](body()) == AddVoter(VoterEntry(KEY, (AT,)))
-    assert voters.CHANGES[REMOVE_RAFT_VOTER](body()) == RemoveVoter(KEY)
-    update = voters.CHANGES[UPDATE_RAFT_VOTER](body(k_raft_version_feature=supported))
+    assert admin.CHANGES[ADD_RAFT_VOTER](body()) == AddVoter(VoterEntry(KEY, (AT,)))
+    assert admin.CHANGES[REMOVE_RAFT_VOTER](body()) == RemoveVoter(KEY)
+    update = admin.CHANGES[UPDATE_RAFT_VOTER](body(k_raft_version_feature=supported))
     assert update == UpdateVoter(VoterEntry(KEY, (AT,), (0, 1)))
 
 
@@ -44,12 +44,12 @@ def test_requests_become_changes() -> None:
     ],
 )
 def test_malformed_requests_are_refused(fields: dict[str, object], error: ErrorCode) -> None:
-    refusal = voters.why_malformed("c", body(**fields))
+    refusal = admin.why_malformed("c", body(**fields))
     assert refusal is not None and refusal[0] == error
 
 
 def test_a_request_without_a_cluster_id_fits_every_cluster() -> None:
-    assert voters.why_malformed("c", body(cluster_id=None)) is None
+    assert admin.why_malformed("c", body(cluster_id=None)) is None
 
 
 @pytest.mark.parametrize("api_key", [ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, UPDATE_RAFT_VOTER])
@@ -57,6 +57,6 @@ def test_answers_can_be_written_in_every_version(api_key: int) -> None:
     lowest, highest = SUPPORTED[api_key]
     for version in range(lowest, highest + 1):
         types = codec(api_key, version).responses
-        answer = voters.respond(types, api_key, ErrorCode.duplicate_voter, "it is one", (3, 7, "h", 1))
+        answer = admin.respond(types, api_key, ErrorCode.duplicate_voter, "it is one", (3, 7, "h", 1))
         assert answer.error_code == ErrorCode.duplicate_voter
         assert getattr(answer, "current_leader", answer) is answer or answer.current_leader.leader_epoch == 7

@@ -28,7 +28,7 @@ from simulated_quorum.invariants import (
 from simulated_quorum.shuffler import shuffle
 from simulated_quorum.world import World
 
-from system_under_test.kraft.raft import commitment, core, decisions, election, snapshots, states
+from system_under_test.kraft.raft import commitment, core, decisions, election, replication, states
 from system_under_test.kraft.raft.effects import Persist, Reply
 from system_under_test.kraft.raft.messages import QuorumState
 from system_under_test.kraft.raft.reads import Reads
@@ -68,7 +68,7 @@ def test_remembered_seeds(seed):
 @pytest.mark.parametrize("chunk", range(3))
 def test_shuffled_histories_with_snapshots_keep_every_promise(chunk, monkeypatch):
     """Voters cut their logs behind snapshots; those that lag behind fetch one, in parts and through the storm."""
-    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", (1 << 20, 700, 100)[chunk])
+    monkeypatch.setattr(replication, "PART_MAX_BYTES", (1 << 20, 700, 100)[chunk])
     outcomes = [shuffle(seed, snapshots=True) for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK)]
     for outcome in outcomes:
         assert_sound(outcome)
@@ -78,7 +78,7 @@ def test_shuffled_histories_with_snapshots_keep_every_promise(chunk, monkeypatch
 @pytest.mark.nightly
 @pytest.mark.parametrize("chunk", range(CHUNKS, CHUNKS + NIGHTLY_CHUNKS // 2))
 def test_many_more_histories_with_snapshots_keep_every_promise(chunk, monkeypatch):
-    monkeypatch.setattr(snapshots, "PART_MAX_BYTES", (1 << 20, 700, 100)[chunk % 3])
+    monkeypatch.setattr(replication, "PART_MAX_BYTES", (1 << 20, 700, 100)[chunk % 3])
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         assert_sound(shuffle(seed, snapshots=True))
 
