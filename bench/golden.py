@@ -58,13 +58,21 @@ def cases() -> Iterator[GoldenCase]:
         for subject in ("kraft", "etcd"):
             name = f"clean-{subject}-{backend}"
             yield GoldenCase(name, ("--subject", subject, "--nemesis", "partition", "--backend", backend, *SHORT))
-    for example, workload in (("tcp_register.py", "register"), ("sqlite.py", "list-append"), ("redis_sentinel.py", "set")):
+    for example, workload in (
+        ("tcp_register.py", "register"),
+        ("sqlite.py", "list-append"),
+        ("redis_sentinel.py", "set"),
+    ):
         system = ("--subject", str(ROOT / "examples" / example), "--workload", workload, "--backend", "namespaces")
         yield GoldenCase(f"own-{Path(example).stem}", system)
     yield GoldenCase("clean-canary", ("--subject", "canary", "--nemesis", "none", "--time-limit", "5"))
     for subject in SUBJECTS:
         for bug in load_subject(subject).bugs:
-            where = ("--nemesis", "none", "--time-limit", "5") if subject == "canary" else ("--backend", "simulator", *SHORT)
+            where = (
+                ("--nemesis", "none", "--time-limit", "5")
+                if subject == "canary"
+                else ("--backend", "simulator", *SHORT)
+            )
             yield GoldenCase(f"{subject}-{bug}", ("--subject", subject, "--bug", bug, *where), bug)
 
 
