@@ -32,7 +32,7 @@ from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_
 from harness.report.logs_around import around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import violation_views as witness
-from harness.story.findings import findings, title_of
+from harness.story.findings import cause_of, findings, title_of
 from harness.story.headline import first_step, headline, in_all, notes, planted
 from harness.story.next_steps import next_steps, shortfalls
 
@@ -245,6 +245,10 @@ def _head(
         first, findings_of = found[0], findings(data.results)
         more, lost = in_all(data.results), data.results.lost_elements
         cause = _IN_A_FILE.sub("", first_step(findings_of))
+        behind = cause_of(findings_of)
+        seen = next((view for view in found if behind and view.summary == words.sentence(behind.lead.summary)), None)
+        if seen is not None and seen.circumstances:
+            cause = f"{cause} {words.sentence(words.upper_first(seen.circumstances))}"
         for part in (more, first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below

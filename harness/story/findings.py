@@ -137,8 +137,9 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
     if not found or found[0].lead.stage not in _EFFECTS:
         return None
     lead = found[0].lead
-    steps = [f for f in found if f.lead.stage < Stage.ANSWER and f is not found[0]]
-    behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (lead.cause_ns, lead.stage)]
+    shown_ns = NEVER_NS if _seen_in_a_copy(lead) else lead.cause_ns  # a copy does not show since when
+    steps = [f for f in found if f.lead.stage < min(lead.stage, Stage.ANSWER)]
+    behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (shown_ns, lead.stage)]
     return min(behind, key=lambda f: (f.lead.stage is Stage.STEP, f.lead.cause_ns, f.lead.stage), default=None)
 
 
