@@ -126,8 +126,11 @@ _EFFECTS: Mapping[Stage, int] = {Stage.ANSWER: 0, Stage.LOSS: 1, Stage.PROCESS: 
 
 
 def findings(results: Results) -> list[Finding]:
-    """Return the violations by effect, those that blame one operation or one row of a trace together."""
-    return sorted(_together(violations_by_cause(results)), key=lambda f: _EFFECTS.get(f.lead.stage, len(_EFFECTS)))
+    """Return the violations by effect, those that blame one operation or one row of a trace together.  The first wrong
+    step behind the leading finding stands next to it."""
+    found = sorted(_together(violations_by_cause(results)), key=lambda f: _EFFECTS.get(f.lead.stage, len(_EFFECTS)))
+    cause = cause_of(found)
+    return found if cause is None else [found[0], cause, *(f for f in found[1:] if f is not cause)]
 
 
 def cause_of(found: Sequence[Finding]) -> Finding | None:
