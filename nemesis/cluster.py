@@ -193,7 +193,8 @@ class Cluster(Protocol):
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         """From now on exactly these links are impaired: loss, duplicate, corrupt, reorder (shares), delay_s, jitter_s,
-        rate_bytes_per_s.  Raises CannotInject without the capability, ValueError for an impossible impairment."""
+        rate_bytes_per_s, hold (1: all packets wait until a later order no longer names it, and then arrive in order).
+        Raises CannotInject without the capability, ValueError for an impossible impairment."""
         ...
 
     async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:

@@ -149,7 +149,13 @@ class Switch:
         for a, b, impairment in links:
             fresh[a][macs[b]] = ImpairedLink(impairment, f"{seed}/{a}>{b}")
         for port in self._ports.values():
-            port.lanes = fresh[port.node]
+            before, port.lanes = port.lanes, fresh[port.node]
+            for mac, lane in before.items():
+                after = port.lanes.get(mac)
+                if after is not None and after.impairment.hold:
+                    after.held = lane.held
+                else:
+                    self._play_back(port.paths.get(mac), lane.held)
 
     def serve(self) -> None:
         """Carry frames until the control stream ends."""
@@ -199,7 +205,18 @@ class Switch:
         except OSError:  # EAGAIN, ENOBUFS: a full queue loses frames, as any switch does
             self.overflowed += 1
 
+    def _play_back(self, out: socket | None, held: Sequence[bytes]) -> None:
+        """Send what was held, in order; a link that is cut by now loses it."""
+        self._waiting_bytes -= sum(map(len, held))
+        if out is not None:
+            for frame in held:
+                self._send(out, frame)
+
     def _delay(self, lane: ImpairedLink, out: socket, frame: bytes) -> None:
+        if lane.impairment.hold and self._waiting_bytes + len(frame) <= _WAITING_BYTES_MAX:
+            self._waiting_bytes += len(frame)
+            lane.held.append(frame)
+            return
         for departure in lane.admit(frame, time.monotonic()):
             if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
                 self.overflowed += 1
@@ -303,9 +320,13 @@ class FrameImpairment:
     delay_s: float = 0.0
     jitter_s: float = 0.0
     rate_bytes_per_s: float = 0.0
+    hold: float = 0.0
+    """1: every frame waits until a later order no longer holds the link, and then arrives in order."""
 
     def __post_init__(self) -> None:
         """Raises ValueError, naming the field."""
+        if self.hold not in (0.0, 1.0):
+            raise ValueError(f"hold must be 0 or 1, not {self.hold}")
         for name in _SHARES:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
@@ -339,6 +360,7 @@ class ImpairedLink:
 
     def __init__(self, impairment: FrameImpairment, seed: str) -> None:
         self.impairment = impairment
+        self.held: list[bytes] = []
         self._rng = Random(seed)
         self._free_s = 0.0
 

@@ -66,6 +66,8 @@ LEADER_HEARS_LATE = "leader-hears-late"
 HEARS_DELAYS_S = (2.2, 2.5, 2.7, 2.9)
 """Longer than the others wait for a leader, and shorter than a leader waits for a majority."""
 
+LEADER_HEARS_HELD = "leader-hears-held"
+"""For schedule files; no deck deals it.  Messages from the past reach a leader that has long been replaced."""
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
     "one": Target("the links of one server", servers_min=2),
@@ -87,6 +89,12 @@ TARGETS: Mapping[str, Target] = {
         "two servers campaign at once, and hear each other 0.45 s late; the leader is later still",
         against_leader=True,
         servers_min=NEXT_LEADER_SERVERS_MIN,
+        hold_s=LEADER_HOLD_S,
+    ),
+    LEADER_HEARS_HELD: Target(
+        "what other servers send to the leader is held until the heal, and then arrives in order",
+        against_leader=True,
+        servers_min=3,
         hold_s=LEADER_HOLD_S,
     ),
     LEADER_HEARS_LATE: Target(
@@ -169,6 +177,17 @@ def _leader_hears_late(scene: Scene) -> Fault | None:
     return _late(leader, words, sorted(delays), delays, soonest, rng)
 
 
+def _leader_hears_held(scene: Scene) -> Fault | None:
+    """Hold what the others send to the leader: at the heal it hears what they said before they replaced it."""
+    hit = servers_hit("leader", scene)
+    others = sorted(set(scene.running) - set(hit))
+    if not hit or len(others) < 2:
+        return None
+    (leader,), links = hit, [(other, hit[0]) for other in others]
+    words = f"what other servers send to leader {leader} is held until the heal; it is heard at once"
+    return Fault(NAME, words, hit, settings=_settings(links, links, {"hold": 1.0}, scene.rng))
+
+
 def _late(
     leader: str,
     words: str,
@@ -186,6 +205,7 @@ _OF_EACH_LINK: Mapping[str, Callable[[Scene], Fault | None]] = {
     ELECTION_LATE: _election_late,
     RIVALS_LATE: _rivals_late,
     LEADER_HEARS_LATE: _leader_hears_late,
+    LEADER_HEARS_HELD: _leader_hears_held,
 }
 """Targets that give each link a delay of its own."""
 
@@ -238,6 +258,8 @@ def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]
     """What a burst of DATAGRAMS must show.  The limits leave a clean link outside, and luck inside: a share p of n
     datagrams deviates by more than four standard deviations once in 16,000 bursts.  A loaded machine is no excuse: it
     delays some datagrams and loses few, and these limits need all of them late, or many lost."""
+    if impairment.get("hold"):
+        return {"share lost": (1.0, 1.0)}
     limits: dict[str, tuple[float, float]] = {}
     if lost := impairment.get("loss", 0.0) + impairment.get("corrupt", 0.0):
         deviation = 4 * (lost * (1 - lost) / DATAGRAMS) ** 0.5
@@ -300,7 +322,7 @@ KIND = Kind(
     targets=TARGETS,
     deck=Deck(
         opening=((RIVALS_LATE, 7.0), ("all-late", 6.0), (LEADER_HEARS_LATE, 5.2)),
-        rest=tuple(TARGETS),
+        rest=tuple(name for name in TARGETS if name != LEADER_HEARS_HELD),
     ),
     needs=frozenset({PACKETS, LINKS}),
     resolve=_resolve,

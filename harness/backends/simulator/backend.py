@@ -156,8 +156,8 @@ class SimulatorBackend:
     # Links
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        self._network.cut(links, reject)
-        self._note_links()
+        self._cut = (frozenset(links), frozenset(reject))
+        self._cut_and_hold()
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         for link, how in links.items():
@@ -165,6 +165,15 @@ class SimulatorBackend:
                 raise ValueError(f"{link}: a share must be from 0 to 1")
         self._impairments = {link: dict(how) for link, how in links.items()}
         self._network.impaired = {link: _impairment(how) for link, how in links.items()}
+        self._cut_and_hold()
+
+    _cut: tuple[frozenset[Link], frozenset[Link]] = (frozenset(), frozenset())
+
+    def _cut_and_hold(self) -> None:
+        """Cut links.  One that is held is cut as well: a connection stalls, and delivers everything in order later."""
+        links, reject = self._cut
+        held = {link for link, how in self._impairments.items() if how.get("hold")}
+        self._network.cut(links | held, reject)
         self._note_links()
 
     _impairments: Mapping[Link, Mapping[str, float]] = {}

@@ -156,3 +156,22 @@ def test_an_order_that_makes_no_sense_changes_nothing(wired):
         answers += wired.control.recv(1000)
     assert answers.count(b"refused") == 2
     assert wired.hears("n1", "n2")
+
+
+def test_held_frames_are_played_back_in_order_when_the_link_is_held_no_more(wired):
+    def order(*held: tuple[str, str]) -> None:
+        rows = [[a, b, {"hold": 1}] for a, b in held]
+        wired.control.sendall(json.dumps({"impair": rows, "seed": 1}).encode() + b"\n")
+        assert b"forwarded" in wired.control.recv(1000)
+
+    order(("n1", "n2"))
+    frames = [bytes(10) + MACS["n2"] + MACS["n1"] + b"\x08\x00" + bytes([number]) for number in range(5)]
+    for frame in frames:
+        wired.far["n1"].send(frame)
+    assert wired.is_deaf("n1", "n2"), "held, as one more frame"
+    assert wired.hears("n2", "n1"), "the other direction is whole"
+    order(("n1", "n2"), ("n3", "n2"))
+    assert wired.is_deaf("n3", "n2") and wired.is_deaf("n1", "n2"), "an order that still holds it plays nothing back"
+    order()
+    wired.far["n2"].settimeout(PATIENCE_S)
+    assert [wired.far["n2"].recv(1000) for _ in frames] == frames
