@@ -96,6 +96,7 @@ CODE_ON_NODES = (
     "checkers/base/cause_of_end.py",
     "checkers/base/history.py",
     "checkers/base/independent_search.py",
+    "checkers/base/values.py",
     "checkers/models/__init__.py",
     "checkers/models/model.py",
     "krucible",
