@@ -35,17 +35,15 @@ from checkers.record.files import BrokenFile
 from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, PHASES, Begun
 from checkers.record.reading import TEST
 from checkers.run_quality.cross_checks import (
-    copies_taken,
     dealt_operations,
     deaths_listed,
     logs_at_copies,
-    quorum_states_at_copies,
+    records_complete,
     traces_at_copies,
 )
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
-from checkers.run_quality.cross_checks.fault_rows import measured_backwards, not_played
-from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
-from checkers.run_quality.cross_checks.trace_times import times_fall
+from checkers.run_quality.cross_checks.records_complete import measured_backwards, not_played
+from checkers.run_quality.cross_checks.times_of_traces import rows_while_held, times_fall
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import broken_bonds
@@ -244,8 +242,8 @@ def _deaths(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 def _copies(run: StoredRun, kept: HistoryFinding) -> list[str]:
     """Check that every copy covers every server and has its files, and none is missing."""
-    clauses = copies_taken.incomplete(run)
-    return clauses if _broken_off(run) or not run.demands.logs else clauses + copies_taken.not_taken(run)
+    clauses = records_complete.incomplete(run)
+    return clauses if _broken_off(run) or not run.demands.logs else clauses + records_complete.not_taken(run)
 
 
 def _moments(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -258,7 +256,7 @@ def _contents(run: StoredRun, kept: HistoryFinding) -> list[str]:
     if not run.demands.logs:
         return []
     clauses = logs_at_copies.ahead_of_trace(run) + logs_at_copies.behind_trace(run)
-    return clauses + quorum_states_at_copies.differ(run)
+    return clauses + logs_at_copies.differ(run)
 
 
 def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:

@@ -6,6 +6,9 @@ Nothing is judged here.  Where the nodes are to outlive the run (`krucible run -
 caller.  Even if a phase fails, the later duties remain: faults are healed, what the nodes hold is
 collected, the history is closed and the backend is destroyed.  A subject that cannot even be set up is not an error of
 the harness until judging says so: its nodes may have died of the very bug that is looked for.
+
+At the end it adds what only the end shows: which servers ended and by whose order, and the rate outside faults.  If the
+harness could not keep up by itself, what it measured under faults shows little.
 """
 
 from __future__ import annotations
@@ -13,13 +16,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from checkers.base.history import Type
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.history import NEMESIS, Type
 from checkers.online.online_finding import OnlineFinding
+from checkers.record.faults import FaultRecord
 from checkers.record.journal import (
     BEGAN,
     BROKEN_OFF,
@@ -34,8 +42,9 @@ from checkers.record.journal import (
     Concluded,
     PhaseChange,
 )
-from checkers.record.outcome import Phase, RunOutcome, Stopped
+from checkers.record.outcome import Death, Phase, RunOutcome, Stopped
 from checkers.sealing.manifest import write_manifest
+from checkers.sealing.walk import history_batches
 from checkers.warm_up import load_online_kernels
 from harness.backends.backend import Entrance, Exit
 from harness.live import RunStatus, Watcher
@@ -46,9 +55,7 @@ from harness.run.phases.final_reads import final_reads
 from harness.run.phases.operations_and_faults import operations_and_faults
 from harness.run.phases.recovery import recover
 from harness.run.phases.set_up import SetUpFailed, clients_of, set_up
-from harness.run.watching.deaths import deaths
-from harness.run.watching.rate_outside_faults import achieved_rate_hz
-from system_under_test.subject import Node
+from system_under_test.subject import Complaint, Node
 
 Work = Callable[[RunContext], Awaitable[None]]
 
@@ -283,3 +290,76 @@ async def beside(work: Coroutine[Any, Any, None], duties: Sequence[Coroutine[Any
         for task in (main, *others):
             task.cancel()
         await asyncio.gather(main, *others, return_exceptions=True)
+
+
+def deaths(
+    exits: Sequence[Exit],
+    complaints: Sequence[Complaint],
+    started_monotonic_ns: int,
+    last_words: Callable[[Exit], str],
+) -> tuple[Death, ...]:
+    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered).
+
+    last_words: what a process that ended by itself printed last; most often it says why.
+    A complaint may say which process wrote it and how soon before its end: `pid` and `lines_before_end`.
+    """
+    ended = [
+        Death(
+            node=end.node,
+            time_ns=end.monotonic_ns - started_monotonic_ns,
+            status=end.status,
+            ordered=end.ordered,
+            reason=f"killed by signal {-end.status}" if end.status < 0 else f"exited with status {end.status}",
+            excerpt="" if end.ordered else last_words(end),
+            pid=end.pid,
+            oom_kills=end.oom_kills,
+        )
+        for end in exits
+    ]
+    complained = [
+        Death(
+            node=complaint.node,
+            reason=complaint.reason,
+            excerpt=complaint.excerpt,
+            pid=complaint.facts.get("pid"),
+            lines_before_end=complaint.facts.get("lines_before_end", -1),
+        )
+        for complaint in complaints
+    ]
+    return (*ended, *complained)
+
+
+AFTERMATH_NS = 3_000_000_000
+"""Stalled connections and operations that still wait for their timeout belong to the fault that was just healed."""
+
+
+def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Iterable[FaultRecord]) -> float | None:
+    """Operations invoked per second of [start_ns, end_ns) outside faults; None where faults left less than 1 s.
+
+    Reads the history a batch at a time.  Raises MalformedHistory where there is none.
+    """
+    struck: list[tuple[int, int]] = []
+    calm_ns, covered_until = end_ns - start_ns, start_ns
+    for fault in faults:
+        if fault.injected_ns < 0:
+            continue
+        begin = max(fault.injected_ns - int(fault.apply_ms * 1e6), covered_until)
+        end = min(fault.end_ns(end_ns) + AFTERMATH_NS, end_ns)
+        calm_ns -= max(0, end - begin)
+        struck.append((begin, end))
+        covered_until = max(covered_until, end)
+    if calm_ns < 1_000_000_000:
+        return None
+    return sum(_calm_invokes(rows, (start_ns, end_ns), struck) for rows in history_batches(run_folder)) / (
+        calm_ns / 1e9
+    )
+
+
+def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tuple[int, int]]) -> int:
+    """How many operations clients invoked in this span of time, outside the others."""
+    time_ns = rows["time_ns"].to_numpy()
+    calm = (rows["type"].to_numpy() == Type.INVOKE) & (rows["process"].to_numpy() != NEMESIS)
+    calm &= (time_ns >= main[0]) & (time_ns < main[1])
+    for begin, end in struck:
+        calm &= ~((time_ns >= begin) & (time_ns < end))
+    return int(np.count_nonzero(calm))

@@ -1,20 +1,21 @@
 """The schedule that a run plays: a file's, or the one its nemesis deals, and what a backend must offer for it.
 
-A file is one that a user wrote, or the `schedule.json` of an earlier run.  A card without a resolved
-fault is resolved anew: against the leader it finds the node that leads then.  A card with one hits the very nodes and
-links that it names.
+A file is one that a user wrote, or the `schedule.json` of an earlier run.  A card without a resolved fault is resolved
+anew: against the leader it finds the node that leads then.  A card with one hits the very nodes and links that it
+names.  Where nothing is fixed, the deck deals cards by what the faults have met so far (`Dealing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from checkers.record.faults import Card
+from checkers.record.faults import Card, FaultRecord
 from checkers.record.files import BrokenFile, regular
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.catalog import NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
+from nemesis.coverage import FaultCoverage, Look
 from nemesis.deck import Dealer
 from nemesis.kind import Kind
 from nemesis.schedule_files import (
@@ -22,7 +23,7 @@ from nemesis.schedule_files import (
     Schedule,
     parse_schedule,
 )
-from system_under_test.subject import Declares
+from system_under_test.subject import Declares, NodeStatus
 
 
 def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> Dealer | None:
@@ -90,3 +91,33 @@ def read_schedule(path: Path, nodes: Collection[str] = ()) -> Schedule:
         if nodes and (strangers := sorted(named - set(nodes))):
             raise BadSchedule(f"{path}: card {place}: its field 'fault' names {strangers[0]!r}, which is no node here")
     return schedule
+
+
+class Dealing:
+    """schedule: what stands fixed before the run; empty where cards are dealt.  Raises BadSchedule.
+
+    dealt: called with all cards so far, each time that more are dealt."""
+
+    def __init__(self, spec: Spec, declares: Declares, dealt: Callable[[Sequence[Card]], None]) -> None:
+        self.coverage = FaultCoverage()
+        self.schedule: Schedule = schedule_of(spec)
+        self._dealer = dealer_of(spec, declares)
+        self._dealt = dealt
+        self._servers = spec.servers
+
+    @property
+    def breaks_things(self) -> bool:
+        return bool(self.schedule.cards) or self._dealer is not None
+
+    def next(self) -> Sequence[Card]:
+        """The cards of the next play; none when no time is left.  Until something is met, what cards aim at counts."""
+        if self._dealer is None:
+            return ()
+        cards = self._dealer.next(self.coverage.met or None)
+        self._dealt(self._dealer.cards)
+        return cards
+
+    def look(self, statuses: Sequence[NodeStatus], records: Collection[FaultRecord]) -> None:
+        """What the nodes report now, and every fault so far."""
+        in_force = {r.card.number: r.fault for r in records if r.injected_ns >= 0 > r.heal_ordered_ns}
+        self.coverage.see(Look(self._servers, CLIENT_NODES, statuses, in_force))

@@ -1,4 +1,4 @@
-"""Checks that no copy of a log holds entries that its node's trace reported only later, or lacks what was flushed.
+"""Checks that copied logs and quorum-state files hold what the traces of their nodes had reported, and no more.
 
 A node reports each change of its log in its trace right after it made it, and before anything else happens.  So a copy
 may be ahead of the rows within its noted size by IN_FLIGHT append, and no more.  An earlier copy in whose place a later
@@ -17,11 +17,24 @@ signs behind, and then nothing is concluded:
 Lost entries that were committed are a violation, too (`raft/committed.py`).
 
 Only the numbers of rows count, so the clocks of nodes do not matter.
+
+The leader and the vote in a copied quorum-state file must be those that the traces report.  A node writes this file
+before it reports its role or its vote, and knows nothing else after a restart:
+
+* The leader that it names must lead that epoch.  A node may have died before it reported a leader, so a leader of whom
+  no trace speaks is not doubted.
+* A node whose trace names the leader of the file's epoch has written it: a leader is not forgotten within its epoch.
+* A vote must stand in the trace.  One vote may be on its way when the node is stopped, but none in an epoch whose
+  leader the node knows: then it votes no more.
+
+A vote that the trace has and the file has not is a violation of the system (`vote-once`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -160,3 +173,61 @@ def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
     starts = changes[rows.event[changes] == START]
     of_life = rows.epoch[int(starts[-1]) if len(starts) else 0 : place]
     return due if untouched and int(of_life.max()) == int(rows.epoch[last]) else 0
+
+
+_ROLE, _VOTE = 1, 2
+_OF_QUORUM_STATES = {"role": _ROLE, "vote": _VOTE, "quorum-state": _VOTE, "disk": 0}
+
+
+class _Reports:
+    """What one trace says of leaders and votes: seq, epoch, event and the node that each row names, "" for none."""
+
+    def __init__(self, node: str, path: str) -> None:
+        rows = read_trace(path, _OF_QUORUM_STATES, ("epoch", "peer", "role", "detail"))
+        self.seq, self.epoch = numbers(rows, "seq"), numbers(rows, "epoch")
+        self.event = coded(rows, "event", _OF_QUORUM_STATES)
+        self.disks = disks_by_row(rows)
+        leads = coded(rows, "role", {"leader": 1}) == 1
+        self.named = np.array(
+            [node if own else peer or "" for own, peer in zip(leads, words(rows, "peer"), strict=True)]
+        )
+
+    def leaders(self) -> set[tuple[int, str]]:
+        """(epoch, leader) of every row that names a leader."""
+        shown = (self.event == _ROLE) & (self.named != "")
+        return set(zip(self.epoch[shown].tolist(), self.named[shown].tolist(), strict=True))
+
+    def before(self, copy: Mapping[str, Any], event: int) -> set[str]:
+        """Whom the rows of this event named in the epoch of this copy's file, before the copy and on its disk."""
+        shown = (self.event == event) & (self.named != "") & (self.epoch == copy["quorum_epoch"])
+        shown &= (self.seq <= copy["trace_seq"]) & (self.disks.number == self.disks.of_copy(dict(copy)))
+        return set(self.named[shown].tolist())
+
+
+def differ(run: StoredRun) -> list[str]:
+    """One sentence for each copy whose quorum-state file says something else than the traces.  Damaged disks are not
+    looked at."""
+    if not (run.demands.logs and run.demands.traces):
+        return []
+    reports = {node: _Reports(node, path) for node, path in node_files(run.trace).items()}
+    leaders: dict[int, set[str]] = defaultdict(set)
+    for epoch, leader in (claim for each in reports.values() for claim in each.leaders()):
+        leaders[epoch].add(leader)
+    clauses = []
+    for copy in run.copies:
+        node, epoch, leader_id = copy["node"], copy["quorum_epoch"], copy.get("leader_id")
+        if copy["error"] or node not in reports or leader_id is None:
+            continue
+        named, known = f"n{leader_id}" if leader_id >= 0 else "", reports[node].before(copy, _ROLE)
+        file = f"the quorum-state of copy {copy['copy']} of {node} cannot be right: in epoch {epoch}"
+        if named and leaders[epoch] and named not in leaders[epoch]:
+            clauses.append(f"{file} it names the leader {named}, and the traces {_either(leaders[epoch])}")
+        elif known and not named:
+            clauses.append(f"{file} it names no leader, and the trace of {node} had named {_either(known)}")
+        if known and copy["voted_for"] is not None and not reports[node].before(copy, _VOTE):
+            clauses.append(f"{file} it holds a vote for {copy['voted_for']}, and the trace of {node} shows none")
+    return clauses
+
+
+def _either(names: set[str]) -> str:
+    return " or ".join(sorted(names))

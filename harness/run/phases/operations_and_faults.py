@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, FaultRecord
-from harness.run.cards_of_run import Dealing
 from harness.run.context import RunContext
 from harness.run.phases.collection import copy_logs
 from harness.run.phases.set_up import background_of
+from harness.run.schedule_to_play import Dealing
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase, PlayOptions

@@ -13,7 +13,7 @@ from journals import write_journal
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
-from checkers.run_quality.cross_checks.copies_taken import incomplete
+from checkers.run_quality.cross_checks.records_complete import incomplete
 from harness.judge.readable_copies import copies_of, tabulate
 from system_under_test.subject import Collected
 

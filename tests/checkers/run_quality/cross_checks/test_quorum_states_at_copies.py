@@ -13,7 +13,7 @@ from trace_rows import write_trace
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.cross_checks.quorum_states_at_copies import differ
+from checkers.run_quality.cross_checks.logs_at_copies import differ
 
 VOTE = {"event": "vote", "epoch": 3, "peer": "n2"}
 FOLLOWS = {"role": "follower", "epoch": 3, "peer": "n2"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.backends.backend import Exit
-from harness.run.watching.deaths import deaths
+from harness.run.conductor import deaths
 
 
 def test_only_a_process_that_ended_by_itself_is_quoted() -> None:

@@ -12,7 +12,7 @@ from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.sealing.seal import seal
-from harness.run.watching.rate_outside_faults import achieved_rate_hz
+from harness.run.conductor import achieved_rate_hz
 
 S = 1_000_000_000
 

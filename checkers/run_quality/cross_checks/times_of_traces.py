@@ -1,11 +1,13 @@
-"""Checks that no node wrote a row of its trace while it was measured dead or stopped.
+"""Compares the times in traces with each other, and with the stretches in which their node was measured silent.
 
-A process stamps each row of its trace before it writes it.  A row with a time within a stretch in which all
-measurements show the process dead or stopped (`held_windows.py`) contradicts them.
+A process stamps each row with its monotonic clock, in the order in which it writes them.  So within one life of the
+process no row is earlier than the row before it.  Each node is compared with itself, so it does not matter whose clock
+it has.
 
-So the times of faults are compared with times that the nemesis does not write.  If a fault is moved in time in the
-history, in its record and in its measurements, the traces still show that.  The check needs one clock, so it does not
-judge nodes on other machines.  It cannot judge partitions: a node that is cut off goes on writing rows.
+A row with a time within a stretch in which all measurements show the process dead or stopped (`held_windows.py`)
+contradicts them.  So the times of faults are compared with times that the nemesis does not write.  This needs one
+clock, so it does not judge nodes on other machines.  It cannot judge partitions: a node that is cut off goes on writing
+rows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import numbers
+from checkers.base.run_evidence import numbers, read_table
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.record.held_windows import silent_processes
 
@@ -47,3 +49,17 @@ def _row_between(trace: str, first_ns: int, last_ns: int) -> int | None:
             if len(within):
                 return int(time_ns[within[0]])
     return None
+
+
+def times_fall(run: StoredRun) -> list[str]:
+    """One sentence for each node whose trace has a row that is earlier than the row before it."""
+    clauses = []
+    for node, path in node_files(run.trace).items() if run.demands.traces else ():
+        rows = read_table(path, ("seq", "incarnation", "time_ns"))
+        seq, life, time_ns = (numbers(rows, name) for name in ("seq", "incarnation", "time_ns"))
+        order = np.argsort(seq, kind="stable")
+        falls = np.flatnonzero((np.diff(time_ns[order]) < 0) & (np.diff(life[order]) == 0))
+        if len(falls):
+            row = int(order[falls[0] + 1])
+            clauses.append(f"the trace of {node} has a row (seq {seq[row]}) that is earlier than the row before it")
+    return clauses
