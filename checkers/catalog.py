@@ -8,7 +8,7 @@ from collections.abc import Collection
 from checkers.base.checker import Checker, Need
 from checkers.cluster.checkers import BROKER_INCARNATIONS, PARTITION_CHAIN
 from checkers.cluster.sessions import BROKER_SESSIONS
-from checkers.kafka_log.checker import KAFKA, KAFKA_READ_TO_END
+from checkers.kafka_log.judge import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.models.own_checkers import own_checkers
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT

@@ -28,15 +28,14 @@ from checkers.catalog import CATALOG, select
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
 from checkers.kernels.kafka_files.config_records import find_configs, gather
-from checkers.kernels.kafka_files.prefix_hash import chain
-from checkers.kernels.kafka_files.record_batch import scan
+from checkers.kernels.kafka_files.record_batch import chain, scan
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online.growing_logs import LIVE, NewEntries, OnlineLogs
 from checkers.online.growing_registers import OnlineKeys
 from checkers.online.growing_traces import OnlineMarks, OnlineTraces
 from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
-from checkers.transactions.independent import components_of
+from checkers.transactions.checker import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.table import read_file
 

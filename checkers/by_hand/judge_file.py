@@ -20,9 +20,8 @@ from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import encode, parse
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.likely_models import likely_models
-from checkers.formats.read_once import jepsen_history, read_once
+from checkers.formats.read_once import cobra_logs, jepsen_history, read_once, session_format
 from checkers.formats.recognise import ReadHistory, place_of, read_bytes, read_history
-from checkers.formats.session_hints import cobra_logs, session_format
 from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
@@ -59,7 +58,7 @@ class Ask:
     order: whether a valid verdict keeps the order of all transactions in its details.
     levels: whether transactions are judged at every level, too.
     allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
-    group: the group of independent transactions that is judged (`checkers.transactions.independent`).  If ALL, every
+    group: the group of independent transactions that is judged (`checkers.transactions.checker`).  If ALL, every
         group is, one after another.  If COUNT, the same if there is one; else the verdict only counts them.
     """
 
@@ -235,7 +234,12 @@ def _judge_transactions(
 
 def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdict:
     from checkers.transactions.anomalies import MODELS
-    from checkers.transactions.independent import group_count, groups_of, judge_by_groups, judge_group
+    from checkers.transactions.checker import (
+        group_count,
+        groups_of,
+        judge_by_groups,
+        judge_group,
+    )
 
     consistency = ask.consistency or (STRICT_SERIALIZABLE if transcript.timed else STRONG_SESSION_SERIALIZABLE)
     if ask.group != ALL and not ask.levels:
@@ -257,7 +261,7 @@ def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdi
 
 def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
     """The verdict on a file whose groups of transactions were judged one by one."""
-    from checkers.transactions.independent import joined
+    from checkers.transactions.checker import joined
 
     error = next((each.error for each in of_groups if each.error), "")
     return replace(of_groups[0], verdict=joined([each.verdict for each in of_groups]), error=error)

@@ -36,8 +36,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import MalformedHistory, Type
-from checkers.formats.read_once import read_once
-from checkers.formats.session_hints import (
+from checkers.formats.read_once import (
     AWDIT,
     CHRONOS,
     COBRA_LOG,
@@ -47,6 +46,7 @@ from checkers.formats.session_hints import (
     PLUME,
     cobra_logs,
     cobra_records,
+    read_once,
     session_format,
 )
 

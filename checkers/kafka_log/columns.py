@@ -2,13 +2,28 @@
 
 Kernels read the payloads (`kernels/kafka_log/payloads.py`).  If they cannot, a slower reader reads each operation, and
 its error names what is wrong.
+
+Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
+
+    f                payload of the completion (the invoke has neither offsets nor answers)
+    send, poll, txn  [["send", key, [offset, value]], ["poll", {key: [[offset, value], ...], ...}], ...]
+    assign           [key, ...]  the consumer of this process reads these partitions from now on
+    subscribe        [key, ...]  the same, but the group assigns them, and may take them away at any time
+
+An offset is null if the client never learnt it; `["send", key, value]` means the same.  An acknowledged operation
+repeats the sends and polls that were invoked: it may add offsets, and what the polls showed.  In a transaction,
+`["rebalance", [key, ...]]` names partitions that were assigned or revoked during it.  Keys are compared as text,
+because JSON maps have text keys; values are compared as JSON values.  No value is sent twice to a key.
+
+Numbers the offsets of all keys: each offset of each key gets a slot, and slots of one key are consecutive.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,13 +33,152 @@ import pyarrow as pa
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
-from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, KafkaOperation, read_operation
+from checkers.base.values import canonical, parse, text_of_key
 from checkers.kernels.kafka_log import payloads as kafka_payloads
 from checkers.kernels.kafka_log.log_anomalies import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
+from checkers.models.answers import WrongEvent
 from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.transactions.table import EventsOfFile, demand_room_for_events, read_columns, stretch
+
+Value = Hashable
+Message = tuple[int | None, Value]
+"""(offset, value)"""
+
+TRANSACTIONS = ("send", "poll", "txn")
+ASSIGNMENTS = ("assign", "subscribe")
+
+OFFSET_MAX = 2**63 - 1
+"""No message has this offset: the log end offset behind it must still be a signed number of 64 bits."""
+
+
+@dataclass(slots=True)
+class KafkaOperation:
+    """One operation.  invoked, completed: positions in the history; completed is None if the outcome is unknown.
+
+    sends: (key, message) in order.  polls: per poll, messages by key.  keys: those of an assignment.
+    rebalanced: keys that were assigned or revoked during it.
+    """
+
+    process: int
+    f: str
+    status: Type
+    invoked: int
+    completed: int | None
+    events: tuple[Event, ...]
+    sends: list[tuple[str, Message]] = field(default_factory=list)
+    polls: list[dict[str, list[Message]]] = field(default_factory=list)
+    keys: frozenset[str] = frozenset()
+    rebalanced: frozenset[str] = frozenset()
+
+
+def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> KafkaOperation:
+    """Make one operation from its invoke and its completion, if there is one.
+
+    The payload of the completion shows what the operation did; without it, the payload of the invoke counts.
+    Raises WrongEvent if the payload has not the form above, or the answer is that of another invoke.
+    """
+    status = events[-1].type if len(events) == 2 else Type.INFO
+    operation = KafkaOperation(events[0].process, events[0].f, status, invoked, completed, events)
+    with_payload = [e for e in events if e.payload is not None]
+    if not with_payload:
+        raise WrongEvent(events[0].index, f"a {operation.f} needs a list as its value")
+    event = with_payload[-1]
+    parts = _parts(event)
+    if operation.f in ASSIGNMENTS:
+        operation.keys = frozenset(str(key) for key in parts)
+        return operation
+    invoked_parts = _steps(_parts(with_payload[0]))
+    if status is Type.OK and len(with_payload) == 2:
+        _demand_agreement(invoked_parts, _steps(parts), event.index)
+    known = iter(invoked_parts)
+    for part in parts:
+        in_invoke = next(known, None) if _is_step(part) else None
+        try:
+            _add(operation, part, in_invoke, answered=event is not events[0])
+        except (TypeError, ValueError, AttributeError) as problem:
+            raise WrongEvent(
+                event.index,
+                f'{part!r:.80} is neither ["send", key, [offset, value]] nor ["poll", {{key: [[offset, value], ...]}}]'
+                "; offsets go from 0 to 2^63 - 2",
+            ) from problem
+    return operation
+
+
+def _parts(event: Event) -> list[Any]:
+    try:
+        parts = parse(event.payload or "")
+    except ValueError as problem:
+        raise WrongEvent(event.index, f"the payload is not JSON ({problem})") from problem
+    if not isinstance(parts, list):
+        raise WrongEvent(event.index, f"a {event.f} needs a list as its value")
+    return parts
+
+
+def _is_step(part: Any) -> bool:
+    return isinstance(part, list) and part[:1] in (["send"], ["poll"])
+
+
+def _steps(parts: list[Any]) -> list[Any]:
+    """The sends and polls, without rebalances, which no client invokes."""
+    return [part for part in parts if _is_step(part)]
+
+
+def _demand_agreement(invoked: list[Any], answered: list[Any], index: int) -> None:
+    """Raise WrongEvent unless the answer repeats the sends and polls of the invoke."""
+    for number, (old, new) in enumerate(zip(invoked, answered, strict=False), 1):
+        if not _repeats(old, new):
+            words = f"micro-operation {number} was invoked as {old!r:.60} and completed as {new!r:.60}"
+            raise WrongEvent(index, words)
+    if len(invoked) != len(answered):
+        raise WrongEvent(index, f"{len(invoked)} micro-operations were invoked and {len(answered)} completed")
+
+
+def _repeats(invoked: Any, answered: Any) -> bool:
+    match invoked, answered:
+        case ["poll", *_], ["poll", *_]:
+            return True
+        case ["send", key, value], ["send", same, answer]:
+            in_answer = answer[1] if isinstance(answer, list) and len(answer) == 2 else answer
+            return str(key) == str(same) and canonical(value) in (canonical(answer), canonical(in_answer))
+        case _:
+            return False
+
+
+def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool) -> None:
+    """Add a micro-operation.  in_invoke: the same one in the invoke, None if it is not known.
+
+    A pair in an invoke is a value.  In an answer it is [offset, value], unless it is the very value of the invoke."""
+    match part:
+        case ["send", key, [offset, value]] if answered and part[2:] != (in_invoke or [])[2:]:
+            operation.sends.append((str(key), _message([offset, value])))
+        case ["send", key, value]:
+            operation.sends.append((str(key), (None, _hashable(value))))
+        case ["poll"]:
+            operation.polls.append({})
+        case ["poll", answer]:
+            if answered:  # also of an operation that failed or never ended: what it showed stood in the log
+                operation.polls.append(
+                    {text_of_key(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
+                )
+        case ["rebalance", [*keys]]:
+            operation.rebalanced |= {str(key) for key in keys}
+        case _:
+            raise ValueError("unknown micro-operation")
+
+
+def _message(pair: Any) -> Message:
+    offset, value = pair
+    if isinstance(offset, bool) or not (offset is None or (isinstance(offset, int) and 0 <= offset < OFFSET_MAX)):
+        raise ValueError("an offset is an integer from 0 to 2^63 - 2")
+    return offset, _hashable(value)
+
+
+def _hashable(value: Any) -> Value:
+    """Return a hashable value; booleans and fractions become text, because Python calls `True`, 1 and 1.0 equal."""
+    return canonical(value) if isinstance(value, list | dict | bool | float | Decimal) else value
+
 
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
 """The functions, in the order of their numbers in `kernels/kafka_log/log_anomalies.py`."""
@@ -236,3 +390,39 @@ def _slowly(
     )
     key_of = np.fromiter((key for key, _ in messages), np.int32, len(messages))
     return KafkaHistory(_columns(pairs, f, rows, key_of), pairs, list(keys), values.__getitem__, events, event_count)
+
+
+_GAPS = 8
+"""If slots for all offsets would be at most this many per row, each offset gets one; else only those that occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """of_sent, of_polled: per row, the slot, or -1 if its offset is unknown.  key, offset: per slot."""
+
+    of_sent: Int64
+    of_polled: Int64
+    key: Int32
+    offset: Int64
+
+
+def slots_of(columns: KafkaColumns, key_count: int) -> Slots:
+    key = np.concatenate([columns.key_of[columns.sent], columns.key_of[columns.polled]])
+    offset = np.concatenate([columns.sent_offset, columns.polled_offset])
+    known = offset >= 0
+    ends = np.zeros(key_count, np.int64)
+    np.maximum.at(ends, key[known], offset[known] + 1)
+    slot = np.full(len(key), -1, np.int64)
+    if ends.astype(float).sum() <= _GAPS * len(key) + 1024:
+        base = np.concatenate([[0], np.cumsum(ends)])
+        slot[known] = base[key[known]] + offset[known]
+        key_of_slot = np.repeat(np.arange(key_count, dtype=np.int32), ends)
+        offset_of_slot = np.arange(base[-1]) - base[key_of_slot]
+    else:
+        order = np.flatnonzero(known)[np.lexsort((offset[known], key[known]))]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (key[order][1:] != key[order][:-1]) | (offset[order][1:] != offset[order][:-1])
+        slot[order] = np.cumsum(new) - 1
+        key_of_slot, offset_of_slot = key[order][new], offset[order][new]
+    sent = len(columns.sent)
+    return Slots(slot[:sent], slot[sent:], key_of_slot.astype(np.int32), offset_of_slot.astype(np.int64))

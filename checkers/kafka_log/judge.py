@@ -17,6 +17,11 @@ Allowed anomalies are reported and not counted:
                                     consumers between polls.  If operations of the process record rebalances, only
                                     these excuse it.  A process without an assignment counts as subscribed
     with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are common
+
+The checker of runs whose clients use Kafka's logs.
+
+One part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and transactions span
+partitions, so cycles may span all of them.
 """
 
 from __future__ import annotations
@@ -26,17 +31,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from checkers.base.checker import Budget
+from checkers.base.checker import Budget, Checker, Need, Part
 from checkers.base.history import Event
+from checkers.base.run_evidence import BeyondBudget, over_budget
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, shortened
-from checkers.kafka_log.columns import KafkaHistory, from_events
-from checkers.kafka_log.cycles import explain_cycle, search
-from checkers.kafka_log.explain import KIND_NAMES, SeenLog, explain
-from checkers.kafka_log.offset_slots import slots_of
+from checkers.kafka_log.columns import KafkaHistory, from_events, from_file, slots_of
+from checkers.kafka_log.explain import KIND_NAMES, SeenLog, explain, explain_cycle, search
 from checkers.kernels.kafka_log import log_anomalies as kinds
 from checkers.kernels.kafka_log.log_anomalies import Found
 from checkers.transactions.anomalies import VARIANTS
+from checkers.transactions.checker import SHARES
 from checkers.transactions.cycles import CycleSearch
+from checkers.transactions.table import COLUMNS
 
 __all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
 
@@ -228,3 +235,51 @@ def _sent_twice(history: KafkaHistory) -> str:
         return ""
     key = history.keys[int(columns.key_of[again[0]])]
     return f"{history.values(int(again[0]))!r} was sent to {key} twice"
+
+
+def judge(part: Part, budget: Budget) -> Verdict:
+    """Judge one history.  params: those of `checker_of`."""
+    whole = replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
+    if (reason := over_budget(part, whole, COLUMNS)) is not None:
+        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
+    try:
+        history = from_file(part.paths[0], whole.size_bytes)
+    except BeyondBudget as problem:
+        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, str(problem))
+    return judge_history(history, whole, **part.params)
+
+
+def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
+    """Return the verdict of the only part."""
+    return findings[0]
+
+
+def checker_of(
+    name: str = "kafka",
+    *,
+    subscribed: bool | None = None,
+    ww_dependencies: bool = False,
+    allow: Collection[str] | None = None,
+    read_to_end: bool = False,
+) -> Checker:
+    """Make a checker of Kafka's logs; the parameters are those of `judge_kafka_log`."""
+    params = {
+        "subscribed": subscribed,
+        "ww_dependencies": ww_dependencies,
+        "allow": None if allow is None else tuple(sorted(allow)),
+        "read_to_end": read_to_end,
+    }
+
+    def split(run: StoredRun) -> list[Part]:
+        return [Part((str(run.history),), params)]
+
+    question = "Did every acknowledged message stay in its log, and was each log read in order and once?"
+    needs: frozenset[Need] = frozenset({"history", "model"})
+    title = "Kafka's logs, read to their ends" if read_to_end else "Kafka's logs"
+    return Checker(name, title, question, split, judge, combine, needs)
+
+
+KAFKA = checker_of()
+
+KAFKA_READ_TO_END = checker_of("kafka-read-to-end", read_to_end=True)
+"""For workloads that read every partition to its end after the last send: a message that is never polled is lost."""

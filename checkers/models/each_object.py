@@ -21,8 +21,7 @@ from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, V
 from checkers.models.answers import demand_agreement, with_exact_values
 from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, Decided, KnownObject, NoOrder, ObjectFinding
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of
-from checkers.models.patience import Patience
-from checkers.models.projection import witness
+from checkers.models.projection import Patience, witness
 from checkers.models.search import steps_first
 from checkers.models.shrink_witness import explain
 

@@ -7,12 +7,12 @@ from checkers.models.objects.append_log import APPEND_LOG
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
 from checkers.models.objects.counter import COUNTER_OBJECT
 from checkers.models.objects.fenced_lock import FENCED_LOCK
-from checkers.models.objects.fifo import QUEUE_OBJECT
 from checkers.models.objects.kv import KV_OBJECT
 from checkers.models.objects.leased_lock import LEASED_LOCK
 from checkers.models.objects.long_fork import LONG_FORK
 from checkers.models.objects.mutex import MUTEX_OBJECT
 from checkers.models.objects.priority_queue import PRIORITY_QUEUE_OBJECT
+from checkers.models.objects.queue import QUEUE_OBJECT
 from checkers.models.objects.semaphore import PERMITS_MAX, semaphore_object
 from checkers.models.objects.sets import SET
 from checkers.models.objects.stack import STACK_OBJECT

@@ -17,13 +17,20 @@ from checkers.base.first_that_holds import first_that_holds
 from checkers.base.independent_search import Disagreement
 from checkers.base.letters import letter
 from checkers.base.verdict import Witness
-from checkers.models.legal_orders import SEARCHED_MAX, impossible, in_words, longest_order, reachable
 from checkers.models.model import Model, Operation, Rows, State, described, plain
-from checkers.models.past_states import RestOfHistory, shortest_rest
-from checkers.models.patience import OutOfPatience, Patience
-from checkers.models.plain_search import STEPS_PER_PYTHON_STEP, plain_search
+from checkers.models.projection import (
+    SEARCHED_MAX,
+    OutOfPatience,
+    Patience,
+    RestOfHistory,
+    impossible,
+    in_words,
+    longest_order,
+    reachable,
+    shortest_rest,
+)
 from checkers.models.read_own_model import BadModel
-from checkers.models.search import cut_at, judge_object, steps_first
+from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, plain_search, steps_first
 
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000

@@ -31,7 +31,11 @@ from checkers.base.history import CREATE, Type
 from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, OTHER, READ, Events, pair_events
 from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_prefix import FORGET, UNSEEN, judge_and_forget
+from checkers.kernels.registers.unique_values import (
+    FORGET,
+    UNSEEN,
+    judge_and_forget,
+)
 from checkers.sealing.client_rows import ClientRows
 from checkers.sealing.codes import Processes, dictionary_codes
 from checkers.sealing.walk import numpy_of, values_of

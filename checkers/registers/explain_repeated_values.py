@@ -32,8 +32,7 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, O
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, span_before, value_of, who, witness_of
-from checkers.registers.kernel_questions import Questions
-from checkers.registers.shrink_witness_repeated_values import latest_rival, smallest_window
+from checkers.registers.shrink_witness_repeated_values import Questions, latest_rival, smallest_window
 from checkers.registers.shrink_witness_unique_values import as_value
 from checkers.sealing.history_rows import Row, read_rows
 from checkers.sealing.key_buckets import Bucket

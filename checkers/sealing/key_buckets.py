@@ -29,9 +29,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import MalformedHistory
-from checkers.kernels.history.failed_cas import drop_failed_cas
-from checkers.kernels.history.impossible_operations import StoredColumns, check_and_widen
-from checkers.kernels.history.numbering import number_keys
+from checkers.kernels.history.numbering import StoredColumns, check_and_widen, drop_failed_cas, number_keys
 from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, Operations
 
 BARE = pa.schema(

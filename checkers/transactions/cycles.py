@@ -21,10 +21,22 @@ import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.transactions.columns import OK, Transactions
-from checkers.kernels.transactions.cycle_levels import BY_PROCESS, BY_REALTIME, CycleQuestion, Ground, Ranking, Room
-from checkers.kernels.transactions.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
+from checkers.kernels.transactions.cycle_levels import (
+    ANY,
+    BY_PROCESS,
+    BY_REALTIME,
+    NOT_ADJACENT,
+    ONE_RW,
+    STATES,
+    CycleQuestion,
+    Ground,
+    Ranking,
+    Room,
+    Starts,
+    next_of_process,
+    starts_of,
+)
 from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, CycleWalk, shortest_cycle
-from checkers.kernels.transactions.cycle_starts import Starts, next_of_process, starts_of
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
 from checkers.sealing.codes import dense_processes

@@ -29,19 +29,17 @@ from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, V
 from checkers.kernels.transactions import columns as kinds
 from checkers.kernels.transactions import list_append, list_versions, rw_register
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
-from checkers.kernels.transactions.dependencies import build_graph, link_groups
-from checkers.kernels.transactions.links import Groups
+from checkers.kernels.transactions.dependencies import Groups, build_graph, link_groups
 from checkers.kernels.transactions.order_replay import keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
-from checkers.kernels.transactions.serial_in_time import is_serial_in_time
+from checkers.kernels.transactions.sweep import is_serial_in_time
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, repeated_values
-from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by
+from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, orders_under
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
 from checkers.transactions.no_order import explain_no_order
 from checkers.transactions.read import Model, Transcript, read_transactions
-from checkers.transactions.version_orders import orders_under
 
 __all__ = ["judge_columns", "judge_transactions", "judge_transcript"]
 

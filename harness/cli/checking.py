@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
-from checkers.formats.read_once import jepsen_history
-from checkers.formats.session_hints import cobra_logs
+from checkers.formats.read_once import cobra_logs, jepsen_history
 from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
 

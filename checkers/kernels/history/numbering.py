@@ -5,15 +5,25 @@ production.  Values that were only observed follow, in order of their first ment
 A checker only compares values with each other and with nil.  So the numbers give the same verdict as the values.
 
 A plain array finds values that lie close together, such as those of a counter.  A hash table finds all others.
+
+Drops every failed cas of a stored bucket before a search, if a failed cas counts as "did not happen".
+
+A bucket keeps every failed cas as a mismatch, with its positions.  The positions of its key are numbered again.
+
+Finds impossible operations in a stored bucket, and widens the columns of the others for the kernels.
+
+Kernels use these numbers as indices and check nothing.  So a damaged or forged bucket must be rejected here.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.operations import CAS, NIL, WRITE, Operations
+from checkers.kernels.operations import CAS, FIT, HAS_MISMATCH, MISMATCH, NIL, OPEN, OTHER, WRITE, Operations
 
 _CLOSE_TOGETHER = 4
 """Values lie close together if their range has at most this many numbers for each operation."""
@@ -101,3 +111,114 @@ def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32,
     if number_at[at] < 0:
         number_at[at] = fresh
     return int(number_at[at])
+
+
+@kernel
+def drop_failed_cas(ops: Operations) -> Operations:
+    """Return the operations without mismatches of keys that are HAS_MISMATCH; these keys become FIT.
+
+    ops: without rows of events.  The result shares its arrays, which are overwritten.  O(operations + positions).
+    """
+    if not (ops.unfit == HAS_MISMATCH).any():
+        return ops
+    place, end = 0, 0
+    for k in range(ops.positions.shape[0]):
+        drop = ops.unfit[k] == HAS_MISMATCH
+        start, end, first = end, ops.offsets[k + 1], place
+        for op in range(start, end):
+            if drop and ops.kind[op] == MISMATCH:
+                continue
+            ops.kind[place], ops.a[place], ops.b[place] = ops.kind[op], ops.a[op], ops.b[op]
+            ops.call[place], ops.ret[place] = ops.call[op], ops.ret[op]
+            place += 1
+        if drop:
+            ops.unfit[k] = FIT
+            ops.positions[k] = _close_gaps(ops.call[first:place], ops.ret[first:place], ops.positions[k])
+        ops.offsets[k + 1] = place
+    return Operations(
+        ops.offsets,
+        ops.positions,
+        ops.unfit,
+        ops.kind[:place],
+        ops.a[:place],
+        ops.b[:place],
+        ops.call[:place],
+        ops.ret[:place],
+        ops.invoked,
+        ops.completed,
+    )
+
+
+@kernel
+def _close_gaps(call: Int32, ret: Int32, positions: int) -> int:
+    """Number the remaining positions from 0, in place; returns their count."""
+    new = np.full(positions, -1, np.int32)
+    for op in range(call.shape[0]):
+        new[call[op]] = 0
+        if ret[op] != OPEN:
+            new[ret[op]] = 0
+    left = 0
+    for position in range(positions):
+        if new[position] == 0:
+            new[position] = left
+            left += 1
+    for op in range(call.shape[0]):
+        call[op] = new[call[op]]
+        if ret[op] != OPEN:
+            ret[op] = new[ret[op]]
+    return left
+
+
+class StoredColumns(NamedTuple):
+    """Columns of a bucket, a row for each operation.  a, b: as `numbering.number_keys` returns them."""
+
+    kind: Int8
+    a: Int32
+    b: Int32
+    call: Int32
+    ret: Int32
+
+
+@kernel
+def check_and_widen(offsets: Int64, positions: Int32, unfit: Int8, stored: StoredColumns) -> tuple[int, Operations]:
+    """Return (the first impossible row or -1, copies of the operations whose values are numbers, without rows).
+
+    O(operations).
+    """
+    kind, a, b, call, ret = stored.kind, stored.a, stored.b, stored.call, stored.ret
+    new_a, new_b = np.empty(kind.shape[0], np.int64), np.empty(kind.shape[0], np.int64)
+    wrong = -1
+    for k in range(positions.shape[0]):
+        numbers = 2 * (offsets[k + 1] - offsets[k])
+        for op in range(offsets[k], offsets[k + 1]):
+            if not _is_possible(stored, op, numbers, positions[k]):
+                wrong = op
+                break
+            new_a[op] = NIL if a[op] < 0 else a[op]
+            new_b[op] = NIL if b[op] < 0 else b[op]
+        if wrong >= 0:
+            break
+    rows = np.empty(0, np.int32)
+    return wrong, Operations(
+        offsets.copy(),
+        positions.copy(),
+        unfit.copy(),
+        kind.copy(),
+        new_a,
+        new_b,
+        call.copy(),
+        ret.copy(),
+        rows,
+        rows,
+    )
+
+
+@inner_kernel
+def _is_possible(stored: StoredColumns, op: int, numbers: int, positions: int) -> bool:
+    """Whether kernels may use the columns of one operation as indices."""
+    kind, a, b, call, ret = stored.kind[op], stored.a[op], stored.b[op], stored.call[op], stored.ret[op]
+    if not 0 <= kind <= MISMATCH or kind == OTHER:
+        return False
+    if not (-1 <= a < numbers and -1 <= b < numbers):
+        return False
+    return bool(0 <= call < positions and (ret == OPEN or call < ret < positions))

@@ -15,6 +15,16 @@ the ranks that its broken edges span.  If several such ranges overlap, the trans
 first precedes every transaction invoked after that.  One such step in a cycle is enough.  If a cycle has two, one step
 also reaches the target of the other, and closes a shorter cycle of the same class or a worse one.  Real time includes
 the order of processes.
+
+The rules that a cycle must satisfy besides its kinds of edges.  Each is an automaton that reads the edges in order.
+
+The broken edge comes first.  The states are:
+
+ANY            one state
+ONE_RW         the number of rw so far: 0 or 1
+NOT_ADJACENT   2 * the number of rw so far, up to two; plus one if the last edge was an rw
+
+The starts of searches for cycles: the edges that the sweep had to break, once for each kind they stand for.
 """
 
 from __future__ import annotations
@@ -23,11 +33,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.base.arrays import Int32, Int64
-from checkers.kernels.jit import inner_kernel
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import NEVER, OK, Transactions
-from checkers.kernels.transactions.cycle_rules import begin, fulfils, step
-from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, Graph, Reverse
+from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, Graph, Reverse
 
 BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
 """How a place was reached without an edge: at the beginning of a step, or along the chain of a process."""
@@ -355,3 +364,104 @@ def _end_of_window(txns: Transactions, ranking: Ranking, high: int) -> int:
         if 0 <= t < txns.status.shape[0] and txns.status[t] == OK:
             return int(np.searchsorted(txns.invoked, txns.completed[t]))
     return len(txns.status)
+
+
+ANY, ONE_RW, NOT_ADJACENT = 0, 1, 2
+"""The rules: no condition; exactly one rw; two or more rw, of which no two are adjacent."""
+
+STATES = {ANY: 1, ONE_RW: 2, NOT_ADJACENT: 6}
+"""The number of states of the automaton of each rule."""
+
+
+@inner_kernel
+def begin(rule: int, kind: int) -> int:
+    """Return the state after the broken edge."""
+    if kind != RW or rule == ANY:
+        return 0
+    return 1 if rule == ONE_RW else 3
+
+
+@inner_kernel
+def step(rule: int, state: int, kind: int) -> int:
+    """Return the state after one more edge, or -1 if the rule forbids the edge."""
+    if rule == ANY or kind == PASS:
+        return state
+    if rule == ONE_RW:
+        if kind != RW:
+            return state
+        return 1 if state == 0 else -1
+    if kind != RW:
+        return state - state % 2
+    if state % 2 == 1:
+        return -1
+    return 5 if state >= 2 else 3
+
+
+@inner_kernel
+def fulfils(rule: int, state: int, first_kind: int) -> bool:
+    """Whether a path that returns to the broken edge in this state is a cycle under the rule."""
+    if rule == ANY:
+        return True
+    if rule == ONE_RW:
+        return state == 1
+    return state >= 4 and (first_kind != RW or state % 2 == 0)
+
+
+class Starts(NamedTuple):
+    """Broken edges, one row for each kind that an edge stands for; an edge from a group may stand for two kinds.
+
+    edge, source: numbers in the graph.  kind: int8.  low, high: int32, bounds of the ranks that a search may visit.
+    """
+
+    edge: Int64
+    source: Int32
+    kind: Int8
+    low: Int32
+    high: Int32
+
+
+@kernel
+def starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
+    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
+    n = broken.shape[0]
+    source = np.empty(2 * n, np.int32)
+    edge = np.empty(2 * n, np.int64)
+    kind = np.empty(2 * n, np.int8)
+    reach = np.empty(2 * n, np.int32)
+    count = 0
+    for i in range(n):
+        target = graph.target[broken[i]]
+        by = np.int32(-1)
+        for e in range(backward.first[target], backward.first[target + 1]):
+            if backward.edge[e] == broken[i]:
+                by = backward.source[e]
+        kinds = 0
+        if by < txn_count:
+            kinds = graph.kind[broken[i]]
+        else:
+            for e in range(backward.first[by], backward.first[by + 1]):
+                if rank[backward.source[e]] > rank[target]:
+                    kinds |= graph.kind[backward.edge[e]]
+        for bit in (1, 2, 4):
+            if kinds & bit != 0:
+                source[count], edge[count], kind[count] = by, broken[i], bit
+                reach[count] = rank[by] - rank[target]
+                count += 1
+    order = np.argsort(reach[:count], kind="mergesort")
+    low, high = np.empty(count, np.int32), np.empty(count, np.int32)
+    for i in range(count):
+        low[i] = rank[graph.target[edge[order[i]]]]
+        high[i] = rank[source[order[i]]]
+    return Starts(edge[order], source[order], kind[order], low, high)
+
+
+@kernel
+def next_of_process(process: Int32, process_count: int, happened: Bools) -> Int32:
+    """Return int32 per transaction: the next one of its process that happened, or -1.  Processes count from 0."""
+    following = np.full(process.shape[0], -1, np.int32)
+    latest = np.full(process_count, -1, np.int32)
+    for t in range(process.shape[0] - 1, -1, -1):
+        if happened[t]:
+            following[t] = latest[process[t]]
+            latest[process[t]] = t
+    return following

@@ -20,9 +20,9 @@ from checkers.kernels.transactions.cycle_levels import (
     Ground,
     Horizon,
     Room,
+    Starts,
     search_by_levels,
 )
-from checkers.kernels.transactions.cycle_starts import Starts
 
 NONE, FOUND, UNFINISHED = 0, 1, 2
 

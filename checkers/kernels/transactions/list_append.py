@@ -40,8 +40,10 @@ from checkers.kernels.transactions.columns import (
     note,
     note_update,
 )
-from checkers.kernels.transactions.dependencies import RW, WR, WW
-from checkers.kernels.transactions.links import (
+from checkers.kernels.transactions.dependencies import (
+    RW,
+    WR,
+    WW,
     Groups,
     Links,
     gathered,

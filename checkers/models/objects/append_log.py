@@ -22,9 +22,8 @@ from checkers.base.checker import Budget
 from checkers.base.values import MapValue, SetValue
 from checkers.models.answers import same_or_placed
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.legal_orders import impossible
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
-from checkers.models.projection import Violation, real_time
+from checkers.models.projection import Violation, impossible, real_time
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 
 

@@ -8,20 +8,50 @@ written to a key twice.  Otherwise a search decides it.
 Each append makes a new state, so a key has far too many states to enumerate.  But states are only compared with
 answers.  If a string is not a prefix of any string that was read, no append makes it such a prefix again.  So all such
 strings count as one state (`_BEYOND`) until a put replaces them.
+
+Decides the order of a key of strings by what its gets show, in near-linear time.
+
+A put starts a *generation* of the string, and appends lengthen it.  The appends before the first put are a generation,
+too: the one that begins empty.  A get shows one generation up to some append.  So the longest string that was read of a
+generation gives the order of its appends, and every other get of it has a place in that order.
+
+An order of all operations is then a row of blocks that do not overlap: each generation that was read is one block, with
+its put, the appends that were read and its gets in their certain order.  What no get shows is a block of its own.  A
+put of this kind may stand between any two blocks, and so may an append: it lengthens a string that no later get reads.
+
+A block begins, at the latest, with its first return and ends, at the earliest, with its last call.
+
+1. Within a block no operation may return before one that stands in front of it was called.
+2. If the first return lies before the last call, the block fills the time between them.  Two such blocks may not
+   overlap.
+3. Otherwise all operations of the block overlap, and it fits into any moment between the last call and the first
+   return.  One such moment must lie outside of the blocks of 2.
+
+If 1, 2 and 3 hold, the blocks have an order; else there is none.  (This is the theorem of Gibbons & Korach 1997 on
+registers whose values are unique, with generations in place of values.)  An order is replayed by the model before it is
+reported.
+
+*What a get shows.*  A value that was put or appended several times is named by real time: an append that stands behind
+others in a string was not called after they were read.  If several operations are left for a place, or if a string can
+be cut into values in several ways, two guesses are tried.  An order that follows is an order.  If none follows, or if
+the empty string was put or appended, nothing is claimed, and the search decides.
+
+An operation without an answer that no get shows is left out: without it an order stays one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
-from typing import Final
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
 
 from checkers.base.checker import Budget
+from checkers.base.independent_search import Disagreement
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, NoOrder, ObjectFinding, by_search, searched
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
-from checkers.models.objects.kv_order import has_order
 from checkers.models.projection import Violation
 from checkers.models.search import cut_at
 
@@ -150,3 +180,346 @@ KV_OBJECT = replace(
     answered=frozenset({"get"}),
     odd_answer=no_string,
 )
+
+
+PUT, APPEND, GET = "put", "append", "get"
+
+NEVER = 1 << 62
+"""The place of a return that did not happen."""
+
+BEGINNING = -1
+"""The place before all events, at which the first generation begins."""
+
+
+class _EmptyWrites(Exception):
+    """The empty string was put or appended, so a string shows no longer which values it consists of."""
+
+
+class _NoOrder(Exception):
+    """There is no order, if no guess was made."""
+
+
+_Option = TypeVar("_Option")
+
+
+@dataclass(slots=True)
+class _Guess:
+    """Which of several options is taken: always the first or always the last one.  made: whether there were several."""
+
+    last: bool
+    made: bool = False
+
+    def of(self, options: Sequence[_Option]) -> _Option:
+        """Raises _NoOrder if there is no option."""
+        if not options:
+            raise _NoOrder
+        self.made = self.made or len(options) > 1
+        return options[-1 if self.last else 0]
+
+
+def has_order(operations: Sequence[Operation], model: Model) -> bool | None:
+    """Whether one key has an order; None if it is not certain what its gets show.
+
+    operations: of one key, in order of call.  model: replays the order.
+    Raises Disagreement if the order that was found does not explain the answers.
+    """
+    for last in (True, False):
+        guess = _Guess(last)
+        try:
+            order = _order(operations, guess)
+        except _EmptyWrites:
+            return None
+        except _NoOrder:
+            if not guess.made:
+                return False
+            continue
+        demand_explanation(operations, order, model)
+        return True
+    return None
+
+
+def demand_explanation(operations: Sequence[Operation], order: Sequence[Operation], model: Model) -> None:
+    """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
+    state: State = model.init()
+    latest = -1
+    for operation in order:
+        latest = max(latest, operation.call)
+        after = model.step(state, operation)
+        if after is REFUSED or _returned(operation) < latest:
+            raise Disagreement(f"the order that was found does not explain {operation.f} at index {operation.call}")
+        state = after
+    placed = {operation.call for operation in order}
+    if len(placed) < len(order) or any(o.returned and o.call not in placed for o in operations):
+        raise Disagreement("the order that was found does not have every operation once")
+
+
+@dataclass(slots=True)
+class _Generation:
+    """root: the put that began it; None: the first one.  gets: of it.  appends: that gets show, in order."""
+
+    root: Operation | None
+    gets: list[Operation] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    appends: list[Operation] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Of the string with which it begins."""
+        return 0 if self.root is None else len(_given(self.root))
+
+    def in_order(self) -> list[Operation]:
+        """Its operations in their certain order.  Raises _NoOrder if that contradicts real time."""
+        written = [] if self.root is None else [self.root]
+        written += self.appends
+        lengths = [self.length]
+        for append in self.appends:
+            lengths.append(lengths[-1] + len(_given(append)))
+        place = {length: at for at, length in enumerate(lengths)}
+        after: list[list[Operation]] = [[] for _ in lengths]
+        for get in self.gets:
+            if (shown := len(_shown(get))) not in place:
+                raise _NoOrder  # it shows a part of a value
+            after[place[shown]].append(get)
+        first = [] if self.root is None else [self.root]
+        order = first + after[0]
+        for append, gets in zip(self.appends, after[1:], strict=True):
+            order.append(append)
+            order += gets
+        latest = -1
+        for operation in order:
+            latest = max(latest, operation.call)
+            if _returned(operation) < latest:
+                raise _NoOrder
+        return order
+
+
+class _Block(NamedTuple):
+    """Operations that no others interrupt.  first_return, last_call: see the text at the top."""
+
+    operations: Sequence[Operation]
+    first_return: int
+    last_call: int
+
+
+def _order(operations: Sequence[Operation], guess: _Guess) -> list[Operation]:
+    """An order of all operations that returned or were shown.  Raises _EmptyWrites or _NoOrder."""
+    puts = [o for o in operations if o.f == PUT]
+    appends = [o for o in operations if o.f == APPEND]
+    gets = [o for o in operations if o.f == GET and o.returned]
+    if any(not _given(o) for o in (*puts, *appends)):
+        raise _EmptyWrites
+    generations = _generations(puts, appends, gets, guess)
+    _name_appends(generations, appends, guess)
+    blocks = []
+    shown: set[int] = set()
+    for generation in generations:
+        order = generation.in_order()
+        shown.update(o.call for o in order)
+        first = BEGINNING if generation.root is None else min(map(_returned, order))
+        blocks.append(_Block(order, first, max(o.call for o in order)))
+    others = [o for o in operations if o.returned and o.f != GET and o.call not in shown]
+    blocks += [_Block([o], _returned(o), o.call) for o in others]
+    return [operation for block in _one_after_another(blocks) for operation in block.operations]
+
+
+def _one_after_another(blocks: Sequence[_Block]) -> list[_Block]:
+    """The blocks in an order.  Raises _NoOrder."""
+    filling = sorted((b for b in blocks if b.first_return < b.last_call), key=lambda b: b.first_return)
+    if any(before.last_call > after.first_return for before, after in pairwise(filling)):
+        raise _NoOrder
+    begins = [b.first_return for b in filling]
+    moments = [(b.first_return, b.last_call, b) for b in filling]
+    for block in blocks:
+        if block.first_return < block.last_call:
+            continue
+        around = bisect_left(begins, block.last_call) - 1
+        moment = max(block.last_call, filling[around].last_call) if around >= 0 else block.last_call
+        if moment > block.first_return:
+            raise _NoOrder
+        moments.append((moment, block.last_call, block))
+    return [block for *_, block in sorted(moments, key=lambda each: each[:2])]
+
+
+# What gets show
+
+
+def _generations(
+    puts: Sequence[Operation], appends: Sequence[Operation], gets: Sequence[Operation], guess: _Guess
+) -> list[_Generation]:
+    """The generations that were read.  Raises _NoOrder."""
+    roots = _Roots(puts, appends)
+    found: dict[int, _Generation] = {}
+    for get in gets:
+        root = guess.of(roots.of(get))
+        at = BEGINNING if root is None else root.call
+        if at not in found:
+            found[at] = _Generation(root)
+        found[at].gets.append(get)
+    words = {_given(o) for o in appends}
+    lengths = sorted({len(word) for word in words})
+    for generation in found.values():
+        longest = max(map(_shown, generation.gets), key=len)
+        if not all(longest.startswith(_shown(get)) for get in generation.gets):
+            raise _NoOrder
+        generation.values = _cut(longest, generation.length, words, lengths, guess)
+    return list(found.values())
+
+
+class _Roots:
+    """The puts by which a get may begin."""
+
+    def __init__(self, puts: Sequence[Operation], appends: Sequence[Operation]) -> None:
+        self._by_value: dict[str, list[Operation]] = {}
+        for put in puts:
+            self._by_value.setdefault(_given(put), []).append(put)
+        self._first_call: dict[str, int] = {}
+        for append in appends:
+            self._first_call.setdefault(_given(append), append.call)
+        self._lengths = sorted({len(value) for value in (*self._by_value, *self._first_call)})
+        returned = sorted((o for o in puts if o.returned), key=lambda o: o.call)
+        self._calls = [o.call for o in returned]
+        self._return_from = [NEVER] * (len(returned) + 1)
+        for at in range(len(returned) - 1, -1, -1):
+            self._return_from[at] = min(self._return_from[at + 1], _returned(returned[at]))
+
+    def of(self, get: Operation) -> list[Operation | None]:
+        """The puts that a get may show, and None if it may show the generation that begins empty."""
+        shown, returned = _shown(get), _returned(get)
+        begins_empty = not shown
+        roots: list[Operation | None] = []
+        for length in self._lengths:
+            if length > len(shown):
+                break
+            first = shown[:length]
+            begins_empty = begins_empty or self._first_call.get(first, NEVER) < returned
+            roots += self._by_value.get(first, ())
+        if begins_empty:
+            roots.insert(0, None)
+        return [root for root in roots if self._may_show(root, get)]
+
+    def _may_show(self, root: Operation | None, get: Operation) -> bool:
+        """Whether the put was called before the get returned, and no other one lies between them as a whole."""
+        if root is not None and root.call > _returned(get):
+            return False
+        after = BEGINNING if root is None else _returned(root)
+        return self._return_from[bisect_right(self._calls, after)] > get.call
+
+
+def _cut(text: str, start: int, words: set[str], lengths: Sequence[int], guess: _Guess) -> list[str]:
+    """The values that follow one another from `start` on.  Raises _NoOrder."""
+    values: list[str] = []
+    can_end: set[int] | None = None
+    while start < len(text):
+        fitting = [length for length in lengths if text[start : start + length] in words]
+        if len(fitting) > 1:
+            can_end = can_end or _ends_of_values(text, start, words, lengths)
+            fitting = [length for length in fitting if start + length in can_end]
+        values.append(text[start : start + guess.of(fitting)])
+        start += len(values[-1])
+    return values
+
+
+def _ends_of_values(text: str, start: int, words: set[str], lengths: Sequence[int]) -> set[int]:
+    """The places from `start` on at which a value may end, so that others fill the rest of the text."""
+    found = {len(text)}
+    for at in range(len(text) - 1, start, -1):
+        if any(at + length in found and text[at : at + length] in words for length in lengths):
+            found.add(at)
+    return found
+
+
+def _name_appends(generations: Sequence[_Generation], appends: Sequence[Operation], guess: _Guess) -> None:
+    """Find the append that each shown value is.  Raises _NoOrder."""
+    by_value: dict[str, list[Operation]] = {}
+    for append in appends:
+        by_value.setdefault(_given(append), []).append(append)
+    repeated: dict[str, list[tuple[int, int]]] = {}
+    shown: set[str] = set()
+    for number, generation in enumerate(generations):
+        generation.appends = [by_value[value][0] for value in generation.values]
+        for place, value in enumerate(generation.values):
+            if len(by_value[value]) > 1:
+                repeated.setdefault(value, []).append((number, place))
+            elif value in shown:
+                raise _NoOrder
+            else:
+                shown.add(value)
+    if not repeated:
+        return
+    concerned = {number for places in repeated.values() for number, _ in places}
+    windows = {number: list(_windows(generations[number], by_value)) for number in concerned}
+    for value, places in repeated.items():
+        choices = {}
+        for number, place in places:
+            earliest, latest = windows[number][place]
+            choices[number, place] = {o.call for o in by_value[value] if o.call < latest and _returned(o) > earliest}
+        by_call = {o.call: o for o in by_value[value]}
+        for (number, place), call in _chosen(choices, by_call, guess).items():
+            generations[number].appends[place] = by_call[call]
+
+
+def _windows(generation: _Generation, by_value: Mapping[str, Sequence[Operation]]) -> Iterator[tuple[int, int]]:
+    """For each value: (the last call of what certainly stands before it, the first return of what stands behind)."""
+    certain = [by_value[value][0] if len(by_value[value]) == 1 else None for value in generation.values]
+    ends = [generation.length]
+    for value in generation.values:
+        ends.append(ends[-1] + len(value))
+    called = [BEGINNING] * (len(ends) + 1)
+    returned = [NEVER] * (len(ends) + 1)
+    for get in generation.gets:
+        at = bisect_left(ends, len(_shown(get)))
+        called[at] = max(called[at], get.call)
+        returned[at] = min(returned[at], _returned(get))
+    latest = BEGINNING if generation.root is None else generation.root.call
+    before = []
+    for at, append in enumerate(certain):
+        latest = max(latest, called[at])
+        before.append(latest)
+        latest = max(latest, BEGINNING if append is None else append.call)
+    first = NEVER
+    behind = []
+    for at in range(len(certain) - 1, -1, -1):
+        first = min(first, returned[at + 1])
+        behind.append(first)
+        one = certain[at]
+        first = min(first, NEVER if one is None else _returned(one))
+    return zip(before, reversed(behind), strict=True)
+
+
+def _chosen(
+    choices: dict[tuple[int, int], set[int]], by_call: Mapping[int, Operation], guess: _Guess
+) -> dict[tuple[int, int], int]:
+    """Place of a value -> the call of the append that stands there.  by_call: all appends of it.  Raises _NoOrder."""
+    _in_one_string(sorted(choices), choices, {call: _returned(append) for call, append in by_call.items()})
+    chosen: dict[tuple[int, int], int] = {}
+    left = set(choices)
+    while left:
+        at = min(left, key=lambda each: (len(choices[each]), each))
+        chosen[at] = guess.of(sorted(choices[at]))
+        left.remove(at)
+        for other in left:
+            choices[other].discard(chosen[at])
+    return chosen
+
+
+def _in_one_string(
+    places: Sequence[tuple[int, int]], choices: dict[tuple[int, int], set[int]], return_of: Mapping[int, int]
+) -> None:
+    """Drop choices that real time excludes, where one string shows a value several times."""
+    together = [(one, next_) for one, next_ in pairwise(places) if one[0] == next_[0]]
+    for before, behind in together:
+        choices[behind] = {c for c in choices[behind] if any(return_of[c] > o for o in choices[before] - {c})}
+    for before, behind in reversed(together):
+        choices[before] = {c for c in choices[before] if any(return_of[o] > c for o in choices[behind] - {c})}
+
+
+def _given(operation: Operation) -> str:
+    return str(operation.input or "")
+
+
+def _shown(operation: Operation) -> str:
+    return str(operation.output or "")
+
+
+def _returned(operation: Operation) -> int:
+    return NEVER if operation.ret is None else operation.ret

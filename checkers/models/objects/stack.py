@@ -4,19 +4,366 @@
 `stack_order.py` decides the order in near-linear time if no value is pushed twice.  The model decides it by a search if
 values repeat, and in the rare case that it is not known what the pops without an answer took.  The search takes as long
 as few orders are alive at once, which depends on what runs at once.
+
+Decides the order of a stack onto which no value is pushed twice, in near-linear time.
+
+*Gaps.*  Between two events of a history lies a gap.  An operation takes effect in a gap between its call and its
+return.  A value *must be there* from the return of its push until the call of its pop: that is its stay.  Forget all
+operations on some values: what is left of an order is an order, because the other values keep their places.
+
+Suppose that every push and every pop has an answer, and that conservation holds (`conservation.py`).
+
+1. *A value without a stay* was pushed and popped at once: its pop was called before its push returned.  Some gap lies
+   inside both operations.  In an order of all the rest, push and pop fit into this gap, one right after the other.  So
+   the history has an order iff the rest has one.
+2. *A gap in which no value must be there* divides the other values.  Each was popped by a call before it ("early"), or
+   pushed by a return after it ("late").  An order of the early ones followed by an order of the late ones respects real
+   time: every early call is before the gap, and every late return behind it.  So the history has an order iff both
+   parts have one.  A pop that found nothing needs such a gap between its call and its return: in any order no value
+   must be there when it takes effect.  It fits between both parts.
+3. *No such gap is left*, from the first return of a push to the last call of a pop.  Then the stack is never empty in
+   between: at such a moment all that came before it would be early, all that comes after it late, and no value must be
+   there.  So the first value that is pushed is popped last.  Its push was called before every push returned, and its
+   pop returned after every pop was called.  Any value like this can be the first: push it before, and pop it behind, an
+   order of the others.  So the history has an order iff there is such a value, and the others have one.
+
+`kernels/search/nested_stays.py` removes one value after another by 2 and 3.  If 3 finds none, a few stays that fill all
+the gaps prove it: with these values alone there is no such value either.  (To remove one value after another is the
+idea of Lee & Mathur, OOPSLA 2025; to look at the gaps that stays fill is that of Abdulla et al., PLDI 2025.)
+
+*Without an answer.*  A value that no answer showed and whose push has no answer need not have been pushed: without it
+an order stays one, as its pop had no answer either.  A push without an answer whose value was popped has no stay.  A
+value that stayed is popped behind the end, after all other operations.  Each pop without an answer may have taken one
+value that stayed, or none.
+
+A value that stayed left, if ever, after the first of these pops was called.  Let all of them be popped by an operation
+that begins with this call and never returns: every order of the history is then an order, too.  So if there is none,
+the history has none.  If there is an order for some choice of what these pops took, it is an order of the history.  A
+few choices are tried: a value that lies on one that was popped must have left before that pop returned (`deadlines`).
+If no choice has an order, nothing is claimed.
+
+Every order is replayed before it is reported, by code that shares nothing with the kernel.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from checkers.base.checker import Budget
+from checkers.base.independent_search import Disagreement
+from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.answers import the_same
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 from checkers.models.objects.conservation import Names, not_conserved
-from checkers.models.objects.stack_order import POP, PUSH, decide
+from checkers.models.projection import Violation
+from checkers.models.search import cut_at
+
+PUSH, POP = "push", "pop"
+
+Int64 = npt.NDArray[np.int64]
+
+NEVER = 2**62
+"""The place of a return that did not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackStep:
+    """A step of an order.  operation: a push or a pop.  value: the one that it pushed or popped; None: nothing."""
+
+    operation: Operation
+    value: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class StackOrder:
+    """What was decided.
+
+    order: of all operations that happened; None if there is none, or if it is not known.
+    violation: proves that there is none; None if there is one, or if it is not known.
+    """
+
+    order: Sequence[StackStep] | None = None
+    violation: Decided | None = None
+
+
+def decide(operations: Sequence[Operation], model: Model) -> StackOrder:
+    """Decide the order.  operations: conserved, and no value is pushed twice.  model: of a stack, for a witness.
+
+    Raises Disagreement if the order that was found does not explain the answers.
+    """
+    history = _History(operations)
+    for taken in history.choices():
+        found = history.nested(taken)
+        if not isinstance(found, _Stuck):
+            demand_explanation(operations, found)
+            return StackOrder(order=found)
+        if not history.unanswered or not history.stayed:
+            return StackOrder(violation=_decided(found, operations, model))
+    wrong = history.never_nested()
+    return StackOrder() if wrong is None else StackOrder(violation=_decided(wrong, operations, model))
+
+
+def demand_explanation(operations: Sequence[Operation], order: Sequence[StackStep]) -> None:
+    """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
+    held: list[Hashable] = []
+    latest = -1
+    for step in order:
+        operation = step.operation
+        latest = max(latest, operation.call)
+        fits = operation.ret is None or operation.ret > latest
+        if operation.f == PUSH:
+            fits = fits and operation.input == step.value
+            held.append(operation.input)
+        else:
+            fits = fits and (held.pop() if held else None) == step.value
+            fits = fits and (not operation.returned or operation.output == step.value)
+        if not fits:
+            raise Disagreement(f"the order that was found does not explain {operation.f} at index {operation.call}")
+    placed = {step.operation.call for step in order}
+    if len(placed) < len(order) or any(o.returned and o.call not in placed for o in operations):
+        raise Disagreement("the order that was found does not have every operation once")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    """Values with stays that fill all gaps between two events, none of which can be the first.
+
+    empty: the pop that found nothing there; None if the values contradict each other.
+    indices: of the two events.
+    """
+
+    pushes: Sequence[Operation]
+    pops: Sequence[Operation]
+    empty: Operation | None
+    indices: tuple[int, int]
+
+
+class _History:
+    """The operations of a stack, with the places of their events.
+
+    unanswered: pops without an answer.  stayed: pushes of values that no answer shows as popped.
+    """
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._indices = sorted({index for o in operations for index in (o.call, o.ret) if index is not None})
+        self._place = {index: at for at, index in enumerate(self._indices)}
+        self._end = len(self._indices)
+        self._pops = {o.output: o for o in operations if o.f == POP and o.returned and o.output is not None}
+        self._pushes = [o for o in operations if o.f == PUSH and (o.returned or o.input in self._pops)]
+        self._empty = [o for o in operations if o.f == POP and o.returned and o.output is None]
+        self.unanswered = [o for o in operations if o.f == POP and not o.returned]
+        self.stayed = [o for o in self._pushes if o.input not in self._pops]
+
+    def choices(self) -> Iterator[Mapping[Hashable, Operation]]:
+        """Value that stayed -> the pop without an answer that took it.  First: none was taken."""
+        yield {}
+        if not self.unanswered or not self.stayed:
+            return
+        urgent = self._most_urgent_first()
+        must_leave = [each for each in urgent if each[1] < NEVER]
+        chosen = (_before_its_push_returned, _latest_in_time, _earliest)
+        for leaving, choose in [(some, way) for some in (must_leave, urgent) for way in chosen]:
+            free = [self._place[o.call] for o in self.unanswered]
+            pop_at = dict(zip(free, self.unanswered, strict=True))
+            taken: dict[Hashable, Operation] = {}
+            for push, deadline in leaving:
+                if not free:
+                    break
+                assert push.ret is not None
+                taken[push.input] = pop_at[free.pop(choose(free, self._place[push.ret], deadline))]
+            yield taken
+
+    def nested(self, taken: Mapping[Hashable, Operation]) -> list[StackStep] | _Stuck:
+        """The order, if the pops without an answer took these values.  Without an order, why there is none."""
+        pops = [self._pops.get(push.input) or taken.get(push.input) for push in self._pushes]
+        places = self._places(self._pushes, pops)
+        return self._order(places, pops)
+
+    def never_nested(self) -> _Stuck | None:
+        """Why there is no order, even if every value that stayed left at the first pop without an answer."""
+        first = min(self.unanswered, key=lambda o: o.call)
+        pops = [self._pops.get(push.input, first) for push in self._pushes]
+        places = self._places(self._pushes, pops)
+        places[places[:, 3] == self._end, 3] = self._end + 2
+        found = self._order(places, pops)
+        return found if isinstance(found, _Stuck) else None
+
+    def _most_urgent_first(self) -> list[tuple[Operation, int]]:
+        """(push of a value that stayed, place before which it must leave), by place."""
+        popped = [o for o in self._pushes if o.input in self._pops]
+        under = self._places(popped, [self._pops[o.input] for o in popped])
+        over = self._places(self.stayed, [None] * len(self.stayed))
+        last = deadlines(under, over, self._end)
+        calls = np.array([self._place[o.call] for o in self._empty] + [self._end], np.int64)
+        returns = np.array([self._place[o.ret or 0] for o in self._empty] + [NEVER], np.int64)
+        earliest = np.minimum.accumulate(returns[::-1])[::-1]
+        last = np.minimum(last, earliest[np.searchsorted(calls, over[:, 1])])
+        by_place = np.argsort(last, kind="stable")
+        return [(self.stayed[at], int(last[at])) for at in by_place]
+
+    def _places(self, pushes: Sequence[Operation], pops: Sequence[Operation | None]) -> Int64:
+        """Places of the call and return of each push, and of its pop: one row for each value.
+
+        Pops without an answer return at the end.  Values that stayed are popped behind it.
+        """
+        place, end = self._place, self._end
+        rows = np.empty((len(pushes), 4), np.int64)
+        for at, (push, pop) in enumerate(zip(pushes, pops, strict=True)):
+            called = end + 1 if pop is None else place[pop.call]
+            popped = end + 2 if pop is None else end if pop.ret is None else place[pop.ret]
+            rows[at] = place[push.call], NEVER if push.ret is None else place[push.ret], called, popped
+        return rows
+
+    def _order(self, places: Int64, pops: Sequence[Operation | None]) -> list[StackStep] | _Stuck:
+        staying = np.flatnonzero(places[:, 1] < places[:, 2])
+        stays = places[staying]
+        gap_of = self._gaps_of_empty(stays)
+        for empty, gap in zip(self._empty, gap_of, strict=True):
+            last = self._place[empty.ret or 0] - 1
+            if gap > last:
+                return self._stuck(stays, staying, pops, (self._place[empty.call], last), empty)
+        order, first, placed, low, high = nest(stays, self._end + 1)
+        if low >= 0:
+            left = np.flatnonzero(~placed)
+            return self._stuck(stays[left], staying[left], pops, (low, high - 1), None)
+        return self._with_the_rest(staying[np.where(order < 0, -1 - order, order)], order, first, gap_of, places, pops)
+
+    def _gaps_of_empty(self, stays: Int64) -> list[int]:
+        """For each pop that found nothing: the first gap behind its call in which no value must be there."""
+        change = np.zeros(self._end + 3, np.int64)
+        np.add.at(change, stays[:, 1], 1)
+        np.add.at(change, stays[:, 2], -1)
+        free = np.flatnonzero(np.cumsum(change) == 0)
+        calls = [self._place[o.call] for o in self._empty]
+        return [int(gap) for gap in free[np.searchsorted(free, calls)]] if calls else []
+
+    def _with_the_rest(
+        self,
+        values: Int64,
+        codes: Int64,
+        first: Int64,
+        gap_of: Sequence[int],
+        places: Int64,
+        pops: Sequence[Operation | None],
+    ) -> list[StackStep]:
+        """The order of values with stays, with pops that found nothing, and with values that have no stay."""
+        steps: list[StackStep] = []
+        empty = sorted(zip(gap_of, range(len(gap_of)), strict=True))
+        empties = iter(empty)
+        following = next(empties, None)
+        for value, code, begins in zip(values.tolist(), codes.tolist(), first.tolist(), strict=True):
+            while following is not None and following[0] < begins:
+                steps.append(StackStep(self._empty[following[1]], None))
+                following = next(empties, None)
+            push, pop = self._pushes[value], pops[value]
+            if code >= 0:
+                steps.append(StackStep(push, push.input))
+            elif pop is not None:
+                steps.append(StackStep(pop, push.input))
+        while following is not None:
+            steps.append(StackStep(self._empty[following[1]], None))
+            following = next(empties, None)
+        at_once = np.flatnonzero(places[:, 1] > places[:, 2])
+        called = np.maximum(places[at_once, 0], places[at_once, 2])
+        by_gap = np.argsort(called, kind="stable")
+        result: list[StackStep] = []
+        place, latest = 0, -1
+        for value, gap in zip(at_once[by_gap].tolist(), called[by_gap].tolist(), strict=True):
+            while place < len(steps) and max(latest, self._place[steps[place].operation.call]) <= gap:
+                latest = max(latest, self._place[steps[place].operation.call])
+                result.append(steps[place])
+                place += 1
+            push, pop = self._pushes[value], pops[value]
+            assert pop is not None
+            result += [StackStep(push, push.input), StackStep(pop, push.input)]
+        return result + steps[place:]
+
+    def _stuck(
+        self,
+        stays: Int64,
+        values: Int64,
+        pops: Sequence[Operation | None],
+        gaps: tuple[int, int],
+        empty: Operation | None,
+    ) -> _Stuck:
+        chosen = [int(values[at]) for at in _filling(stays, *gaps)]
+        indices = self._indices[gaps[0]], self._indices[min(gaps[1] + 1, self._end - 1)]
+        pushes = [self._pushes[value] for value in chosen]
+        shown = [self._pops[push.input] for push in pushes if push.input in self._pops]
+        if len(shown) < len(pushes):
+            last = max(o.ret or 0 for o in (*pushes, *shown, *([empty] if empty else [])))
+            shown += [o for o in self.unanswered if o.call < last]
+        return _Stuck(pushes, shown, empty, indices)
+
+
+def _before_its_push_returned(free: Sequence[int], returned: int, deadline: int) -> int:
+    """The latest pop without an answer that was called before the push returned, else the earliest one."""
+    return max(0, bisect_left(free, returned) - 1)
+
+
+def _latest_in_time(free: Sequence[int], returned: int, deadline: int) -> int:
+    return max(0, bisect_left(free, deadline) - 1)
+
+
+def _earliest(free: Sequence[int], returned: int, deadline: int) -> int:
+    return 0
+
+
+def _filling(stays: Int64, low: int, high: int) -> list[int]:
+    """The fewest of these stays that together fill all gaps from low to high."""
+    chain: list[int] = []
+    best, best_end = -1, low
+    for at in np.argsort(stays[:, 1], kind="stable").tolist():
+        if stays[at, 1] > best_end:
+            break
+        if stays[at, 1] > low:
+            chain.append(best)
+            low = best_end
+        if low > high:
+            break
+        if stays[at, 2] > best_end:
+            best, best_end = at, int(stays[at, 2])
+    return chain if low > high else [*chain, best]
+
+
+def _decided(stuck: _Stuck, operations: Sequence[Operation], model: Model) -> Decided:
+    values = [push.input for push in stuck.pushes]
+    named = ", ".join(repr(value) for value in values[:4]) + (", …" if len(values) > 4 else "")
+    begins, ends = stuck.indices
+    why = ["A value is certainly there from the return of its push until a pop can take it"]
+    if stuck.empty is not None:
+        words = f"a {POP} found nothing while {named} {'was' if len(values) == 1 else 'were'} there"
+    else:
+        words = f"no order of {named} has the newest one popped first"
+        why.append(f"So one of these values was there at each moment from index {begins} to {ends}")
+        why.append("The value that was pushed first is then popped last, and none of them can be both")
+    why.append("What else the stack holds is left out")
+    shown = [*stuck.pushes, *stuck.pops, *([stuck.empty] if stuck.empty is not None else [])]
+    culprit = stuck.empty if stuck.empty is not None else _first_wrong(shown)
+    right = "an answer of the value that is on top, or nil if there is none"
+    kind = "out of order" if stuck.empty is None else "not empty"
+    return Decided(Violation(kind, words, shown, culprit, right, why), model)
+
+
+def _first_wrong(operations: Sequence[Operation]) -> Operation:
+    """The first answer up to which there certainly is no order.  operations: they have none."""
+    in_order = sorted(operations, key=lambda o: o.call)
+    answers = sorted((o for o in in_order if o.returned), key=lambda o: o.ret or 0)
+
+    def is_wrong(answer: Operation) -> bool:
+        history = _History(cut_at(in_order, answer.ret or 0))
+        found = history.never_nested() if history.unanswered else history.nested({})
+        return isinstance(found, _Stuck)
+
+    return answers[min(bisect_left(answers, True, key=is_wrong), len(answers) - 1)]
+
 
 NAMES = Names("stack", PUSH, POP)
 

@@ -44,7 +44,6 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int32, Int64, UInt8
 from checkers.kernels.kafka_files.config_records import Configs, find_configs, gather
-from checkers.kernels.kafka_files.prefix_hash import chain
 from checkers.kernels.kafka_files.record_batch import (
     BAD_CRC,
     BAD_LENGTH,
@@ -57,6 +56,7 @@ from checkers.kernels.kafka_files.record_batch import (
     SHORT_HEADER,
     WRONG_COUNT,
     Batches,
+    chain,
     resumes,
     scan,
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from checkers.base.history import MalformedHistory
 from checkers.base.values import SetValue, name_of_key
-from checkers.formats.edn import read_forms, read_items
+from checkers.formats.jepsen import read_forms, read_items
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

@@ -13,8 +13,8 @@ from session_writers import Sessions, awdit, chronos, cobra, dbcop, plume
 
 from checkers.base.history import MalformedHistory, Type
 from checkers.base.verdict import Validity
+from checkers.formats.read_once import session_format
 from checkers.formats.session_files import SIZE_FACTOR, SessionHistory, read_cobra_folder, read_session_history
-from checkers.formats.session_hints import session_format
 from checkers.transactions.judge import judge_transcript
 from checkers.transactions.read_sessions import transcript_of
 from harness.cli.main import cli

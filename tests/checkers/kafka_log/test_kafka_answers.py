@@ -11,8 +11,8 @@ from toy_kafka import Tape
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
+from checkers.kafka_log.columns import OFFSET_MAX
 from checkers.kafka_log.judge import CYCLES_OF_WRITES, allowed_anomalies, judge_kafka_log
-from checkers.kafka_log.read import OFFSET_MAX
 from checkers.models.answers import WrongEvent
 
 Steps = list[Any]

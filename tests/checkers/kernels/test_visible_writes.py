@@ -11,7 +11,7 @@ from checkers.base.arrays import Int32, Int64
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import visible_writes as visible
 from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings
-from checkers.kernels.transactions.cycle_starts import next_of_process
+from checkers.kernels.transactions.cycle_levels import next_of_process
 from checkers.kernels.transactions.order_guess import guess_of, no_time
 from checkers.kernels.transactions.order_search import ORDER, find_order
 from checkers.kernels.transactions.rw_register import read_registers

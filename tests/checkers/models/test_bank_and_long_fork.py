@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.answers import WrongEvent
 from checkers.models.model import operations_of
-from checkers.models.objects.bank_transfers import adds_up
+from checkers.models.objects.bank import adds_up
 
 ACCOUNTS = ("a", "b", "c")
 

@@ -33,9 +33,8 @@ from checkers.kernels.search.configurations import (
 from checkers.models.model import Model, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.mutex import MUTEX
-from checkers.models.plain_search import plain_search
-from checkers.models.plain_search import size_bytes as size_bytes_of
-from checkers.models.search import judge_object
+from checkers.models.search import judge_object, plain_search
+from checkers.models.search import size_bytes as size_bytes_of
 
 STEPS = 2_100_000
 AMPLE_STEPS = 20_000_000

@@ -18,7 +18,7 @@ from checkers.base.independent_search import SearchExhausted
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.model import REFUSED, operations_of
-from checkers.models.objects import fifo
+from checkers.models.objects import queue
 from checkers.models.objects.queue import QUEUE
 
 VALID, INVALID, UNKNOWN = Validity.VALID, Validity.INVALID, Validity.UNKNOWN
@@ -149,7 +149,7 @@ def drained_by_one_at_a_time(rng: Random, crash: float) -> list[Event] | None:
     events = with_drains(history(what, rng, rng.randint(2, 14), rng.randint(1, 3), crash, rng.choice([0, 1])))
     takes = [replace(o, ret=o.ret or o.call) for o in operations_of(events) if o.f != "enqueue"]
     answered = any(e.type is Type.OK and e.f != "enqueue" for e in events)
-    return events if answered and fifo.overlapping_drain(takes) is None else None
+    return events if answered and queue.overlapping_drain(takes) is None else None
 
 
 def test_a_drain_that_enqueues_overlap_is_decided_as_its_dequeues_one_after_another() -> None:
@@ -161,7 +161,7 @@ def test_a_drain_that_enqueues_overlap_is_decided_as_its_dequeues_one_after_anot
         expected = searched(taken_apart(events), ((), ()), in_turn, set())
         verdict = judge_events(events, "queue")
         assert verdict.validity is (VALID if expected else INVALID), (verdict.reason, events)
-        overlapped = fifo.overlapping_drain(operations_of(events)) is not None
+        overlapped = queue.overlapping_drain(operations_of(events)) is not None
         seen[overlapped, expected] += any(e.f == "drain" for e in events)
     assert min(seen.values()) > 30, seen
 

@@ -13,8 +13,7 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.model import Operation
-from checkers.models.objects.kv import KV
-from checkers.models.objects.kv_order import demand_explanation, has_order
+from checkers.models.objects.kv import KV, demand_explanation, has_order
 
 Row = tuple[str, str | None, int, int | None]
 """(f, value of a write or answer of a get, index of the call, index of the return)."""

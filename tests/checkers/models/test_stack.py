@@ -17,11 +17,16 @@ from checkers.base.history import Event, Type
 from checkers.base.independent_search import Disagreement, SearchExhausted
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.models.legal_orders import impossible
 from checkers.models.model import REFUSED, Operation, operations_of
 from checkers.models.objects.conservation import not_conserved
-from checkers.models.objects.stack import NAMES, STACK
-from checkers.models.objects.stack_order import StackOrder, decide, demand_explanation
+from checkers.models.objects.stack import (
+    NAMES,
+    STACK,
+    StackOrder,
+    decide,
+    demand_explanation,
+)
+from checkers.models.projection import impossible
 
 
 def stack_of_unique_values(pops: float) -> Simulated:

@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.kernels.transactions import rw_register
 from checkers.kernels.transactions.columns import element_bases, new_findings
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
-from checkers.kernels.transactions.serial_in_time import is_serial_in_time
+from checkers.kernels.transactions.sweep import is_serial_in_time
 from checkers.transactions import judge
 from checkers.transactions.anomalies import MODELS
 from checkers.transactions.cycles import find_cycles

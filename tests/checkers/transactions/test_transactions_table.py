@@ -24,9 +24,8 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import BY_MODEL
 from checkers.judging.pipeline import judge_run, results_of
-from checkers.kafka_log.checker import KAFKA
-from checkers.kafka_log.checker import judge as judge_kafka
-from checkers.kafka_log.judge import judge_kafka_log
+from checkers.kafka_log.judge import KAFKA, judge_kafka_log
+from checkers.kafka_log.judge import judge as judge_kafka
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, SHARES, judge

@@ -18,7 +18,7 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
+from checkers.kernels.kafka_files import config_records, record_batch
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
 from system_under_test.kraft.collected import cluster_files, files, log_files, snapshot_files, state_model, trace_files
@@ -315,7 +315,6 @@ OWN = {
     trace_files: set[str](),
     record_batch: set[str](),
     config_records: set[str](),
-    prefix_hash: set[str](),
 }
 """What the modules of the reader import from where the subject's code lies."""
 
@@ -412,7 +411,7 @@ def test_the_prefix_hash_is_that_of_the_library(before: int, drawn: list[tuple[i
         digest = hashlib.blake2b(struct.pack(">qqiI", value, *row), digest_size=8).digest()
         value = int.from_bytes(digest, "big", signed=True)
         expected.append(value)
-    assert prefix_hash.chain(before, base, epoch, crc).tolist() == expected
+    assert record_batch.chain(before, base, epoch, crc).tolist() == expected
 
 
 @pytest.mark.parametrize(
