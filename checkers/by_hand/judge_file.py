@@ -119,7 +119,7 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
         _demand_values(history, ask)
         if not ask.keyed and not ask.source:
             _demand_no_tuples(history.events)
-        verdict = judge_as(history.events, ask, budget)
+        verdict = _with_unread_objects(judge_as(history.events, ask, budget))
     except WrongEvent as wrong:
         words = f"{place_of(content, wrong.index, keyed=ask.keyed)}: {wrong.words}"
         foreign = isinstance(wrong, ForeignEvent)
@@ -159,6 +159,18 @@ def _without_model(content: bytes) -> str:
     likely = likely_models(read_bytes(content))
     hint = f", perhaps {' or '.join(likely)}" if likely else ""
     return f"line 1: its format does not name what is judged: give --model NAME{hint}"
+
+
+def _with_unread_objects(verdict: Verdict) -> Verdict:
+    """Return a verdict on what was read: in a file, an object that nobody read does not silence the others.
+
+    A run is different: its workload has to read every object, so there the verdict stays unknown.
+    """
+    unread, objects = (int(verdict.looked_at.get(name, 0)) for name in ("unseen_keys", "keys"))
+    if verdict.validity is not Validity.UNKNOWN or not 0 < unread < objects:
+        return verdict
+    words = f"{unread} of {objects} keys {'was' if unread == 1 else 'were'} never read ({verdict.reason})"
+    return Verdict(Validity.VALID, verdict.looked_at, details={**verdict.details, "decided": words})
 
 
 def _demand_values(history: ReadHistory, ask: Ask) -> None:

@@ -250,6 +250,9 @@ def _read_plume(content: bytes) -> SessionHistory:
     except (pa.ArrowException, OSError) as problem:
         raise _damaged_line(text, _PLUME_LINE, "r(key,value,session,transaction) of Plume") from problem
     kind, key, value, session, txn = (np.asarray(table[name]) for name in names)
+    if len(unknown := np.flatnonzero(txn < -1)):
+        words = f"transaction {txn[unknown[0]]}: a number from 0 on, or -1 of an aborted transaction"
+        raise MalformedHistory(f"line {unknown[0] + 1}: {words}")
     aborted = txn == -1
     lost = aborted & (kind == WRITE)
     kind, key, value, session, txn = (column[~aborted] for column in (kind, key, value, session, txn))
@@ -442,7 +445,12 @@ def _read_chronos(content: bytes) -> SessionHistory:
         raise MalformedHistory(f"line 1: a history of Chronos that is damaged ({problem})") from problem
     lists = any(op.t.lower() in ("a", "append") or isinstance(op.v, list) for txn in found for op in txn.ops)
     rows, sessions = _Rows(), dict[int | str, int]()
+    known: set[int | str] = set()
     for txn in found:
+        if txn.tid in known:
+            words = "its tid stands twice, so a transaction was copied, or another was lost"
+            raise MalformedHistory(f"transaction {txn.tid!r:.40}: {words}")
+        known.add(txn.tid)
         for operation in txn.ops:
             _add_stamped(rows, txn, operation, lists)
         rows.end(sessions.setdefault(txn.sid, len(sessions)), _OK)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
-from checkers.base.verdict import Validity
+from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand.judge_file import Ask, judge, task_of
 from checkers.models.model import REFUSED, Model, Operation, State
 
 OK, FAIL, INFO = Type.OK, Type.FAIL, Type.INFO
@@ -125,3 +128,32 @@ def test_a_model_of_ones_own_is_seen_by_what_its_state_decides(step: Step, valid
 def test_a_success_that_the_first_state_refuses_shows_something() -> None:
     events = history(("k", "bump", None, OK, None), ("k", "take", None, OK, None))
     assert judge_events(events, OWN).validity is Validity.VALID
+
+
+@pytest.mark.parametrize("model", ["register", "kv", "set"])
+def test_in_a_file_an_unread_object_does_not_silence_the_others(tmp_path: Path, model: str) -> None:
+    write, read, empty = {
+        "register": ("write", "read", "nil"),
+        "kv": ("put", "get", '""'),
+        "set": ("add", "read", "[]"),
+    }[model]
+    value = '"a"' if model == "kv" else "1"
+    rows = []
+    for process, key in enumerate("abc"):
+        row = f"{{:process {process}, :f :{write}, :key :{key}, :value {value}, :type"
+        rows += [f"{row} :invoke}}", f"{row} :ok}}"]
+    shown = f"[{value}]" if model == "set" else value
+    for key, answer in (("a", shown), ("b", shown)):
+        row = f"{{:process 9, :f :{read}, :key :{key}, :type"
+        rows += [f"{row} :invoke, :value nil}}", f"{row} :ok, :value {answer}}}"]
+    path = tmp_path / "history.edn"
+
+    def judged(lines: Sequence[str]) -> Verdict:
+        path.write_text("\n".join(lines))
+        return judge(task_of(path, Ask(model), Budget()).part, Budget()).verdict
+
+    some = judged(rows)
+    assert some.validity is Validity.VALID
+    assert some.details["decided"].startswith("1 of 3 keys was never read")
+    assert judged(rows[:6]).validity is Validity.UNKNOWN
+    assert judged([*rows[:-1], rows[-1].replace(shown, empty)]).validity is Validity.INVALID

@@ -239,3 +239,11 @@ def test_a_damaged_log_of_cobra_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "T0.log").write_bytes(b"nothing of Cobra")
     with pytest.raises(MalformedHistory, match=r"T0\.log"):
         read_cobra_folder(tmp_path)
+
+
+def test_a_transaction_that_stands_twice_or_has_no_number_is_refused() -> None:
+    txn = '{"tid": 1, "sid": 0, "sts": {"p": 1}, "cts": {"p": 2}, "ops": [{"t": "w", "k": 1, "v": 1}]}'
+    with pytest.raises(MalformedHistory, match="its tid stands twice"):
+        read_session_history(f"[{txn}, {txn}]".encode())
+    with pytest.raises(MalformedHistory, match="line 2: transaction -2"):
+        read_session_history(b"w(1,1,0,0)\nr(1,1,0,-2)\n")
