@@ -143,9 +143,9 @@ class SparkJudge:
 
         Raises SparkUnavailable, with the reason, if Spark did not start.
         """
+        self.wait_until_started()  # before the import: two threads that import pyspark meet it half-made
         from pyspark.sql import SparkSession
 
-        self.wait_until_started()
         return SparkSession(self._context)
 
     def judge(self, tasks: Sequence[Task], progress: Progress | None = None) -> list[Judged]:

@@ -130,7 +130,7 @@ def _questions(_: click.Context) -> Iterable[str]:
     return QUESTIONS
 
 
-@click.command(short_help="Ask all runs a question, by name or in Spark SQL.")
+@click.command(short_help="Ask all runs a question, by name or in SQL.")
 @click.argument("question", type=Name(_questions), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
 @click.option("--show", is_flag=True, help="Print the SQL of a question instead of asking it.")
@@ -147,9 +147,10 @@ def query(
     results: Path,
     spark_master: str | None,
 ) -> None:
-    """Ask all runs of the lake a question in Spark SQL: a ready one by its name, or a statement of your own.
+    """Ask all runs of the lake a question in SQL: a ready one by its name, or a query of your own.
 
-    Without a question this lists the ready ones and the tables.  On a cluster its nodes must see the lake's folder.
+    Without a question this lists the ready ones and the tables.  DuckDB answers in this process; with --spark-master,
+    Spark SQL on a cluster, whose nodes must see the lake's folder.
     """
     from harness.lake.questions import QUESTIONS
 
@@ -162,16 +163,21 @@ def query(
     if show:
         click.echo(statement.strip())
         return
-    from checkers.spark.session import SparkJudge, SparkUnavailable
+    from checkers.spark.java import SparkUnavailable
     from harness.lake.sql import WrongQuery, ask
 
-    spark = SparkJudge(spark_master)
+    spark = None
+    if spark_master:
+        from checkers.spark.session import SparkJudge
+
+        spark = SparkJudge(spark_master)
     try:
         columns, rows = ask(lake_at(folder, results, store), statement, spark)
     except (LookupError, SparkUnavailable, WrongQuery) as problem:
         raise WrongSpec(str(problem.args[0])) from None
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     if as_json:
         for row in rows:
             click.echo(json.dumps(row, default=str))

@@ -1,18 +1,196 @@
-"""Spark SQL over the lake: each table is a view of its own name, read by Spark's own Parquet reader.
+"""SQL over the lake: one query that reads the lake's own tables, on DuckDB in this process or on Spark.
 
-Spark skips the partitions that a question does not ask for (`date`, `system`).  The lake is not merged meanwhile.
+What a statement may do is listed, never what it may not.  It is parsed once, by the engine that answers it.  A walk
+over the parsed form allows one query, the tables of the lake, names that the query itself gives in WITH, and the
+nodes and functions listed here.  Spark's analysed plan is walked again, because analysis resolves names.
+DuckDB gets its tables as rows in memory; it may open no file, load no extension and change no setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkers.spark.session import SparkJudge
 from harness.lake.lake import Lake
-from harness.lake.tables import DATE, OLD_NAMES, SYSTEM, TABLES
+from harness.lake.tables import DATE, OLD_NAMES, RUNS, SYSTEM, TABLES
+
+if TYPE_CHECKING:
+    from checkers.spark.session import SparkJudge
+
+Answer = tuple[Sequence[str], list[Mapping[str, Any]]]
+"""Names of columns, and rows; times are UTC without a zone."""
+
+FUNCTIONS = frozenset(
+    # aggregates
+    "any_value approx_count_distinct approx_percentile approx_quantile arg_max arg_min array_agg avg bool_and bool_or "
+    "collect_list collect_set corr count count_if count_star covar_pop covar_samp every first first_value histogram "
+    "last last_value list listagg max max_by mean median min min_by mode percentile percentile_approx percentile_cont "
+    "percentile_disc product quantile quantile_cont quantile_disc some stddev stddev_pop stddev_samp string_agg sum "
+    "var_pop var_samp variance "
+    # of windows
+    "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number "
+    # numbers
+    "abs ceil ceiling div exp floor greatest isnan least ln log log10 log2 mod negative pmod pow power round sign "
+    "signum sqrt trunc width_bucket "
+    # texts
+    "btrim char_length concat concat_ws contains endswith ends_with format_number initcap instr lcase left length "
+    "levenshtein like ilike lower lpad ltrim position regexp regexp_count regexp_extract regexp_extract_all "
+    "regexp_full_match regexp_like regexp_matches regexp_replace replace reverse right rlike rpad rtrim split "
+    "split_part starts_with startswith strpos substr substring substring_index suffix prefix translate trim "
+    "ucase upper "
+    # times
+    "add_months age current_date current_timestamp date date_add date_diff date_format date_part date_sub date_trunc "
+    "datediff datepart day dayname dayofmonth dayofweek dayofyear epoch extract hour last_day make_date minute month "
+    "monthname months_between now quarter second strftime strptime timestampadd timestampdiff to_date to_timestamp "
+    "to_days to_hours to_minutes to_months to_seconds to_weeks to_years trunc unix_timestamp week weekday "
+    "weekofyear year yearweek "
+    # lists, maps and structs
+    "aggregate array array_contains array_distinct array_except array_intersect array_join array_length array_max "
+    "array_min array_position array_size array_sort array_to_string array_transform array_union arrays_overlap "
+    "cardinality element_at exists explode explode_outer filter flatten forall generate_series len list_aggregate "
+    "list_apply list_concat list_contains list_distinct list_extract list_filter list_has list_has_all list_has_any "
+    "list_position list_reduce list_sort list_sum list_transform list_value map map_from_arrays map_keys map_values "
+    "named_struct posexplode range reduce row sequence size slice sort_array stack struct struct_extract struct_pack "
+    "transform unnest zip_with "
+    # conditions and kinds
+    "between bigint bool boolean cast coalesce double float if ifnull int isnotnull isnull nullif nvl nvl2 string "
+    "try_cast typeof decimal timestamp "
+    # how DuckDB calls operators
+    "+ - * / // % ^ ** || ~~ !~~ ~~* !~~* ~~~ ~ !~ @ & | << >>".split()
+)
+"""Names of functions that a query may call, on either engine: none of them reads anything but its arguments."""
+
+
+class WrongQuery(ValueError):
+    """A statement that the engine refuses, or that is not one query over the lake.  The message is one line."""
+
+    @staticmethod
+    def beyond(what: str) -> WrongQuery:
+        """Refuse a statement for a part of it."""
+        return WrongQuery(
+            f"a question of the lake is one query that reads the lake's tables, as SELECT … FROM runs does; {what} is "
+            "not allowed in it (`krucible query` lists the tables)"
+        )
+
+
+def ask(lake: Lake, statement: str, spark: SparkJudge | None = None) -> Answer:
+    """Answer a query: on DuckDB in this process, or on `spark`.
+
+    Raises WrongQuery, LookupError if there is no lake yet, and SparkUnavailable.
+    """
+    if not lake.files(RUNS):
+        raise LookupError(f"there is no run in the lake {lake.folder}")
+    return _on_duckdb(lake, statement) if spark is None else _on_spark(lake, statement, spark)
+
+
+def _reason(problem: Exception) -> str:
+    return " ".join(str(problem).split(";")[0].split())[:300]
+
+
+# DuckDB
+
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "lambda_syntax": "ENABLE_SINGLE_ARROW",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+}
+_LOCK = ("SET TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
+_MACROS = (
+    "CREATE MACRO array_join(list, separator) AS array_to_string(list, separator)",
+    "CREATE MACRO percentile(value, share) AS quantile_cont(value, share)",
+)
+"""Functions that Spark has under another name."""
+
+_DUCKDB_NODES = frozenset(
+    "SELECT_NODE SET_OPERATION_NODE CTE_NODE RECURSIVE_CTE_NODE BASE_TABLE JOIN SUBQUERY EMPTY EXPRESSION_LIST "
+    "TABLE_FUNCTION ORDER_MODIFIER LIMIT_MODIFIER DISTINCT_MODIFIER ORDER_DEFAULT ASCENDING DESCENDING "
+    "STAR COLUMN_REF POSITIONAL_REFERENCE CONSTANT PARAMETER CAST TYPE CASE COMPARISON CONJUNCTION BETWEEN OPERATOR "
+    "FUNCTION WINDOW LAMBDA LAMBDA_REF COLLATE DEFAULT VALUE_CONSTANT".split()
+)
+
+
+def _on_duckdb(lake: Lake, statement: str) -> Answer:
+    import duckdb
+
+    try:
+        with duckdb.connect(":memory:", config=dict(_SETTINGS)) as engine:
+            parsed = engine.extract_statements(statement)
+            if len(parsed) != 1:
+                raise WrongQuery.beyond(f"a text of {len(parsed)} statements")
+            [form] = engine.execute("SELECT json_serialize_sql(?)", [parsed[0].query]).fetchone() or [""]
+            tables = _tables_of(json.loads(form))
+            for sentence in _MACROS:
+                engine.execute(sentence)
+            for table in tables:
+                engine.register("rows_of_lake", _without_zones(lake.read(table)))
+                engine.execute(f"CREATE TABLE {table} AS SELECT * FROM rows_of_lake")
+                engine.unregister("rows_of_lake")
+            for sentence in _LOCK:
+                engine.execute(sentence)
+            answer = engine.execute(parsed[0])
+            columns = [each[0] for each in answer.description or ()]
+            return columns, [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+    except duckdb.Error as problem:
+        raise WrongQuery(_reason(problem)) from None
+
+
+def _without_zones(rows: pa.Table) -> pa.Table:
+    """Return the rows with the types that both engines answer: dates, and times of UTC without a zone."""
+    fields = [
+        pa.field(field.name, pa.timestamp("ms")) if pa.types.is_timestamp(field.type) else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema([field.with_type(pa.date32()) if field.name == DATE else field for field in fields]))
+
+
+def _tables_of(form: Mapping[str, Any]) -> list[str]:
+    """Return the tables of the lake that a parsed statement reads.  Raises WrongQuery for anything beyond that."""
+    if form.get("error"):
+        raise WrongQuery.beyond("a statement of another kind")
+    return sorted({*_allowed(form["statements"], frozenset())})
+
+
+def _allowed(part: Any, given: frozenset[str]) -> Iterator[str]:
+    """Walk a part of a parsed statement, and yield the tables of the lake that it reads.
+
+    given: names that WITH gives to queries around this part.
+    """
+    if isinstance(part, list):
+        for each in part:
+            yield from _allowed(each, given)
+    if not isinstance(part, dict):
+        return
+    kind = part.get("class") or part.get("type")
+    if isinstance(kind, str) and kind not in _DUCKDB_NODES:
+        raise WrongQuery.beyond(kind)
+    if kind in ("BASE_TABLE", "FUNCTION", "WINDOW"):
+        name = str(part["table_name" if kind == "BASE_TABLE" else "function_name"])
+        yield from _named(name, [*_qualifiers(part), name], kind == "BASE_TABLE", given)
+    given |= {each["key"].lower() for each in part.get("cte_map", {}).get("map", ())}
+    given |= {str(part["cte_name"]).lower()} if "cte_name" in part else set()
+    for each in part.values():
+        yield from _allowed(each, given)
+
+
+def _qualifiers(part: Mapping[str, Any]) -> list[str]:
+    names = ("catalog", "schema", "catalog_name", "schema_name")
+    return [str(part[name]) for name in names if part.get(name)]
+
+
+def _named(name: str, path: Sequence[str], table: bool, given: frozenset[str]) -> Iterable[str]:
+    """Check the name of a table or function as a statement writes it; return the table of the lake that it means."""
+    lower = name.lower()
+    if len(path) == 1 and (lower in FUNCTIONS if not table else lower in given or lower in TABLES):
+        return [lower] if table and lower not in given else []
+    raise WrongQuery.beyond(f"the {'table' if table else 'function'} {'.'.join(path)}")
+
+
+# Spark
 
 _TYPES = {
     pa.string(): "STRING",
@@ -23,62 +201,121 @@ _TYPES = {
     pa.timestamp("ms", tz="UTC"): "TIMESTAMP",
     pa.list_(pa.string()): "ARRAY<STRING>",
 }
-
-
-class WrongQuery(ValueError):
-    """A statement that Spark refuses, or that does not only read.  The message is the reason, in one line."""
+_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",  # small tables: 200 tasks would cost a second and more
+    "spark.sql.variable.substitute": "false",  # or ${env:HOME} would be replaced before the text is parsed
+    "spark.sql.runSQLOnFiles": "false",
+}
+_SPARK_NODES = frozenset(
+    # as parsed
+    "UnresolvedWith UnresolvedRelation UnresolvedHaving UnresolvedInlineTable UnresolvedTableValuedFunction "
+    "UnresolvedSubqueryColumnAliases WithWindowDefinition "
+    # as analysed
+    "WithCTE CTERelationDef CTERelationRef SubqueryAlias View LogicalRelation LocalRelation OneRowRelation Range "
+    # both
+    "Project Filter Aggregate Sort Distinct Deduplicate GlobalLimit LocalLimit Offset Join LateralJoin Union Except "
+    "Intersect Window Expand Generate Pivot Unpivot".split()
+)
+_SPARK_EXPRESSIONS = frozenset(
+    # names and values
+    "UnresolvedAttribute UnresolvedAlias UnresolvedStar UnresolvedSubqueryColumnAliases UnresolvedOrdinal "
+    "UnresolvedExtractValue UnresolvedNamedLambdaVariable UnresolvedGenerator UnresolvedWindowExpression "
+    "UnresolvedTableValuedFunction AttributeReference OuterReference Alias Literal LambdaFunction NamedLambdaVariable "
+    "NamedExpression MultiAlias ExpressionWithRandomSeed "
+    # queries
+    "Exists ScalarSubquery ListQuery InSubquery LateralSubquery "
+    # operators and casts
+    "Add Subtract Multiply Divide IntegralDivide Remainder UnaryMinus UnaryPositive And Or Not EqualTo EqualNullSafe "
+    "LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet IsNull IsNotNull IsTrue IsUnknown Like LikeAll "
+    "LikeAny NotLikeAll NotLikeAny ILike RLike Between With CommonExpressionDef CommonExpressionRef Cast CaseWhen If "
+    "Concat GetArrayItem GetMapValue GetStructField GetArrayStructFields TimeAdd TimestampAddInterval DateAddInterval "
+    "DateAddYMInterval TimestampAddYMInterval SubtractTimestamps SubtractDates BitwiseAnd BitwiseOr BitwiseXor "
+    "BitwiseNot CurrentUser "
+    # parts of aggregates, windows and orders
+    "AggregateExpression WindowExpression WindowSpecDefinition WindowSpecReference SpecifiedWindowFrame "
+    "UnspecifiedFrame$ UnboundedPreceding$ UnboundedFollowing$ CurrentRow$ SortOrder GroupingSets Cube Rollup "
+    "BaseGroupingSets Extract KnownFloatingPointNormalized NormalizeNaNAndZero".split()
+)
 
 
 def columns_of(table: str) -> str:
-    """The columns of the files of a table, as Spark writes a schema; a file has a renamed column under one name."""
+    """Return the columns of the files of a table, as Spark writes a schema; a renamed column stands under one name."""
     own = [f"`{field.name}` {_TYPES[field.type]}" for field in TABLES[table]]
     own += [f"`{OLD_NAMES[field.name]}` {_TYPES[field.type]}" for field in TABLES[table] if field.name in OLD_NAMES]
     return ", ".join([*own, f"`{DATE}` DATE", f"`{SYSTEM}` STRING"])
 
 
-def ask(lake: Lake, statement: str, spark: SparkJudge) -> tuple[Sequence[str], list[Mapping[str, Any]]]:
-    """The columns and rows that a statement of Spark SQL answers; times are UTC.
-
-    Raises WrongQuery, LookupError if there is no lake yet, and SparkUnavailable.
-    """
-    if not lake.files("runs"):
-        raise LookupError(f"there is no run in the lake {lake.folder}")
-    session = spark.sql_session()
+def _on_spark(lake: Lake, statement: str, spark: SparkJudge) -> Answer:
+    session = spark.sql_session().newSession()
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
+    from pyspark.sql import DataFrame
     from pyspark.sql.functions import coalesce
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # it prints every refusal, with Java's stack
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.conf.set("spark.sql.shuffle.partitions", "8")  # small tables: 200 tasks would cost a second and more
-    with lake.reading():
+    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
+        session._jsparkSession
+    )  # its parser asks it
+    for name, value in _CONF.items():
+        session.conf.set(name, value)
+    with lake.reading():  # Spark reads the files, and no writer merges them meanwhile
         try:
-            for table in filter(statement.__contains__, TABLES):  # each costs a listing of its files
+            plan = session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+            for table in sorted({*_allowed_plan(plan, frozenset())}):  # each costs a listing of its files
                 rows = session.read.schema(columns_of(table)).parquet((lake.folder / table).as_uri())
                 for name, old in OLD_NAMES.items():
                     if old in rows.columns:
                         rows = rows.withColumn(name, coalesce(name, old)).drop(old)
                 rows.createOrReplaceTempView(table)
-            _demand_reading(session, statement)
-            answer = session.sql(statement)
+            frame = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+            for _ in _allowed_plan(frame.queryExecution().analyzed(), frozenset()):
+                pass  # an analysed plan has no names of tables left
+            answer = DataFrame(frame, session)
             return answer.columns, [row.asDict(recursive=True) for row in answer.collect()]
         except PySparkException as problem:
-            raise WrongQuery(" ".join(str(problem).split(";")[0].split())[:300]) from None
+            raise WrongQuery(_reason(problem)) from None
 
 
-_COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
-_READS = ("Describe", "Explain", "Show")
-_WRITES = ("Insert", "SaveIntoDataSource")
+def _items(sequence: Any) -> Iterator[Any]:
+    """Iterate over a Seq of Scala."""
+    return (sequence.apply(place) for place in range(sequence.size()))
 
 
-def _demand_reading(session: Any, statement: str) -> None:
-    """Raises WrongQuery where the statement would write files, or change what the session knows or is set to."""
-    command = session._jvm.java.lang.Class.forName(_COMMAND)
-    plans = [session._jsparkSession.sessionState().sqlParser().parsePlan(statement)]
-    while plans:
-        plan = plans.pop()
-        name = plan.getClass().getSimpleName()
-        if name.startswith(_WRITES) or (command.isInstance(plan) and not name.startswith(_READS)):
-            raise WrongQuery(f"a question of the lake reads, as SELECT … does, and this statement does not ({name})")
-        children = plan.children()
-        plans += [children.apply(number) for number in range(children.size())]
+def _allowed_plan(plan: Any, given: frozenset[str]) -> Iterator[str]:
+    """Walk a logical plan, parsed or analysed, and yield the tables of the lake that it names.
+
+    given: names that WITH gives to queries around this plan.
+    Raises WrongQuery for a node or function that is not allowed.
+    """
+    kind = plan.getClass().getSimpleName()
+    if kind not in _SPARK_NODES:
+        raise WrongQuery.beyond(kind)
+    if kind in ("View", "LogicalRelation"):
+        return  # the lake's own: no other table can be named
+    if kind == "UnresolvedRelation":
+        path = [*_items(plan.multipartIdentifier())]
+        yield from _named(path[-1], path, True, given)
+    if kind == "UnresolvedTableValuedFunction":
+        path = [*_items(plan.name())]
+        yield from _named(path[-1], path, False, given)
+    if kind == "UnresolvedWith":
+        given |= {str(pair._1()).lower() for pair in _items(plan.cteRelations())}
+    for expression in _items(plan.expressions()):
+        _demand_allowed(expression)
+    for part in (*_items(plan.children()), *_items(plan.innerChildren())):
+        yield from _allowed_plan(part, given)
+
+
+def _demand_allowed(expression: Any) -> None:
+    """Raise WrongQuery for an expression that is neither an operator nor a function of the list."""
+    kind = expression.getClass().getSimpleName()
+    if kind == "UnresolvedFunction":
+        path = [*_items(expression.nameParts())]
+        [*_named(path[-1], path, False, frozenset())]
+    elif kind not in _SPARK_EXPRESSIONS and str(expression.prettyName()).lower() not in FUNCTIONS:
+        raise WrongQuery.beyond(f"the function {expression.prettyName()}")
+    elif hasattr(expression, "replacement") and kind not in _SPARK_EXPRESSIONS:
+        return  # Spark's own form of a function of the list; its arguments were seen in the parsed plan
+    for part in _items(expression.children()):
+        _demand_allowed(part)
