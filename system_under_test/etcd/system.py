@@ -83,14 +83,14 @@ class Etcd(System):
         so report to lead one term, which never happened."""
         roles = await node.output(f"grep -aE '{_LINES}' {node.log_dir}/server.log | tail -n 40")
         life = roles.rpartition("krucible: ")[2]
-        epoch, role, leader = -1, "", None
+        epoch, role, leader = 0, "", None
         for told in _TOLD.finditer(life):
             if told["own"]:
                 self._names[told["own"]] = node.name
                 epoch, role, leader = int(told["term"]), told["role"], node.name if told["role"] == "leader" else None
             elif int(told["of_term"]) >= epoch:
                 epoch, leader = int(told["of_term"]), None if "lost" in told[0] else self._names.get(told["leader"])
-        if epoch < 0:
+        if not epoch:  # a member with an empty disk knows no term yet
             return None
         if leader is None:
             return node.reports(epoch, None, role="unattached")
