@@ -303,12 +303,12 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
 
     Never, for that rests on clocks; least of all by a wall clock, which may be set.
     """
-    return LEASE_BY_WALL_CLOCK in bugs and wall_ms < lease_end_ms
+    return keeps_lease(bugs) and wall_ms < lease_end_ms
 
 
 def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
     """Whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
-    return LEASE_BY_WALL_CLOCK not in bugs
+    return not keeps_lease(bugs)
 
 
 def is_answered(end_offset: int, applied_offset: int, bugs: Collection[str] = ()) -> bool:

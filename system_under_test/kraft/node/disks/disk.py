@@ -7,6 +7,7 @@ node never runs this code.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections import deque
@@ -16,9 +17,6 @@ from queue import SimpleQueue
 
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.decisions import (
-    FORGETS_ON_FULL_DISK,
-    NO_FSYNC,
-    RENAME_BEFORE_FSYNC,
     must_fsync,
     must_fsync_snapshot,
     must_stop_on,
@@ -148,8 +146,9 @@ _SNAPSHOT = ".checkpoint.part"
 
 
 def with_bugs(disk: Disk, bugs: Collection[str]) -> Disk:
-    """The disk itself, unless one of these bugs is a disk's."""
-    return PlantedDisk(disk, bugs) if {NO_FSYNC, FORGETS_ON_FULL_DISK, RENAME_BEFORE_FSYNC} & set(bugs) else disk
+    """Return the disk itself, unless one of these bugs changes a decision on its syncs or errors."""
+    honest = must_fsync(bugs) and must_fsync_snapshot(bugs) and must_stop_on(errno.ENOSPC, bugs)
+    return disk if honest else PlantedDisk(disk, bugs)
 
 
 class PlantedDisk:

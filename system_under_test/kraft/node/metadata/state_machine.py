@@ -29,7 +29,7 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.ports import Timer
-from system_under_test.kraft.raft.decisions import DIVERGENCE_BY_OFFSET, drops_what_it_decided, is_answered
+from system_under_test.kraft.raft.decisions import drops_what_it_decided, is_answered
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import EndTransactionRecord, FeatureLevelRecord, Record, UnknownRecord
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
@@ -218,7 +218,6 @@ class Proposals:
         self._tokens = tokens
         self._propose = propose
         self._decided = decided
-        self._single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
         self._linger: Timer | None = None
         self._lone = False  # the last proposal was one write
         self._proposed: dict[int, list[Write]] = {}
@@ -246,7 +245,7 @@ class Proposals:
         if not writes:
             return
         self._lone = len(writes) == 1
-        bodies = batches_of(writes, single=self._single)
+        bodies = batches_of(writes)
         self._decided(bool(bodies))
         if not bodies:
             self._machine.queued(writes, self._log.end_offset, self._log.end_offset)
@@ -271,13 +270,8 @@ class Proposals:
             self._linger.cancel()
 
 
-def batches_of(writes: Sequence[Write], *, single: bool) -> list[tuple[Any, int]]:
-    """(body, record count) of each batch.  A write's records are never parted, unless each is to be a batch (`single`).
-
-    A write without records adds nothing.
-    """
-    if single:
-        return [((record,), 1) for write in writes for record in write.records]
+def batches_of(writes: Sequence[Write]) -> list[tuple[Any, int]]:
+    """Return (body, record count) of each batch.  The records of a write share a batch."""
     bodies: list[tuple[Any, int]] = []
     batch: list[bytes] = []
     size_bytes = 0
