@@ -54,6 +54,8 @@ UNCLEAN = "leader was not in sync"
 NOT_ELIGIBLE = "eligible leader was not in sync"
 STILL_ELIGIBLE = "eligible leaders while enough are in sync"
 DROPPED = "leader is dropped and was never fenced"
+STAYS_ELIGIBLE = "broker came back uncleanly and stays an eligible leader"
+REFUSED_ITSELF = "broker is refused because of itself"
 EARLY_END = "reassignment ended before its replicas were in sync"
 
 OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)

@@ -46,15 +46,13 @@ from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.cluster.broker_traces import BROKER, AppendTimes, CommittedRecord, NodeTrace
 from checkers.cluster.registrations import CameBack, Registrations, refused_themselves
-from checkers.cluster.replay import NO_LEADER
+from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
 from checkers.record.held_windows import cut_links, silent_processes
 
 FENCED_THOUGH_HEARD = "broker is fenced although it was heard"
 NEVER_FENCED = "silent broker is never fenced"
 UNFENCED_EARLY = "broker is unfenced before it knew its registration"
 JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
-STAYS_ELIGIBLE = "broker came back uncleanly and stays an eligible leader"
-REFUSED_ITSELF = "broker is refused because of itself"
 
 SLACK_S = 1.5
 """How much longer than a session a broker must be silent: heartbeats that were on their way, and a loop that lags."""

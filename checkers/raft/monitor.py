@@ -333,6 +333,10 @@ class Leaders:
             return self.claim(row.epoch, row.node, row.incarnation)
         return None if row.peer is None else self.claim(row.epoch, row.peer, None)
 
+    def of(self, epoch: int) -> tuple[str, ...]:
+        """Return the leaders of an epoch, the first one first."""
+        return tuple(self._led.get(epoch, ()))
+
     @property
     def suspicious(self) -> list[int]:
         """The epochs with a violation, ascending."""

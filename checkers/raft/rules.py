@@ -43,7 +43,7 @@ LOGS_DIFFER = "logs differ below an equal epoch"
 BEHIND_VOTE = "vote for a log that is behind"
 TWO_CHANGES = "voters changed before the last change was committed"
 EARLY_CHANGE = "voters changed before the epoch had committed"
-FAR_SETS = "committed voters differ by more than one"
+FAR_SETS = "sets of voters differ by more than one"
 TWO_SETS = "one offset names two sets of voters"
 JOINED_EARLY = "voter joined before it had caught up"
 DISK_REPLACED = "disk replaced without a fault"
@@ -286,6 +286,12 @@ class RuleBreach:
     def kind(self) -> str:
         return self.rule.kind
 
+    @property
+    def summary(self) -> str:
+        """What happened, in one sentence."""
+        rows = self.evidence.rows
+        return self.rule.summary.format(a=rows[0], b=rows[-1], **self.evidence.words)
+
     def witness(self, more_rows: Sequence[Mapping[str, Any]] = ()) -> Witness:
         """Return the violation with its words.  more_rows: of other tables."""
         rows, rule = self.evidence.rows, self.rule
@@ -293,7 +299,7 @@ class RuleBreach:
         nodes = rule.nodes.format(**values).split()
         return Witness(
             kind=rule.kind,
-            summary=rule.summary.format(**values),
+            summary=self.summary,
             rows=(*(row.as_row() for row in rows), *more_rows),
             facts={
                 "nodes": list(dict.fromkeys(nodes)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from checkers.raft.rules import ENTRY_LOST, NO_MAJORITY, PREFIXES_DIFFER, TWO_LEADERS, VOTE_NOT_KEPT, VOTED_TWICE
 from harness.exploring.parts import Parts, Promises
 from harness.exploring.voter import Act, Cut, Leads, Marked, Read, Voted, Wrong
 from system_under_test.kraft.raft.messages import Batch
@@ -22,16 +23,16 @@ def promised_after(act: Act, id: int, promises: Promises, voters: Sequence[int],
         case Leads(epoch, log):
             other = dict(promises.leaders).get(epoch, id)
             if other != id:
-                raise Broken(f"two leaders in one epoch: voters {other} and {id} lead epoch {epoch}")
+                raise Broken(f"{TWO_LEADERS}: voters {other} and {id} lead epoch {epoch}")
             if log[: len(promises.committed)] != promises.committed:
-                raise Broken(f"committed entry lost: voter {id} leads epoch {epoch} without it")
+                raise Broken(f"{ENTRY_LOST}: voter {id} leads epoch {epoch} without it")
             return promises._replace(leaders=tuple(sorted({*promises.leaders, (epoch, id)})))
         case Marked():
             return _mark(act, id, promises, voters, parts)
         case Cut(kept, log):
             committed = promises.committed
             if committed[len(kept) :] and log[: len(committed)] == committed:
-                raise Broken(f"committed entry lost: voter {id} cuts its log to {end(kept)}")
+                raise Broken(f"{ENTRY_LOST}: voter {id} cuts its log to {end(kept)}")
         case Read(token, mark):
             owed = dict(promises.reads).get(token)
             if mark is not None and owed is not None and mark < owed:
@@ -47,9 +48,9 @@ def _vote(promises: Promises, id: int, epoch: int, voted: int | None) -> Promise
     if known == voted:
         return promises
     if voted is None:
-        raise Broken(f"vote not kept: voter {id} forgets its vote of epoch {epoch}")
+        raise Broken(f"{VOTE_NOT_KEPT}: voter {id} forgets its vote of epoch {epoch}")
     if known is not None:
-        raise Broken(f"voted twice in one epoch: voter {id} in epoch {epoch}")
+        raise Broken(f"{VOTED_TWICE}: voter {id} in epoch {epoch}")
     return promises._replace(votes=tuple(sorted((*promises.votes, (id, epoch, voted)))))
 
 
@@ -57,12 +58,12 @@ def _mark(mark: Marked, id: int, promises: Promises, voters: Sequence[int], part
     prefix, committed = mark.prefix, promises.committed
     shorter, longer = sorted((prefix, committed), key=len)
     if longer[: len(shorter)] != shorter:
-        raise Broken(f"committed prefixes differ: voter {id} commits up to {end(prefix)}")
+        raise Broken(f"{PREFIXES_DIFFER}: voter {id} commits up to {end(prefix)}")
     if mark.leads:
         in_force = mark.voters or range(1, len(voters) + 1)
         logs = {at: parts.node(number).log.batches for at, number in enumerate(voters, 1)}
         if sum(at == id or logs[at][: len(prefix)] == prefix for at in in_force) < majority(len(in_force)):
-            raise Broken(f"a mark without a majority: voter {id} commits up to {end(prefix)}")
+            raise Broken(f"{NO_MAJORITY}: voter {id} commits up to {end(prefix)}")
     return promises._replace(committed=prefix) if len(prefix) > len(committed) else promises
 
 

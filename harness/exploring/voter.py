@@ -487,9 +487,9 @@ class _Carried:
             return
         where = f"voter {node.id} in epoch {office.epoch} at offset {batch.base_offset}"
         if node.mark <= office.epoch_start_offset:
-            self.acts.append(Wrong(f"voters change before the epoch commits: {where}"))
+            self.acts.append(Wrong(f"voters changed before the epoch had committed: {where}"))
         elif before[0] >= node.mark:
-            self.acts.append(Wrong(f"two changes of voters at once: {where}"))
+            self.acts.append(Wrong(f"voters changed before the last change was committed: {where}"))
         elif len(set(before[1].ids) ^ set(named.ids)) > 1:
             self.acts.append(Wrong(f"sets of voters differ by more than one: {where}"))
 
@@ -510,7 +510,7 @@ class _Carried:
         if prefix is None:
             self.acts.append(Wrong(f"a mark where no entry ends: voter {node.id} at {offset}"))
         elif offset < node.mark:
-            self.acts.append(Wrong(f"a mark goes back: voter {node.id} from {node.mark} to {offset}"))
+            self.acts.append(Wrong(f"high watermark went back: voter {node.id} from {node.mark} to {offset}"))
         else:
             node.mark = offset
             named = latest_voters(node.log)

@@ -31,12 +31,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from checkers.raft.monitor import Leaders, NodeMonitor
+from checkers.raft.rules import (
+    BEGINS_LATE,
+    CUT_BELOW_MARK,
+    ENTRY_LOST,
+    LOGS_DIFFER,
+    MARK_BACK,
+    NO_MAJORITY,
+    OLD_EPOCH_MARK,
+    PREFIXES_DIFFER,
+    SNAPSHOT_BEYOND,
+    SNAPSHOT_DIFFERS,
+    STATES_DIFFER,
+    VOTE_NOT_KEPT,
+    VOTED_TWICE,
+)
+from checkers.raft.trace_row import TraceRow
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 from harness.campaign.swarm.watched import Watched
 
 FOUND_MAX = 20
+
+JUDGED_BY_ROWS = frozenset({VOTED_TWICE, VOTE_NOT_KEPT, MARK_BACK, OLD_EPOCH_MARK, CUT_BELOW_MARK})
+"""The rules of one voter that the monitor of traces judges here too.  Of the others the watch knows more than rows say:
+it compares the logs and the disks themselves."""
 
 
 class WatchedRow(NamedTuple):
@@ -87,8 +108,9 @@ class Watch:
         self._met = met
         self._note = note
         self._archive = archive
-        self._leaders: dict[int, tuple[str, int]] = {}
+        self._leaders = Leaders()
         self._votes: dict[tuple[str, int], str] = {}
+        self._monitors: dict[str, NodeMonitor] = {}
         self._marks: dict[str, int] = {}
         self._at_mark: dict[int, int | None] = {}
         self._applied: dict[int, int | None] = {}
@@ -117,9 +139,19 @@ class Watch:
             self.sets.later(voter, row.event)
         if row.event in OF_A_CORE:
             self._later(voter)
+        self._judge(voter, row)
         rule = _RULES.get(row.event)
         if rule is not None:
             rule(self, voter, row)
+
+    def _judge(self, voter: Watched, row: WatchedRow) -> None:
+        """Hand the row to the monitor of this voter with its disk: it knows the rules that rows alone can break."""
+        monitor = self._monitors.get(voter.key)
+        if monitor is None:
+            monitor = self._monitors[voter.key] = NodeMonitor(voter.name)
+        for breach in monitor.take(TraceRow(self.rows, voter.lives, *row, node=voter.name)):
+            if breach.kind in JUDGED_BY_ROWS:
+                self.violated_by(breach.kind, voter, breach.summary)
 
     def _later(self, voter: Watched) -> None:
         """The core of this voter has done something: what had to follow an earlier row at once has followed it."""
@@ -145,12 +177,12 @@ class Watch:
         self._opens.pop(voter.name, None)
         prefix = voter.prefix(offset)
         if self._written.setdefault((offset, epoch), prefix) != prefix:
-            self.violated_by("logs differ below an equal epoch", voter, f"{voter.name}: end {offset} of epoch {epoch}")
+            self.violated_by(LOGS_DIFFER, voter, f"{voter.name}: end {offset} of epoch {epoch}")
         if voter.log_start > voter.snapshot_end:
             what = (
                 f"{voter.name}: its log begins at {voter.log_start}, its newest snapshot ends at {voter.snapshot_end}"
             )
-            self.violated_by("a log begins behind its snapshot", voter, what)
+            self.violated_by(BEGINS_LATE, voter, what)
         if self.sets is not None and voter.name in self._led_from:
             self.sets.appended(voter, offset)
         if self.brokers is not None and voter.name in self._led_from:
@@ -172,12 +204,9 @@ class Watch:
 
     def _truncated(self, voter: Watched, row: WatchedRow) -> None:
         offset = row.offset or 0
-        if offset < self._marks.get(voter.name, 0):
-            what = f"{voter.name} cuts its log to {offset}, its mark is {self._marks[voter.name]}"
-            self.violated_by("truncation below the own mark", voter, what)
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
-            self.violated_by("a committed entry is cut", voter, what)
+            self.violated_by(ENTRY_LOST, voter, what)
         if self.sets is not None:
             self.sets.cut(voter)
         self._met("truncated", voter)
@@ -185,18 +214,13 @@ class Watch:
     def _high_watermark(self, voter: Watched, row: WatchedRow) -> None:
         epoch, offset, hash_ = row.epoch, row.offset or 0, row.hash
         name = voter.name
-        if offset < self._marks.get(name, 0):
-            self.violated_by("a mark goes back", voter, f"{name}: from {self._marks[name]} to {offset}")
         self._marks[name] = offset
         if hash_ is None:
             self.violated_by("a mark where no entry ends", voter, f"{name}: {offset}")
         elif self._at_mark.setdefault(offset, hash_) != hash_:
-            self.violated_by("committed prefixes differ", voter, f"{name}: another prefix up to {offset}")
+            self.violated_by(PREFIXES_DIFFER, voter, f"{name}: another prefix up to {offset}")
         led = self._led_from.get(name)
         if led is not None and led[0] == epoch:
-            if offset <= led[1]:
-                what = f"{name} commits up to {offset}, its epoch {epoch} begins at {led[1]}"
-                self.violated_by("an earlier epoch is committed by count", voter, what)
 
             def holds(v: Watched) -> bool:
                 return v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
@@ -208,7 +232,7 @@ class Watch:
                 count, of = self.sets.electorate(voter, lambda v: v in holders, offset)
             if count < of // 2 + 1:
                 what = f"{name} commits up to {offset} of epoch {epoch}, held by {count} of {of}"
-                self.violated_by("a mark without a majority", voter, what)
+                self.violated_by(NO_MAJORITY, voter, what)
             if self.sets is not None:
                 self.sets.committed(voter, offset)
             if epoch not in self._published:
@@ -224,7 +248,7 @@ class Watch:
     def _apply(self, voter: Watched, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
-            self.violated_by("applied states differ", voter, f"{voter.name} at {offset}")
+            self.violated_by(STATES_DIFFER, voter, f"{voter.name} at {offset}")
         if self.brokers is not None:
             self.brokers.applied(voter, offset, hash_, self._now())
 
@@ -236,9 +260,9 @@ class Watch:
         offset, hash_ = row.offset or 0, row.hash
         if offset > self.committed:
             what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
-            self.violated_by("a snapshot of what is not committed", voter, what)
+            self.violated_by(SNAPSHOT_BEYOND, voter, what)
         elif self._applied.get(offset, hash_) != hash_:
-            self.violated_by("a snapshot differs from its prefix", voter, f"{voter.name} up to {offset}")
+            self.violated_by(SNAPSHOT_DIFFERS, voter, f"{voter.name} up to {offset}")
         if self.sets is not None:
             self.sets.snapshot(voter, offset)
         self._met("snapshot", voter)
@@ -255,25 +279,15 @@ class Watch:
                 self._met("removed", voter)
 
     def _vote(self, voter: Watched, row: WatchedRow) -> None:
-        epoch, peer = row.epoch, row.peer
-        earlier = self._votes.get((voter.key, epoch))
-        if peer is not None and earlier not in (None, peer):
-            self.violated_by("voted twice in one epoch", voter, f"{voter.name} epoch {epoch}: {earlier}, then {peer}")
-        if peer in _names(voter) and voter.flushed < voter.end[1]:
+        if row.peer in _names(voter) and voter.flushed < voter.end[1]:
             what = f"{voter.name} campaigns with a log up to {voter.end[1]}, and {voter.flushed} of it is durable"
             self.violated_by("a candidate whose log is not durable", voter, what)
         self._file(voter, row)
         self._met("vote", voter)
 
     def _file(self, voter: Watched, row: WatchedRow) -> None:
-        epoch, peer = row.epoch, row.peer
-        earlier = self._votes.get((voter.key, epoch))
-        if earlier is not None and peer is None:
-            self.violated_by(
-                "vote not kept", voter, f"{voter.name} forgets that it voted for {earlier} in epoch {epoch}"
-            )
-        if peer is not None:
-            self._votes[voter.key, epoch] = peer
+        if row.peer is not None:
+            self._votes[voter.key, row.epoch] = row.peer
 
     def _role(self, voter: Watched, row: WatchedRow) -> None:
         epoch, offset, role = row.epoch, row.offset or 0, row.role or ""
@@ -287,11 +301,8 @@ class Watch:
         if role == "follower" and row.peer is not None:
             self._follows(voter, epoch, row.peer)
         if role == "leader":
-            who = (name, voter.lives)
-            if self._leaders.setdefault(epoch, who) != who:
-                self.violated_by(
-                    "two leaders in one epoch", voter, f"{self._leaders[epoch]} and {who} in epoch {epoch}"
-                )
+            if (kind := self._leaders.claim(epoch, name, voter.lives)) is not None:
+                self.violated_by(kind, voter, f"{' and '.join(self._leaders.of(epoch))} in epoch {epoch}")
             self._led_from[name] = (epoch, offset)
             self._opens[name] = self._now()
             self.calls.took_office(voter, epoch)
@@ -299,7 +310,7 @@ class Watch:
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):
                 what = f"{name} leads epoch {epoch} without what is committed up to {needed}"
-                self.violated_by("committed entry lost", voter, what)
+                self.violated_by(ENTRY_LOST, voter, what)
         elif self.sets is not None:
             self.sets.left_office(voter)
         if moment := _MOMENT_OF.get(role):
@@ -307,7 +318,7 @@ class Watch:
 
     def _follows(self, voter: Watched, epoch: int, peer: str) -> None:
         """A leader has reported its office before anybody hears of it."""
-        name, _ = self._leaders.get(epoch, ("", 0))
+        name = next(iter(self._leaders.of(epoch)), "")
         if peer not in (name, name.removeprefix("n")):
             what = f"{voter.name} follows {peer} in epoch {epoch}, which {name or 'nobody'} leads"
             self.violated_by("follows who does not lead", voter, what)
@@ -329,7 +340,7 @@ class Watch:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
-            self.violated_by("a committed entry is forgotten", voter, f"{what}{self._holds[voter.key]}")
+            self.violated_by(ENTRY_LOST, voter, f"{what}{self._holds[voter.key]}")
         if self.sets is not None:
             self.sets.started(voter)
         self._marks.pop(voter.name, None)

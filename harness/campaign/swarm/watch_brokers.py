@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from checkers.cluster.replay import ClusterReplay
+from checkers.cluster.replay import REFUSED_ITSELF, STAYS_ELIGIBLE, ClusterReplay
 from harness.campaign.swarm.watched import Watched
 from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.collected.state_model import StateModel
@@ -143,7 +143,7 @@ class BrokerWatch:
         fields: dict[str, Any] = {}
         if row is not None:
             fields = json.loads(row[5])
-            self._replay.record(offset, row[3], row[4], fields)
+            self._replay.record(offset, row[3], row[4], fields, batch.base)
         before = None if row is None else self._partition(row[4])
         if row is not None and applied is not None:
             for who, due in self._rests_on(row[3], row[4], fields, before):
@@ -209,7 +209,7 @@ class BrokerWatch:
                 if stays := set(partition.elr or ()) & set(lost_data):
                     where = f"partition {partition.partition} of {topic.name}"
                     what = f"before {end} {sorted(stays)} came back uncleanly, and stay eligible leaders of {where}"
-                    self._violated("an eligible leader may have lost data", server, what)
+                    self._violated(STAYS_ELIGIBLE, server, what)
 
     def _partition(self, about: str) -> PartitionRecord | None:
         topic_id, _, number = about.partition("/")
@@ -250,7 +250,7 @@ class BrokerWatch:
         known_s = self._known_s.get(held.broker_epoch)
         if known_s is not None and known_s < now_s - CLOCK_RATE_MAX * int(ago_ms) / 1000:
             what = f"broker {held.broker_id} has epoch {held.broker_epoch}, as all know since {known_s:.3f} s"
-            self._violated("a broker is refused because of itself", server, f"{what}; this incarnation is refused")
+            self._violated(REFUSED_ITSELF, server, f"{what}; this incarnation is refused")
 
     def unsettled(self, brokers: Collection[int]) -> str:
         """What keeps these brokers from serving, while all of them run; "" for nothing."""

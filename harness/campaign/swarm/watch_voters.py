@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, JOINED_EARLY, TWO_CHANGES
 from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK
 from harness.campaign.swarm.watched import Member, Watched
 from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S, AddVoter, RemoveVoter, UpdateVoter, VoterChange
@@ -185,12 +186,12 @@ class VoterSets:
         epoch, start = office
         what = f"{server.name} in epoch {epoch} at offset {offset}"
         if of_epoch <= start:
-            self._violated("voters change before the epoch commits", server, what)
+            self._violated(EARLY_CHANGE, server, what)
         if mark <= before.latest_offset:
-            self._violated("two changes of voters at once", server, f"{what}; {before.latest_offset} is not committed")
+            self._violated(TWO_CHANGES, server, f"{what}; {before.latest_offset} is not committed")
         old, new = keys_of(before.latest), keys_of(history.latest)
         if len(old ^ new) > 1:
-            self._violated("sets of voters differ by more than one", server, what)
+            self._violated(FAR_SETS, server, what)
         changed = [*(("add", key) for key in new - old), *(("remove", key) for key in old - new)]
         for verb, key in changed:
             if (verb, key) not in self._asked_for:
@@ -207,7 +208,7 @@ class VoterSets:
         before = max(0, bisect_right(ends, (since_s, 1 << 62)) - 1)
         if ends and joining.epoch <= epoch and joining.end[1] < ends[before][1]:
             what = f"{joining.name} ends at {joining.end[1]}; {leader.name} ended at {ends[before][1]} long before"
-            self._violated("a voter joins before it has caught up", leader, what)
+            self._violated(JOINED_EARLY, leader, what)
 
     def committed(self, leader: Watched, mark: int) -> None:
         """A leader has published a mark."""

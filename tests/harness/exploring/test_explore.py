@@ -34,12 +34,12 @@ def explored(budgets: Budgets, bug: str = "", voters: int = 3) -> Explored:
 
 
 SHORTEST = [
-    ("minority-commit", Budgets(epochs=1, timeouts=1), 3, "a mark without a majority"),
+    ("minority-commit", Budgets(epochs=1, timeouts=1), 3, "high watermark without a majority"),
     ("lone-vote", Budgets(epochs=1, timeouts=2), 6, "two leaders in one epoch"),
     ("double-vote", Budgets(epochs=1, timeouts=3), 6, "voted twice in one epoch"),
     ("vote-not-persisted", Budgets(epochs=1, timeouts=1, crashes=1), 7, "vote not kept"),
-    ("no-fsync", Budgets(epochs=1, timeouts=1, crashes=1), 7, "a mark without a majority"),
-    ("divergence-by-offset", Budgets(timeouts=2), 8, "a mark without a majority"),
+    ("no-fsync", Budgets(epochs=1, timeouts=1, crashes=1), 7, "high watermark without a majority"),
+    ("divergence-by-offset", Budgets(timeouts=2), 8, "high watermark without a majority"),
     ("stale-read", Budgets(timeouts=2, reads=1), 13, "stale read"),
 ]
 
@@ -78,12 +78,24 @@ def test_a_clean_core_breaks_no_rule_within_a_bound_that_is_exhausted() -> None:
 # Voters that change
 
 OF_VOTERS = [
-    ("two-voter-changes-at-once", 3, 0, Budgets(epochs=1, timeouts=1, changes=2), "two changes of voters at once"),
-    ("change-before-epoch-commits", 3, 0, Budgets(timeouts=2, changes=1), "voters change before the epoch commits"),
-    ("voters-at-commit", 1, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "a mark without a majority"),
+    (
+        "two-voter-changes-at-once",
+        3,
+        0,
+        Budgets(epochs=1, timeouts=1, changes=2),
+        "voters changed before the last change was committed",
+    ),
+    (
+        "change-before-epoch-commits",
+        3,
+        0,
+        Budgets(timeouts=2, changes=1),
+        "voters changed before the epoch had committed",
+    ),
+    ("voters-at-commit", 1, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "high watermark without a majority"),
     ("voters-not-truncated", 3, 0, Budgets(timeouts=2, changes=1), "voters outlive their record"),
-    ("removed-leader-counts-itself", 3, 0, Budgets(1, 1, changes=1), "a mark without a majority"),
-    ("observer-counts", 2, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "a mark without a majority"),
+    ("removed-leader-counts-itself", 3, 0, Budgets(1, 1, changes=1), "high watermark without a majority"),
+    ("observer-counts", 2, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "high watermark without a majority"),
 ]
 
 
@@ -128,7 +140,7 @@ def test_an_update_that_is_not_held_back_as_other_changes_are_is_found(monkeypat
     monkeypatch.setattr(changes, "_too_early", never_for_updates)
     assert Explorer(3, Budgets(epochs=1, timeouts=1, changes=1)).search(CPU_S).broken == ""
     explorer = Explorer(3, Budgets(epochs=1, timeouts=1, updates=1))
-    assert explorer.search(CPU_S).broken.startswith("voters change before the epoch commits")
+    assert explorer.search(CPU_S).broken.startswith("voters changed before the epoch had committed")
 
 
 def test_a_removed_leader_whose_vote_is_needed_must_campaign(monkeypatch: pytest.MonkeyPatch) -> None:

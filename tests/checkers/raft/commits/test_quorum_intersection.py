@@ -87,7 +87,7 @@ def test_committed_sets_that_differ_by_two_are_found(evidence: Evidence, tmp_pat
     name_voters(evidence, "n2", 1, "n1 n2 n3")
     name_voters(evidence, "n2", 3, "n1")
     verdict = judged(evidence, tmp_path)
-    assert [witness.kind for witness in verdict.witnesses] == ["committed voters differ by more than one"]
+    assert [witness.kind for witness in verdict.witnesses] == ["sets of voters differ by more than one"]
 
 
 def test_two_sets_at_one_offset_are_found(evidence: Evidence, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_broker_that_may_have_lost_data_is_no_eligible_leader(cleanly: bool) -
     if cleanly:
         log.left_cleanly.add((1, 0))
     log.commit(RegisterBrokerRecord(1, incarnation_id=UUID(int=9), broker_epoch=log.end, endpoints=()))
-    assert log.broken == ([] if cleanly else ["an eligible leader may have lost data"])
+    assert log.broken == ([] if cleanly else ["broker came back uncleanly and stays an eligible leader"])
 
 
 def test_a_record_that_a_controller_cannot_have_decided_on() -> None:
@@ -326,7 +326,7 @@ def test_the_same_storm_of_brokers_is_played_the_same_way() -> None:
     [
         ("stale-broker-epoch", "broker epoch is not that of its registration"),
         ("unfence-early", "a request ahead of its metadata"),
-        ("elr-keeps-unclean", "an eligible leader may have lost data"),
+        ("elr-keeps-unclean", "broker came back uncleanly and stays an eligible leader"),
         ("fence-without-record", "leader is dropped and was never fenced"),
     ],
 )
@@ -381,7 +381,7 @@ def test_a_broker_whose_registration_was_not_answered_registers_again(
     cut = StormCard("cut", "it", 2.0, 2.3, moment="registered", how="in")
     played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=10.0, cards=(kill, cut)))
     broken = {
-        "refused": "a broker is refused because of itself",
+        "refused": "broker is refused because of itself",
         "new epoch": "broker epoch is not that of its registration",
     }
     assert repeated
@@ -399,7 +399,7 @@ def test_a_refusal_that_a_controller_may_have_given_before_it_knew_breaks_nothin
         log.watch.reported(SERVER, known, now_s)
     assert log.broken == []
     log.watch.reported(SERVER, said, 6.7)
-    assert log.broken == ["a broker is refused because of itself"]
+    assert log.broken == ["broker is refused because of itself"]
 
 
 def test_a_core_has_no_brokers() -> None:

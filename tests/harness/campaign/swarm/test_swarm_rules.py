@@ -83,7 +83,7 @@ def test_two_votes_and_a_vote_that_is_forgotten() -> None:
 def test_a_mark_that_goes_back_but_not_over_a_restart() -> None:
     log = Log("a", hashes={5: 55, 3: 33})
     five, three = {"offset": 5, "hash": 55}, {"offset": 3, "hash": 33}
-    assert rows((log, "high-watermark", 1, five), (log, "high-watermark", 1, three)) == ["a mark goes back"]
+    assert rows((log, "high-watermark", 1, five), (log, "high-watermark", 1, three)) == ["high watermark went back"]
     started = (log, "start", 1, {"offset": 5, "hash": 55})
     assert rows((log, "high-watermark", 1, five), started, (log, "high-watermark", 1, three)) == []
 
@@ -94,7 +94,7 @@ def test_committed_prefixes_differ_and_a_mark_inside_an_entry() -> None:
     assert rows((A, "high-watermark", 1, {"offset": 5, "hash": None})) == ["a mark where no entry ends"]
 
 
-@pytest.mark.parametrize(("flushed", "broken"), [(5, []), (4, ["a mark without a majority"])])
+@pytest.mark.parametrize(("flushed", "broken"), [(5, []), (4, ["high watermark without a majority"])])
 def test_a_leader_commits_what_a_majority_holds_durably(flushed: int, broken: list[str]) -> None:
     leader, other, third = Log("a", 5, {5: 55}), Log("b", flushed, {5: 55}), Log("c", 5, {5: 77})
     said = [(leader, "role", 1, LEADS), (leader, "high-watermark", 1, {"offset": 5, "hash": 55})]
@@ -105,7 +105,7 @@ def test_a_leader_commits_its_own_epoch_first() -> None:
     logs = tuple(Log(name, 5, {5: 55}) for name in "abc")
     leads = (logs[0], "role", 2, {"role": "leader", "offset": 5})
     commits = (logs[0], "high-watermark", 2, {"offset": 5, "hash": 55})
-    assert rows(leads, commits, voters=logs) == ["an earlier epoch is committed by count"]
+    assert rows(leads, commits, voters=logs) == ["mark without an entry of its epoch"]
 
 
 def test_a_leader_without_what_is_committed() -> None:
@@ -130,7 +130,7 @@ def test_states_differ_and_a_cut_below_the_mark() -> None:
     ]
     log = Log("a", hashes={5: 55})
     assert rows((log, "high-watermark", 1, {"offset": 5, "hash": 55}), (log, "truncate", 2, {"offset": 4})) == [
-        "truncation below the own mark"
+        "truncation below the high watermark"
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_voter_cuts_what_is_committed_and_does_not_know_it(forgets: bool) -> N
     commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
     cut, harmless = (follower, "truncate", 2, {"offset": 4}), (third, "truncate", 2, {"offset": 0})
     said = [(leader, "role", 1, LEADS), commits, harmless, cut]
-    assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["a committed entry is cut"])
+    assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["committed entry lost"])
 
 
 def test_a_leader_is_elected_by_a_majority() -> None:
@@ -178,7 +178,7 @@ def test_a_voter_finds_what_is_committed_when_it_starts_again(forgets: bool) -> 
     commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
     starts = [(log, "start", 1, {"offset": end, "hash": 0}) for log, end in ((leader, 5), (third, 0), (follower, 4))]
     said = [(leader, "role", 1, LEADS), commits, *starts]
-    assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["a committed entry is forgotten"])
+    assert rows(*said, voters=(leader, follower, third)) == ([] if forgets else ["committed entry lost"])
 
 
 @pytest.mark.parametrize(("durable", "broken"), [(5, []), (4, ["what is reported as durable is not"])])
@@ -190,7 +190,7 @@ def test_what_is_reported_as_durable_is_so_on_the_disk(durable: int, broken: lis
 
 @pytest.mark.parametrize(
     ("flushed", "prefix", "broken"),
-    [(5, 55, ["a committed entry is forgotten"]), (4, 55, []), (5, 56, []), (6, 55, [])],
+    [(5, 55, ["committed entry lost"]), (4, 55, []), (5, 56, []), (6, 55, [])],
 )
 def test_a_voter_that_lags_keeps_what_it_has_made_durable_of_what_is_committed(
     flushed: int, prefix: int, broken: list[str]
@@ -229,12 +229,12 @@ def test_a_snapshot_is_the_state_of_a_committed_prefix() -> None:
     taken = (A, "snapshot", 1, {"offset": 5, "hash": 9})
     assert rows(mark, applied, taken, (B, "snapshot", 1, {"offset": 5, "hash": 9, "peer": "a"})) == []
     assert rows(mark, taken) == []
-    assert rows(mark, applied, (A, "snapshot", 1, {"offset": 5, "hash": 8})) == ["a snapshot differs from its prefix"]
+    assert rows(mark, applied, (A, "snapshot", 1, {"offset": 5, "hash": 8})) == ["snapshot differs from its prefix"]
     ahead = (A, "snapshot", 1, {"offset": 6, "hash": 9})
-    assert rows(mark, applied, ahead) == ["a snapshot of what is not committed"]
+    assert rows(mark, applied, ahead) == ["snapshot beyond the high watermark"]
 
 
-@pytest.mark.parametrize(("log_start", "broken"), [(5, []), (6, ["a log begins behind its snapshot"])])
+@pytest.mark.parametrize(("log_start", "broken"), [(5, []), (6, ["log begins behind its snapshot"])])
 def test_a_log_begins_at_or_below_the_newest_snapshot(log_start: int, broken: list[str]) -> None:
     log = Log("a", 9, {9: 99})
     log.snapshot_end, log.log_start = 5, log_start
@@ -245,7 +245,7 @@ def test_a_voter_whose_snapshot_covers_a_mark_holds_what_is_below_it() -> None:
     leader, other, third = Log("a", 5, {5: 55}), Log("b", 9, {9: 99}), Log("c")
     leads = (leader, "role", 1, {"role": "leader", "offset": 1})
     commits = (leader, "high-watermark", 1, {"offset": 5, "hash": 55})
-    assert rows(leads, commits, voters=(leader, other, third)) == ["a mark without a majority"]
+    assert rows(leads, commits, voters=(leader, other, third)) == ["high watermark without a majority"]
     other.log_start = 7
     assert rows(leads, commits, voters=(leader, other, third)) == []
 

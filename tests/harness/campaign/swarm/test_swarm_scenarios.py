@@ -165,7 +165,7 @@ def test_observers_that_count_for_a_majority_are_found_and_others_do_no_harm(lay
     scenarios = list(islice((scenario for scenario in drawn if scenario.observers), 3))
     assert all(play(scenario).found == [] for scenario in scenarios[:2])
     planted = (play(replace(scenario, bug="observer-counts")) for scenario in scenarios)
-    assert any(found.rule == "a mark without a majority" for played in planted for found in played.found[:1])
+    assert any(found.rule == "high watermark without a majority" for played in planted for found in played.found[:1])
 
 
 CUT_OFF = StormCard("cut", "leader", 3.0, 6.0, how="voters")
@@ -249,7 +249,7 @@ def test_a_server_with_a_damaged_log_refuses_to_start_and_does_not_forget(
     flip = StormCard("flip", "follower:0", 5.0, 0.5, how=how, size=60)
     played = play(Scenario(1, "node", seconds=8.0, cards=(flip,)))
     assert sum(played.faults.values()) == 1
-    assert [found.rule for found in played.found][:1] == (["a committed entry is forgotten"] if wrong else [])
+    assert [found.rule for found in played.found][:1] == (["committed entry lost"] if wrong else [])
 
 
 def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one() -> None:
@@ -295,7 +295,7 @@ def test_power_is_lost_after_a_kill_and_before_the_next_fsync(
     played = [play(replace(scenario, cards=tuple(lost_again(Random(n), scenario)))) for n in range(6)]
     found = {found.rule for each in played for found in each.found}
     assert all(each.faults for each in played)
-    assert "a committed entry is forgotten" in found if wrong else not found
+    assert "committed entry lost" in found if wrong else not found
 
 
 def test_the_core_alone_takes_no_snapshots() -> None:

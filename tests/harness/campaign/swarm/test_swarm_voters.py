@@ -120,7 +120,7 @@ def test_a_change_before_the_one_before_it_is_committed() -> None:
     cluster = OfVoters()
     cluster.append(cluster.leader, 4, {3: named(1, 2, 3, 4)})
     cluster.append(cluster.leader, 5, {4: named(1, 2, 4)})
-    assert cluster.broken == ["two changes of voters at once"]
+    assert cluster.broken == ["voters changed before the last change was committed"]
 
 
 def test_a_change_before_the_epoch_commits() -> None:
@@ -131,7 +131,7 @@ def test_a_change_before_the_epoch_commits() -> None:
     cluster.leader.flushed = 5
     cluster.leader.sets[4] = named(1, 2)
     cluster.watch.row(cluster.leader, WatchedRow("voters", 2, 4))
-    assert cluster.broken == ["voters change before the epoch commits"]
+    assert cluster.broken == ["voters changed before the epoch had committed"]
 
 
 def test_a_change_that_nobody_asked_for() -> None:
@@ -197,7 +197,7 @@ def test_sets_that_differ_by_two() -> None:
     assert cluster.broken == ["sets of voters differ by more than one"]
 
 
-@pytest.mark.parametrize(("holders", "broken"), [(2, ["a mark without a majority"]), (3, [])])
+@pytest.mark.parametrize(("holders", "broken"), [(2, ["high watermark without a majority"]), (3, [])])
 def test_a_majority_is_one_of_the_voters_that_the_log_names_last(holders: int, broken: list[str]) -> None:
     cluster = OfVoters()
     for server in cluster.servers[:holders]:
@@ -216,10 +216,10 @@ def test_a_disk_that_is_lost_still_counts_with_what_it_held() -> None:
     assert cluster.broken == []
     cluster.append(cluster.leader, 5)
     cluster.mark(5)
-    assert cluster.broken == ["a mark without a majority"]
+    assert cluster.broken == ["high watermark without a majority"]
 
 
-@pytest.mark.parametrize(("seconds", "broken"), [(4.0, []), (9.0, ["a voter joins before it has caught up"])])
+@pytest.mark.parametrize(("seconds", "broken"), [(4.0, []), (9.0, ["voter joined before it had caught up"])])
 def test_a_voter_joins_when_it_has_caught_up(seconds: float, broken: list[str]) -> None:
     cluster = OfVoters()
     cluster.append(cluster.leader, 4)
