@@ -17,9 +17,9 @@ from checkers.raft.clients.history_against_log import HISTORY_LOG
 from checkers.raft.clients.log_order import LOG_ORDER
 from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
 from checkers.raft.committed import COMMITTED, LEADER_COMPLETENESS
-from checkers.raft.logs.log_matching import LOG_MATCHING
+from checkers.raft.log_matching import LOG_MATCHING
 from checkers.raft.model.trace_validation import TRACE_VALIDATION
-from checkers.raft.nodes.replay_equals_live import REPLAY_EQUALS_LIVE
+from checkers.raft.replay_equals_live import REPLAY_EQUALS_LIVE
 from checkers.raft.trace_checkers import (
     COMMITS_OWN_EPOCH,
     ELECTION_SAFETY,

@@ -12,7 +12,7 @@ Servers of one machine share one monotonic clock, so these times can be compared
     unfenced too early       A record unfences a broker whose trace shows no mark beyond its own registration by then.
     joins too early          An in-sync set grows although its leader's trace shows no mark beyond the last change of
                              the partition, or beyond the registration of the broker that joins.
-    eligible, refused        See `registrations.py`.
+    eligible, refused        See `broker_traces.py`.
 
 A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came before, so
 evidence against it is judged at a time that favours the controller.  Only committed records are judged: those of one
@@ -44,8 +44,15 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.cluster.broker_traces import BROKER, AppendTimes, CommittedRecord, NodeTrace
-from checkers.cluster.registrations import CameBack, Registrations, refused_themselves
+from checkers.cluster.broker_traces import (
+    BROKER,
+    AppendTimes,
+    CameBack,
+    CommittedRecord,
+    NodeTrace,
+    Registrations,
+    refused_themselves,
+)
 from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
 from checkers.record.held_windows import cut_links, silent_processes
 

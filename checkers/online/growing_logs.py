@@ -1,4 +1,4 @@
-"""Judges log matching while logs grow: applies `checkers.raft.logs.log_matching` to entries that are certainly stable.
+"""Judges log matching while logs grow: applies `checkers.raft.log_matching` to entries that are certainly stable.
 
 A log that is read while its node writes may mix entries from before and after a truncation.  But a node never removes
 entries below a high watermark that it has reported.  So entries below a mark are final if they were read *after* the
@@ -22,7 +22,12 @@ from checkers.base.verdict import Witness
 from checkers.kernels.raft.aligned_logs import ABSENT, Slice, compare_slices, irregular
 from checkers.kernels.raft.compared_rows import NOWHERE
 from checkers.online.online_finding import OnlineFinding
-from checkers.raft.logs.log_matching import FALL, HOLE, fork, wrong_alone
+from checkers.raft.log_matching import (
+    FALL,
+    HOLE,
+    fork,
+    wrong_alone,
+)
 
 LIVE = -1
 """Stands in place of a copy's number, for the stable part of a node's log."""

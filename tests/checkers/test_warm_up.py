@@ -43,7 +43,7 @@ with watch_compiler() as compiler:
     from checkers.by_hand.judge_file import Ask, names, task_of
     from checkers.models.objects.registers import CAS_REGISTER
     from checkers.online.growing_registers import OnlineKeys
-    from checkers.online.whole_keys_so_far import judge_prefix
+    from checkers.online.growing_registers import judge_prefix
     from checkers.judging.pipeline import judge_run
     from checkers.sealing.seal import seal
     from checkers.judging.tasks import judge_task

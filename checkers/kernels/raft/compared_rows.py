@@ -1,6 +1,7 @@
 """Compares rows of logs, traces and histories: pure functions over columns, in process and on Spark alike.
 
-Each function answers one question.  Do two rows disagree that must agree?  Does one order respect another?
+Each function answers one question.  Do two rows disagree that must agree?  Does one order respect another?  How far is
+a log durable after each row of its trace?
 """
 
 from __future__ import annotations
@@ -63,3 +64,24 @@ def out_of_order(invoked: Int64, completed: Int64) -> tuple[int, int] | None:
         return None
     later = int(wrong[0]) + 1
     return int(np.argmax(invoked[:later])), later
+
+
+APPEND, FLUSH, TRUNCATE, START, OTHER = 1, 2, 3, 4, 5
+"""Trace events as numbers; OTHER: any event that changes no log."""
+
+
+@kernel
+def durable_ends(events: Int64, offsets: Int64) -> Int64:
+    """Return the log end that is certainly durable after each row of a trace, in seq order.
+
+    events: as numbered above; offsets: -1 where null.
+    """
+    durable = np.empty(events.shape[0], np.int64)
+    flushed = np.int64(0)
+    for i in range(events.shape[0]):
+        if events[i] == FLUSH:
+            flushed = offsets[i]
+        elif events[i] == TRUNCATE or events[i] == START:
+            flushed = min(flushed, offsets[i])
+        durable[i] = flushed
+    return durable

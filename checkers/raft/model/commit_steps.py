@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from checkers.raft.model.answers import Answer, Blocked, Unexplained, malformed
-from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
+from checkers.raft.model.quorum import (
+    Answer,
+    Blocked,
+    Branch,
+    ModelVoter,
+    Quorum,
+    Unexplained,
+    malformed,
+)
 from checkers.raft.trace_row import TraceRow, hash_words
 
 SLICE = 500

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from checkers.raft.model.answers import Answer, Blocked, Unexplained, malformed
-from checkers.raft.model.quorum import EMPTY, Branch, ModelVoter, Quorum
+from checkers.raft.model.quorum import (
+    EMPTY,
+    Answer,
+    Blocked,
+    Branch,
+    ModelVoter,
+    Quorum,
+    Unexplained,
+    malformed,
+)
 from checkers.raft.trace_row import TraceRow
 
 

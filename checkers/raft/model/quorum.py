@@ -2,6 +2,8 @@
 
 Logs.  The leader of an epoch writes each offset of its epoch once.  So a log is determined by the epoch of its last
 entry and by its end: a *position*.  A *branch* is the log of one leader; it leaves its parent's branch at its start.
+
+Answers.  A step of the protocol explains a trace row (None), or it is `Blocked` or `Unexplained`.
 """
 
 from __future__ import annotations
@@ -11,8 +13,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from checkers.raft.model.answers import Answer, Unexplained
 from checkers.raft.trace_row import hash_words
+
+
+class Blocked(NamedTuple):
+    """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it.
+
+    shown: what rows do show of it, as a clause, or "".
+    """
+
+    missing: str
+    suppliers: tuple[str, ...]
+    needed: int = 1
+    shown: str = ""
+
+
+class Unexplained(NamedTuple):
+    """kind: of the violation.  why: what contradicts the row.  expected: the rule."""
+
+    kind: str
+    why: str
+    expected: str
+
+
+Answer = Blocked | Unexplained | None
+
+
+class NotModelled(Exception):
+    """The traces hold something that the model cannot replay; the message names it."""
+
+
+def malformed(why: str) -> Unexplained:
+    """The row contradicts the rows before it, under any protocol."""
+    return Unexplained("row contradicts the rows before it", why, "a row that follows from the rows before it")
 
 
 class Position(NamedTuple):

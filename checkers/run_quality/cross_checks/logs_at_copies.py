@@ -41,7 +41,14 @@ import numpy as np
 from checkers.base.arrays import Int64
 from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, coded, numbers, read_trace, words
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.kernels.raft.node_logs import APPEND, FLUSH, OTHER, START, TRUNCATE, durable_ends
+from checkers.kernels.raft.compared_rows import (
+    APPEND,
+    FLUSH,
+    OTHER,
+    START,
+    TRUNCATE,
+    durable_ends,
+)
 from checkers.raft.reading import DisksByRow, disks_by_row
 
 IN_FLIGHT = 1

@@ -22,10 +22,9 @@ import pyarrow as pa
 from checkers.base.verdict import Validity
 from checkers.judging.tasks import in_words
 from checkers.online.growing_logs import OnlineLogs
-from checkers.online.growing_registers import Alarm, OnlineKeys
+from checkers.online.growing_registers import Alarm, OnlineKeys, judge_prefix
 from checkers.online.growing_traces import OnlineMarks, OnlineTraces
 from checkers.online.online_finding import OnlineFinding
-from checkers.online.whole_keys_so_far import judge_prefix
 from checkers.record.outcome import OnlineChecks
 from harness.run.clock import RunClock
 from system_under_test.subject import Collected, Live

@@ -15,8 +15,8 @@ from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
 from checkers.kernels.raft.aligned_logs import ABSENT, align, compare, compare_all, irregular, slice_of
 from checkers.kernels.raft.compared_rows import NOWHERE, disagreements, out_of_order
+from checkers.raft import log_matching as raft_logs
 from checkers.raft.committed import CopiedLog, Marks, holds, must_hold
-from checkers.raft.logs import log_matching as raft_logs
 
 Entries = dict[int, tuple[int, int]]
 entries = st.dictionaries(st.integers(0, 7), st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=8)

@@ -15,7 +15,7 @@ from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
 
 from checkers.base.verdict import Validity
 from checkers.raft.model import commit_steps
-from checkers.raft.model.trace_replay import Replayed, replay
+from checkers.raft.model.trace_validation import Replayed, replay
 from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.node.metadata.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
 

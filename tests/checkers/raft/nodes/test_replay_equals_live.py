@@ -16,7 +16,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
-from checkers.raft.nodes.replay_equals_live import KIND
+from checkers.raft.replay_equals_live import KIND
 
 NAME = "replay-equals-live"
 

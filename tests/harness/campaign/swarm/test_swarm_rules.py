@@ -70,7 +70,7 @@ def test_two_leaders_in_one_epoch() -> None:
 def test_one_leader_in_two_lives() -> None:
     again = Log("a")
     again.lives = 2
-    assert rows((A, "role", 1, LEADS), (again, "role", 1, LEADS)) == ["two leaders in one epoch"]
+    assert rows((A, "role", 1, LEADS), (again, "role", 1, LEADS)) == ["leader again after a restart"]
 
 
 def test_two_votes_and_a_vote_that_is_forgotten() -> None:

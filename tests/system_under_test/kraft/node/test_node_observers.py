@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
 
-from checkers.raft.model.trace_replay import replay
+from checkers.raft.model.trace_validation import replay
 from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress

@@ -16,7 +16,7 @@ from kio.schema.metadata.v12 import request as asking
 from node_cluster import QUICK
 from test_assembly import Lines, MemoryNetwork
 
-from checkers.raft.model.trace_replay import replay
+from checkers.raft.model.trace_validation import replay
 from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from node_cluster import VOTERS, Cluster, create, set_retention, topic_id
 
-from checkers.raft.model.trace_replay import Replayed, replay
+from checkers.raft.model.trace_validation import Replayed, replay
 from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log

@@ -10,7 +10,7 @@ from node_cluster import VOTERS, Cluster, create, set_retention
 from waiting import eventually
 
 from checkers.base.checker import Budget, Part
-from checkers.raft.nodes.replay_equals_live import KIND, REPLAY_EQUALS_LIVE
+from checkers.raft.replay_equals_live import KIND, REPLAY_EQUALS_LIVE
 from system_under_test.kraft.collected.files import replayed, write_replayed
 from system_under_test.kraft.collected.trace_files import write_trace
 from system_under_test.kraft.controller.topics import delete_topics

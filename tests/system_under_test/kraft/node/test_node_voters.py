@@ -11,7 +11,7 @@ import pytest
 from node_cluster import REPLICAS, Cluster, create, set_retention
 
 from checkers.base.run_evidence import of_events
-from checkers.raft.model.trace_replay import replay
+from checkers.raft.model.trace_validation import replay
 from checkers.raft.monitor import NodeMonitor, TimedMonitor
 from checkers.raft.reading import read_rows, rows_of_table
 from checkers.raft.trace_checkers import in_time

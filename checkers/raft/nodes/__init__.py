@@ -1,1 +1,0 @@
-"""What every node reports of itself: epochs, marks and applied states."""
