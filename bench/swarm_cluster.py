@@ -20,8 +20,7 @@ from spark_cluster import ROOT, Cluster
 
 from bench.instruments.figures import Sheet, load
 from checkers.spark.session import START_VARIABLE, SparkJudge
-from harness.campaign.swarm.seed_row import VALID
-from harness.campaign.swarm.work import SeedTask, run_task, tasks_of
+from harness.campaign.swarm.work import VALID, SeedTask, run_task, tasks_of
 
 FIRST_SEED = 7_000_000
 WORKERS = (1, 2)

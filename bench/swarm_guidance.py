@@ -18,8 +18,8 @@ import click
 
 from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed
 from harness.campaign.swarm.scenario import Layer
-from harness.campaign.swarm.seed_row import row_of
 from harness.campaign.swarm.storm_of_seed import draw
+from harness.campaign.swarm.work import row_of
 from harness.campaign.swarm.world import play
 
 APART = 100_000

@@ -132,7 +132,7 @@ def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, st
 
 def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
     """Explore bounds that grow; the exit code."""
-    from harness.exploring.growing import grow
+    from harness.exploring.explore import grow
 
     grown = grow(voters, bug, cpu_s_max, states, console.print, crew)
     budgets, last = grown.last

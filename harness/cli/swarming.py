@@ -133,8 +133,7 @@ def _code(verdicts: list[str], *, planted: bool) -> int:
 
 
 def _replay(path: Path, console: object) -> int:
-    from harness.campaign.swarm.shrinking import words
-    from harness.campaign.swarm.swarm import replay
+    from harness.campaign.swarm.swarm import replay, words
 
     say = console.print  # type: ignore[attr-defined]
     try:

@@ -9,6 +9,34 @@ state before it, and since then nothing touched what it touches.  A state that i
 steps takes up those that it had left out.  All states are still met, at the same depth; transitions are saved.
 
 What is exhausted within its budgets proves that no order of those steps breaks a rule.
+
+Whether a leader can still be elected: no order of steps may leave voters that wait for one another for ever.
+
+A state is looked at in which no server leads, and a log names other voters than the cluster began with.  All servers
+are started again, all links are whole, and from then on everything arrives.  Servers wait no longer for a leader, one
+of them again and again, or all in turn.  If a leader commits something of its own epoch in one of these futures, then a
+leader can be elected.
+
+That takes timers that ring in a good order, as those of a real cluster do sooner or later.
+
+Bounds that grow by themselves: one after another is explored, until the time is used up.
+
+Each bound that is exhausted is a proof, so small ones come first.  Their order follows the planted bugs: each
+line makes room for bugs that the lines before it cannot show.
+
+    two terms, two elections           two leaders; the commit of a minority; logs that are compared by offset alone
+    one term, one step of each kind    what is not durable (crashes, insides); what arrives late (losses, splits)
+    one term, three elections          a voter that votes twice
+    one term, a change of the voters   a set that counts too late or too soon; a leader that removes itself
+    two terms and a read               a deposed leader that answers from its own state
+    one term, two elections            the same kinds of steps while voters compete
+    two terms and a step of each kind  entries of a former term that are cut or counted
+    one term, two kinds of steps       an answer that left before a power loss
+    more elections, more terms, and so on without an end
+
+A bound that lies within one that was exhausted is left out, and so is one around a bound with too many states.
+Where voters change, one server besides them follows the log and may become one, and the log holds the voters.  So
+such a bound proves nothing about static voters, and lies around none of theirs.
 """
 
 from __future__ import annotations
@@ -18,15 +46,16 @@ import resource
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from itertools import combinations_with_replacement, count
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from harness.exploring.elections_left import ElectionsLeft
-from harness.exploring.parts import Naming, Part
+from harness.exploring.parts import Naming, Part, Parts, Promises, Rest
 from harness.exploring.rules import Broken
 from harness.exploring.steps import (
     EVERYTHING,
+    LEFT,
     Budgets,
     ClusterSteps,
     ExploredState,
@@ -35,6 +64,9 @@ from harness.exploring.steps import (
     Step,
     independent,
 )
+from harness.exploring.voter import ExploredVoter
+from system_under_test.kraft.raft.states import Leader
+from system_under_test.kraft.raft.voters import VoterSet
 
 Sleep = frozenset[Step]
 """Steps, under the names that give the key of their state."""
@@ -356,3 +388,175 @@ def _cpu_s() -> float:
 
 def _level(depth: int, states: int, transitions: int, cpu_s: float) -> str:
     return f"  {depth:>3} steps: {states:>9,} states, {transitions:>10,} transitions, {cpu_s:>7.1f} CPU s"
+
+
+ROUNDS, MESSAGES_OF_A_ROUND = 12, 60
+MANY = 1000
+
+
+class ElectionsLeft:
+    """steps: of the cluster that is explored; voters: as there."""
+
+    def __init__(self, steps: ClusterSteps, voters: int, bug: str) -> None:
+        many = Budgets(**dict.fromkeys(("epochs", "timeouts", "looks"), MANY), changes=steps.budgets.changes)
+        self._explored: Parts = steps.parts
+        self._steps = ClusterSteps(voters, many, bug, spares=len(steps.ids) - voters)
+        self._rest = self._steps.parts.number(Rest(tuple(getattr(many, name) for name in LEFT)))
+        self._known: dict[tuple[tuple[int, ...], frozenset[int]], bool] = {}
+
+    def check(self, world: ExploredState) -> None:
+        """Raises Broken."""
+        nodes = [self._explored.node(number) for number in world.voters]
+        if any(map(_leads, nodes)) or not any(map(_names_others, nodes)):
+            return
+        known = (world.voters, frozenset(world.calls))
+        if known not in self._known:
+            self._known[known] = any(self._elects(world, turns) for turns in self._turns())
+        if not self._known[known]:
+            raise Broken("no leader can be elected any more")
+
+    def _turns(self) -> Iterator[Sequence[int]]:
+        ids = self._steps.ids
+        yield from ((id,) for id in ids)
+        yield ids
+
+    def _elects(self, begin: ExploredState, turns: Sequence[int]) -> bool:
+        steps = self._steps
+        voters = tuple(steps.parts.number(self._explored.node(number)) for number in begin.voters)
+        calls = tuple(steps.parts.number(self._explored.call(number)) for number in begin.calls)
+        world = ExploredState(0, voters, calls, (), steps.parts.number(Promises()), self._rest)
+        for id in steps.ids:
+            if steps.parts.node(world.voters[id - 1]).core is None:
+                world = self._after(world, "boot", id)
+        for turn in range(ROUNDS):
+            for _ in range(MESSAGES_OF_A_ROUND):
+                if self._has_committed(world):
+                    return True
+                if not world.calls:
+                    break
+                call = steps.parts.call(world.calls[0])
+                world = self._after(world, "rpc" if call.reply is None else "reply", call.lane)
+            world = self._rings(world, turns[turn % len(turns)])
+        return self._has_committed(world)
+
+    def _after(self, world: ExploredState, kind: str, place: object) -> ExploredState:
+        after = self._steps.look(world, (kind, place)).carried_out()  # type: ignore[arg-type]
+        assert after is not None, "the last epoch is far away"
+        return after
+
+    def _rings(self, world: ExploredState, id: int) -> ExploredState:
+        for step in self._steps.steps(world):
+            if step in (("timeout", id), ("look", id)):
+                return self._after(world, step[0], id)
+        return world
+
+    def _has_committed(self, world: ExploredState) -> bool:
+        for number in world.voters:
+            node = self._steps.parts.node(number)
+            state = node.core._voter.state if node.core is not None else None
+            if isinstance(state, Leader) and node.mark > state.epoch_start_offset:
+                return True
+        return False
+
+
+def _leads(node: ExploredVoter) -> bool:
+    return node.core is not None and isinstance(node.core._voter.state, Leader)
+
+
+def _names_others(node: ExploredVoter) -> bool:
+    return sum(isinstance(batch.body, VoterSet) for batch in node.log.batches) > 1
+
+
+BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns", "cuts")
+"""Kinds of steps that a bound may allow beside timeouts, in the order in which they are added."""
+
+
+def rounds() -> Iterator[list[Budgets]]:
+    """Every bound, without an end: any sum of steps is reached at last.  Each lies within one of the next round."""
+    first = [Budgets(epochs=2, timeouts=2), *_each_besides(1, 1), Budgets(epochs=1, timeouts=3)]
+    for elections in count(2):
+        few, many = Budgets(epochs=elections - 1, timeouts=elections - 1), Budgets(epochs=elections, timeouts=elections)
+        yield [
+            *(first if elections == 2 else []),
+            *_changing(few, elections - 1),
+            replace(many, reads=1),
+            *_each_besides(elections - 1, elections),
+            *_each_besides(elections, elections),
+            *(_with(_with(few, one), other) for one, other in combinations_with_replacement(BESIDES, 2)),
+            Budgets(epochs=elections, timeouts=elections + 1),
+            Budgets(epochs=elections + 1, timeouts=elections + 1),
+            *_changing(many, elections - 1),
+            *(replace(many, **{name: elections}) for name in BESIDES),
+        ]
+
+
+def _each_besides(epochs: int, timeouts: int) -> Iterator[Budgets]:
+    return (_with(Budgets(epochs=epochs, timeouts=timeouts), name) for name in BESIDES)
+
+
+def _changing(within: Budgets, changes: int) -> Iterator[Budgets]:
+    """So many changes of the voters, alone and with one step of each kind besides."""
+    changing = replace(within, changes=changes)
+    yield changing
+    yield from (_with(changing, name) for name in ("looks", "updates", *BESIDES))
+
+
+def _with(budgets: Budgets, name: str) -> Budgets:
+    return replace(budgets, **{name: getattr(budgets, name) + 1})
+
+
+def covers(large: Budgets, small: Budgets) -> bool:
+    """Whether every order of steps that `small` allows is one that `large` allows."""
+    if large.dynamic != small.dynamic:
+        return False
+    return all(getattr(large, each.name) >= getattr(small, each.name) for each in fields(Budgets))
+
+
+@dataclass(slots=True)
+class Grown:
+    """last: the bound in which a rule broke, or in which time or states were used up, and its search.  steps: of it.
+
+    exhausted: bounds within which no rule broke, with what that took."""
+
+    last: tuple[Budgets, Explored]
+    steps: ClusterSteps
+    exhausted: list[tuple[Budgets, Explored]]
+
+
+def grow(
+    voters: int, bug: str, cpu_s_max: float, states_max: int, say: Callable[[str], None], workers: int = 1
+) -> Grown:
+    """Explore one bound after another until a rule breaks or the time is used up.
+
+    cpu_s_max: of all processes together.  states_max: of one bound."""
+    exhausted: list[tuple[Budgets, Explored]] = []
+    too_large: list[Budgets] = []
+    used_s = 0.0
+    for budgets in _worth_trying(exhausted, too_large):
+        explorer = Explorer(voters, budgets, bug, spares=1 if budgets.dynamic else 0)
+        found = explorer.search(cpu_s_max - used_s, states_max, lambda line: None, workers)
+        used_s += found.cpu_s
+        if found.broken or found.late:
+            return Grown((budgets, found), explorer.steps, exhausted)
+        counted = f"{found.states:,} states, {found.cpu_s:.1f} CPU s"
+        if found.exhausted:
+            exhausted.append((budgets, found))
+            say(f"  proved absent within {budgets.words()}: {counted}")
+        else:
+            too_large.append(budgets)
+            say(f"  too large: {budgets.words()}: {counted}; nothing broke within {found.depth} steps")
+    return Grown((budgets, found), explorer.steps, exhausted)
+
+
+def _worth_trying(exhausted: list[tuple[Budgets, Explored]], too_large: list[Budgets]) -> Iterator[Budgets]:
+    """Bounds that are not decided by what the two lists hold when their turn comes.  They end with a round of which
+    none is left, because then all of the next round have too many states, too."""
+    for each_round in rounds():
+        tried = False
+        for budgets in each_round:
+            known = any(covers(done, budgets) for done, _ in exhausted)
+            if not known and not any(covers(budgets, each) for each in too_large):
+                tried = True
+                yield budgets
+        if not tried:
+            return

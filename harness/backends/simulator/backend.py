@@ -2,15 +2,23 @@
 
 The loop that conducts the run is the simulation's own (`simulation.loop`), so the conductor, the nemeses and the
 recorder run on virtual time as well.  One seed decides everything.  docs/simulator.md lists what is simulated.
+
+Beacons between simulated nodes, counted from the times at which links were cut: none is really sent.
+
+Damages what a simulated disk keeps while its server is down, and shows later that the damage is still there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import importlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from errno import ENOENT
+from fnmatch import fnmatch
 from itertools import pairwise
 from random import Random
 from typing import Any, Literal
@@ -19,8 +27,6 @@ from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Entrance, Exit, HostHealth
-from harness.backends.simulator.beacons import CountedBeacons
-from harness.backends.simulator.damage import Damaged, damage
 from harness.backends.simulator.nodes import SimulatedClientHost, SimulatedNode, chance
 from nemesis.cluster import (
     CALM_INTERVAL_MS,
@@ -38,7 +44,7 @@ from nemesis.cluster import (
     Marks,
     ProcessNow,
 )
-from simulation.disk import Kind
+from simulation.disk import Kind, VolatileDisk
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, SimulatedNetwork
@@ -400,3 +406,100 @@ def _program(target: str) -> SimulatedProgram:
 def _impairment(how: Mapping[str, float]) -> Impairment:
     lost = 1 - (1 - how.get("loss", 0.0)) * (1 - how.get("corrupt", 0.0))
     return Impairment(lost, how.get("delay_s", 0.0), how.get("jitter_s", 0.0), how.get("rate_bytes_per_s", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """first: the number of the first beacon that was sent while these links were cut and impaired in this way."""
+
+    first: int
+    cut: frozenset[Link]
+    impaired: Mapping[Link, Impairment]
+
+
+class CountedBeacons:
+    """Every node sends a beacon on each of its links every `interval_s`, all at the same moments."""
+
+    def __init__(self, nodes: Collection[str], random: Random, interval_s: float, now_s: float) -> None:
+        self._links = [(a, b) for a in nodes for b in nodes if a != b]
+        self._random = random
+        self._interval_s = interval_s
+        self._counted, self._since_s = 0, now_s
+        self._stretches = [_Stretch(1, frozenset(), {})]
+
+    def sent(self, now_s: float) -> int:
+        return self._counted + int((now_s - self._since_s) / self._interval_s)
+
+    def beat(self, interval_s: float, now_s: float) -> None:
+        self._counted, self._since_s = self.sent(now_s), now_s
+        self._interval_s = interval_s
+
+    def changed(self, cut: Collection[Link], impaired: Mapping[Link, Impairment], now_s: float) -> None:
+        """From now on these links are cut and impaired."""
+        self._stretches.append(_Stretch(self.sent(now_s) + 1, frozenset(cut), impaired))
+
+    def marks(self, now_s: float) -> Marks:
+        return dict.fromkeys(self._links, self.sent(now_s))
+
+    def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
+        return {link: self._between(link, first[link], last[link]) for link in first if link in last}
+
+    def _between(self, link: Link, first: int, last: int) -> Beacons:
+        received = 0
+        ends = [stretch.first for stretch in self._stretches[1:]] + [last + 1]
+        for stretch, end in zip(self._stretches, ends, strict=True):
+            sent = max(0, min(end, last + 1) - max(stretch.first, first + 1))
+            if sent and link not in stretch.cut:
+                how = stretch.impaired.get(link)
+                loss = how.loss if how is not None else 0.0
+                received += sent if not loss else sum(self._random.random() >= loss for _ in range(sent))
+        return Beacons(last - first, received)
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """file: "" if all was wiped.  before, after: fingerprints of the file, or of all names if all was wiped."""
+
+    seed: int
+    how: str
+    file: str
+    before: str
+    after: str
+
+    def to_json(self, machine: Machine) -> Mapping[str, object]:
+        """now: the fingerprint at this moment."""
+        fields = {"seed": self.seed, "how": self.how, "file": self.file, "before": self.before, "after": self.after}
+        return {**fields, "now": _fingerprint(machine.disk, self.file)}
+
+
+def damage(machine: Machine, pattern: str, how: str, seed: int) -> Damaged:
+    """Flip a bit of a file whose name matches the pattern, truncate it, or wipe the disk; durable on return.
+
+    Raises FileNotFoundError if no file with content matches."""
+    random = Random(seed)
+    if how == "wipe":
+        before = _fingerprint(machine.disk, "")
+        machine.wipe()
+        return Damaged(seed, how, "", before, _fingerprint(machine.disk, ""))
+    found = sorted(path for path, data in machine.disk.files().items() if data and _matches(path, pattern))
+    if not found:
+        raise FileNotFoundError(ENOENT, f"no file with content matches {pattern}")
+    path = random.choice(found)
+    before, file = _fingerprint(machine.disk, path), machine.disk.open(path)
+    offset = random.randrange(file.size())
+    if how == "truncate":
+        file.truncate(offset)
+    else:
+        file.write_at(offset, bytes([file.read_at(offset, 1)[0] ^ (1 << random.randrange(8))]))
+    file.fsync()
+    return Damaged(seed, how, path, before, _fingerprint(machine.disk, path))
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return fnmatch(path.rpartition("/")[2], pattern)
+
+
+def _fingerprint(disk: VolatileDisk, path: str) -> str:
+    files = disk.files()
+    held = "\n".join(sorted(files)).encode() if not path else files.get(path, b"")
+    return hashlib.sha256(held).hexdigest()

@@ -21,19 +21,21 @@ from dataclasses import dataclass
 from random import Random
 
 from checkers.base.history import Type
-from harness.campaign.swarm.administrators import Administrators
-from harness.campaign.swarm.operators import add_voter, update_voter
-from harness.campaign.swarm.registry import PRODUCER_IDS, RegistryRequest
-from harness.campaign.swarm.scenario import SETTINGS, Scenario
-from harness.campaign.swarm.settings import (
+from harness.campaign.swarm.administrators import (
     NUMBERS,
+    PARTITIONS_MAX,
+    PRODUCER_IDS,
+    Administrators,
+    RegistryRequest,
     Setting,
     SettingAsked,
     SettingWrite,
+    TopicRequest,
     hidden_changes,
     setting_write,
 )
-from harness.campaign.swarm.topics import PARTITIONS_MAX, TopicRequest
+from harness.campaign.swarm.operators import add_voter, update_voter
+from harness.campaign.swarm.scenario import SETTINGS, Scenario
 from harness.campaign.swarm.voter import VoterOnMachine
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch

@@ -1,4 +1,7 @@
-"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker."""
+"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker.
+
+Where the log on a simulated disk ends if power is lost now: by its fsynced bytes, not by what its server reports.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from harness.campaign.swarm.durable_log import DurableLog
+from harness.campaign.swarm.administrators import new_topic
 from harness.campaign.swarm.scenario import IN_LAST_BATCH, LAST_BATCH_GONE, SNAPSHOT_INTERVAL_S, Scenario
-from harness.campaign.swarm.topics import new_topic
 from harness.campaign.swarm.voter import (
     CALLS_PORT,
     OK,
@@ -31,6 +33,7 @@ from harness.campaign.swarm.voter import (
 )
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import CommittedBatch
+from simulation.disk import VolatileDisk
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
 from system_under_test.kraft.client.questions import LIST, REGISTER
@@ -46,7 +49,9 @@ from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics, of_ids, registered
 from system_under_test.kraft.log import atomic, meta_properties
 from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.log.meta_properties import MetaProperties, derived_uuid, kafka_uuid
+from system_under_test.kraft.log.segment import file_name
 from system_under_test.kraft.node.assembly import CannotStart, assemble, assemble_quorum
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN, clean_epoch
 from system_under_test.kraft.node.config import (
@@ -404,3 +409,47 @@ def _held(image: Image, key: str) -> Value:
     if REGISTER in configs:
         return int(configs[REGISTER])
     return elements(configs.get(LIST))
+
+
+_SUFFIX = ".log"
+
+
+class DurableLog:
+    """Reads what was fsynced, segment after segment, as far as batches join.  It goes on where it was the last time."""
+
+    def __init__(self) -> None:
+        self._base = -1  # of the segment in which it was
+        self._position = 0
+        self._end = 0
+
+    def begin_anew(self) -> None:
+        """What was read may be another log by now."""
+        self._base = -1
+
+    def end_offset(self, disk: VolatileDisk) -> int:
+        """The end of the last batch that is durable, with all before it; the first segment's base if there is none."""
+        files = disk.durable_in(FOLDER)
+        if self._position > len(files.get(file_name(self._base), b"")):
+            self.begin_anew()
+        if self._base < 0:
+            bases = [int(name.removesuffix(_SUFFIX)) for name in files if name.endswith(_SUFFIX)]
+            self._base, self._position = min(bases, default=0), 0
+            self._end = self._base
+        while (data := files.get(file_name(self._base))) is not None:
+            self._read(data)
+            if self._end == self._base or file_name(self._end) not in files:
+                break
+            self._base, self._position = self._end, 0
+        return self._end
+
+    def _read(self, data: bytearray) -> None:
+        with memoryview(data) as view:
+            while self._position < len(view):
+                try:
+                    header = codec.read_header(view, self._position)
+                except codec.CorruptBatch:
+                    return
+                if header.base_offset != self._end:
+                    return
+                self._position += header.size_bytes
+                self._end = header.end_offset

@@ -63,7 +63,7 @@ MOMENTS: Mapping[str, str] = {**QUORUM_MOMENTS, **_OF_PARTS, **BROKER_MOMENTS}
 """What a card can be aimed at, with what it means."""
 
 SETTINGS = ("config", "broker-config", "quota", "credential", "acl", "feature", "topic")
-"""What administrators change and read back (`settings.py`)."""
+"""What administrators change and read back (`administrators.py`)."""
 
 WORKLOADS = ("register", "list", "repeated")
 SNAPSHOT_INTERVAL_S = 3.0

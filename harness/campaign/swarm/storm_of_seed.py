@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from harness.campaign.swarm.registry import PRODUCER_IDS, UNREGISTER
+from harness.campaign.swarm.administrators import PRODUCER_IDS, UNREGISTER
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
     BROKER_MOMENTS,

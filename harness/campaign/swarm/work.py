@@ -5,22 +5,26 @@
 
 The process has a limit of CPU time, and the worker a watch on its wall clock.  A seed that goes beyond either is
 reported as such, and the other seeds of the task are played in another process.
+
+The row that a seed of the swarm leaves: its columns, and where their values come from.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from harness.campaign.swarm.coverage import aimed, aims_of
 from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario
-from harness.campaign.swarm.seed_row import FAILED, TOO_LONG, row_of, unplayed_row
 from harness.campaign.swarm.storm_of_seed import draw
 
 WALL_S_A_SEED = 600
@@ -115,6 +119,87 @@ def tasks_of(seeds: Sequence[int], each: int, plain: SeedTask) -> list[SeedTask]
     """The seeds in tasks of so many."""
     fields = asdict(plain)
     return [SeedTask(**{**fields, "seeds": tuple(seeds[at : at + each])}) for at in range(0, len(seeds), each)]
+
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.world import Played
+
+VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
+"""The verdicts of a seed.  FAILED: its process ended.  TOO_LONG: it used more CPU time than it may."""
+
+_TEXT = pa.list_(pa.string())
+SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("seed", "nodes", "operations", "ok", "rows", "epochs")),
+        *((name, pa.float64()) for name in ("found_s", "simulated_s", "cpu_s", "calm_s")),
+        *((name, _TEXT) for name in ("classes", "struck", "aims")),
+        *(
+            (name, pa.string())
+            for name in (
+                *("layer", "workload", "bug", "revision", "python", "verdict", "symptom", "rule", "what", "digest"),
+                *("moments", "transitions", "faults"),
+            )
+        ),
+    ]
+)
+"""Moments, transitions and faults are JSON objects of counts."""
+
+
+def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]:
+    """What became of a seed.  aims: what it was aimed at."""
+    first = played.found[0] if played.found else None
+    return unplayed_row(played.scenario, revision, aims, INVALID if first else VALID) | {
+        "symptom": played.symptom,
+        "rule": first.rule if first else "",
+        "what": first.what if first else "",
+        "found_s": first.time_s if first else -1.0,
+        "struck": list(played.struck),
+        "digest": played.digest,
+        "simulated_s": played.simulated_s,
+        "cpu_s": played.cpu_s,
+        "operations": played.operations,
+        "ok": played.ok,
+        "rows": played.rows,
+        "epochs": played.epochs,
+        "calm_s": played.calm_s,
+        "moments": json.dumps(played.moments),
+        "transitions": json.dumps({f"{a} > {b}": n for (a, b), n in played.transitions.items()}),
+        "faults": json.dumps({" / ".join(key): n for key, n in played.faults.items()}),
+    }
+
+
+def unplayed_row(
+    scenario: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = ""
+) -> dict[str, Any]:
+    """Of a seed that was not played, or not to its end.  what: why not."""
+    return {
+        "seed": scenario.seed,
+        "layer": scenario.layer,
+        "nodes": scenario.nodes,
+        "workload": scenario.workload,
+        "bug": scenario.bug,
+        "classes": list(scenario.classes),
+        "aims": list(aims),
+        "revision": revision,
+        "python": platform.python_version(),
+        "verdict": verdict,
+        "symptom": f"{verdict}: {what}" if what else "",
+        "rule": "",
+        "what": what,
+        "found_s": -1.0,
+        "struck": [],
+        "digest": "",
+        "simulated_s": 0.0,
+        "cpu_s": 0.0,
+        "operations": 0,
+        "ok": 0,
+        "rows": 0,
+        "epochs": 0,
+        "calm_s": -1.0,
+        "moments": "{}",
+        "transitions": "{}",
+        "faults": "{}",
+    }
 
 
 if __name__ == "__main__":

@@ -33,9 +33,8 @@ from harness.campaign.swarm.clients import Asked, History, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
-from harness.campaign.swarm.operators import Operators
+from harness.campaign.swarm.operators import Operators, Strangers
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
-from harness.campaign.swarm.strangers import Strangers
 from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
 from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch

@@ -11,8 +11,13 @@ from click.testing import CliRunner
 
 from harness.cli.main import cli
 from harness.exploring import explore as exploring
-from harness.exploring.explore import Explored, Explorer
-from harness.exploring.growing import covers, grow, rounds
+from harness.exploring.explore import (
+    Explored,
+    Explorer,
+    covers,
+    grow,
+    rounds,
+)
 from harness.exploring.parts import CallUnderWay, Parts, namings
 from harness.exploring.rules import Broken
 from harness.exploring.steps import MARKS, Budgets, ClusterSteps, ExploredState, Footprint, Step, independent

@@ -10,10 +10,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
-from harness.campaign.swarm import registry, settings, topics
+from harness.campaign.swarm import administrators
+from harness.campaign.swarm.administrators import NUMBERS
 from harness.campaign.swarm.after_storm import CHANGES_MAX, REFUSED_RIGHT
 from harness.campaign.swarm.scenario import Layer, Scenario, StormCard
-from harness.campaign.swarm.settings import NUMBERS
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.raft import changes, replication
@@ -61,7 +61,7 @@ def test_a_controller_that_never_changes_voters_is_found(layer: Layer, monkeypat
 def test_a_controller_that_never_sets_a_setting_is_found(
     kind: str, decision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, decision, refusing(getattr(settings, decision)))
+    monkeypatch.setattr(administrators, decision, refusing(getattr(administrators, decision)))
     found = play(BROKERS).found
     assert {broken.rule for broken in found} == {REFUSED_RIGHT}
     settings_of_kind = tuple(f"to set {kind} {number} to " for number in range(NUMBERS[kind]))
@@ -73,7 +73,7 @@ def test_a_controller_that_never_changes_a_topic_is_found(
     decision: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = StormCard("topics", "leader", 0.5, how="create", size=2)
-    monkeypatch.setattr(topics, decision, refusing(getattr(topics, decision)))
+    monkeypatch.setattr(administrators, decision, refusing(getattr(administrators, decision)))
     assert found_by(replace(BROKERS, cards=(made,)))[REFUSED_RIGHT].startswith(what)
 
 
@@ -81,7 +81,7 @@ def test_a_controller_that_never_gives_producer_ids_is_found(monkeypatch: pytest
     def refuse(*_: object) -> Any:
         raise Refused(ErrorCode.invalid_request, "never")
 
-    monkeypatch.setattr(registry, "allocate_producer_ids", refuse)
+    monkeypatch.setattr(administrators, "allocate_producer_ids", refuse)
     assert found_by(BROKERS)[REFUSED_RIGHT].startswith("to give producer ids to broker 1")
 
 

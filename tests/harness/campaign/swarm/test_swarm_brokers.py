@@ -12,10 +12,15 @@ import pytest
 from kio.schema.errors import ErrorCode
 from test_swarm_rules import Log
 
-from harness.campaign.swarm.registry import PRODUCER_IDS, UNREGISTER, RegistryRequest
+from harness.campaign.swarm.administrators import (
+    CONFIGS,
+    PRODUCER_IDS,
+    UNREGISTER,
+    RegistryRequest,
+    TopicRequest,
+)
 from harness.campaign.swarm.scenario import BROKER_MOMENTS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
-from harness.campaign.swarm.topics import CONFIGS, TopicRequest
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from harness.campaign.swarm.durable_log import DurableLog
+from harness.campaign.swarm.node_voter import DurableLog
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw, rolls_while_slow
 from harness.campaign.swarm.world import play

@@ -17,12 +17,19 @@ from click.testing import CliRunner
 
 from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed, aims_of
 from harness.campaign.swarm.scenario import Scenario, StormCard
-from harness.campaign.swarm.seed_row import INVALID, SCHEMA, TOO_LONG, VALID
-from harness.campaign.swarm.shrinking import shrink
 from harness.campaign.swarm.storm_of_seed import draw
-from harness.campaign.swarm.swarm import Swarm, replay
+from harness.campaign.swarm.swarm import Swarm, replay, shrink
 from harness.campaign.swarm.watch import BrokenRule
-from harness.campaign.swarm.work import SeedTask, layer_of, run_task, tasks_of
+from harness.campaign.swarm.work import (
+    INVALID,
+    SCHEMA,
+    TOO_LONG,
+    VALID,
+    SeedTask,
+    layer_of,
+    run_task,
+    tasks_of,
+)
 from harness.campaign.swarm.world import Played, play
 from harness.cli.main import cli
 from harness.spec import WrongSpec

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.campaign.swarm.core_log import CoreLog
+from harness.campaign.swarm.core_voter import CoreLog
 from harness.campaign.swarm.node_voter import last_batch, noticed
 from harness.campaign.swarm.scenario import (
     CLASSES,

@@ -9,9 +9,8 @@ from uuid import UUID
 import pytest
 
 from checkers.base.history import Type
-from harness.campaign.swarm import settings
-from harness.campaign.swarm.scenario import SETTINGS, Scenario, StormCard
-from harness.campaign.swarm.settings import (
+from harness.campaign.swarm import administrators
+from harness.campaign.swarm.administrators import (
     NUMBERS,
     Setting,
     SettingAsked,
@@ -19,6 +18,7 @@ from harness.campaign.swarm.settings import (
     hidden_changes,
     setting_write,
 )
+from harness.campaign.swarm.scenario import SETTINGS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.controller.image import REMOVERS, TABLES, Image, RecordTable
@@ -62,7 +62,7 @@ def test_a_number_stands_for_every_write() -> None:
         writes = {setting_write(kind, size) for size in range(16)}
         assert {write.setting.number for write in writes} == set(range(NUMBERS[kind]))
         assert {write.value for write in writes} >= {None, 1}
-    assert set(SETTINGS) == set(settings._WRITES) == set(settings._READS)
+    assert set(SETTINGS) == set(administrators._WRITES) == set(administrators._READS)
 
 
 def asked(reads: bool, began: int, ended: float, value: int | None, how: Type = Type.OK) -> SettingAsked:
@@ -109,7 +109,7 @@ def test_a_setting_that_can_never_be_read_is_found(monkeypatch: pytest.MonkeyPat
     def no_answer(image: Image, number: int) -> int | None:
         raise NotQueued("nobody answers")
 
-    monkeypatch.setitem(settings._READS, "quota", no_answer)
+    monkeypatch.setitem(administrators._READS, "quota", no_answer)
     found = play(settings_storm()).found
     assert {broken.rule for broken in found} == {"no progress"}
     assert {broken.what.partition(" cannot be")[0] for broken in found} == {
@@ -118,8 +118,8 @@ def test_a_setting_that_can_never_be_read_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_change_that_is_acknowledged_and_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = settings.alter_quotas
-    monkeypatch.setattr(settings, "alter_quotas", lambda image, wanted: ([], whole(image, wanted)[1]))
+    whole = administrators.alter_quotas
+    monkeypatch.setattr(administrators, "alter_quotas", lambda image, wanted: ([], whole(image, wanted)[1]))
     rules = {broken.rule for broken in play(settings_storm()).found}
     assert rules == {"an acknowledged setting is not there"}
 
