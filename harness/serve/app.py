@@ -72,9 +72,9 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
         Route("/", page.runs),
         Route("/live", page.live),
         Route("/live/events", page.live_events),
-        Route("/run/{source}/{run}", page.run),
-        Route("/report/{source}/{run}", page.report),
-        Route("/zip/{source}/{run}", page.zip),
+        Route("/run/{source:path}/{run}", page.run),
+        Route("/report/{source:path}/{run}", page.report),
+        Route("/zip/{source:path}/{run}", page.zip),
         Route("/compare", page.compare),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]

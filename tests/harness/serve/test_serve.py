@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -147,6 +148,18 @@ def test_a_report_is_shown_in_a_sandbox(server: Server, results: Path) -> None:
     assert b"a report" in answer.read()
     assert "sandbox allow-scripts" in answer.headers["Content-Security-Policy"]
     assert server.refusal(f"/report/results/{name_of(results, path='recorded/kraft-partition')}") == 404
+
+
+def test_links_lead_to_runs_of_a_folder_whose_name_has_slashes(results: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    Lake(own / "lake").append(facts(1))
+    for server in serving(own, str(results)):
+        source = urllib.parse.quote(f"1: {results}", "")
+        run = name_of(results, bug=BUG)
+        assert f'href="/run/{source}/{run}"' in server.get("/").read().decode()
+        for what in ("run", "report", "zip"):
+            assert server.get(f"/{what}/{source}/{run}").status == 200
+        assert server.refusal(f"/run/{source}/no-such-run") == 404
 
 
 @pytest.mark.parametrize("seed", [2, 3])
