@@ -7,8 +7,10 @@ one seed everything before it was the same.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ import pyarrow.compute as pc
 
 from checkers.base.columns import read_history
 from checkers.base.history import CREATE, MalformedHistory, Type
+from checkers.record.faults import Achieved
+from checkers.record.header import Header
+from checkers.record.reading import RunRecord
 from harness.lake.lake import Lake
 from harness.lake.tables import ELECTIONS, FAULTS, RUNS, VIOLATIONS
 
@@ -32,6 +37,8 @@ FIGURES = (
     "verdict", "violations", "symptom", "operations", "ok", "fail", "info", "p50_ms", "p99_ms", "faults",
     "elections", "duration_s", "judging_s",
 )  # fmt: skip
+CODE = ("subject", "workload")
+"""Folders of a run with the files of a system or a workload of the user's own."""
 _COMPARED = (RUNS, FAULTS, ELECTIONS, VIOLATIONS)
 
 
@@ -112,6 +119,8 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
     """a, b: the facts of two runs.  a_folder, b_folder: where their histories are."""
     one, other = a[RUNS][0], b[RUNS][0]
     spec = tuple(Difference(name, one.get(name), other.get(name)) for name in SPEC if one.get(name) != other.get(name))
+    if a_folder and b_folder:
+        spec += _differences_of_folders(a_folder, b_folder, {each.name for each in spec})
     figures = tuple(Difference(name, one.get(name), other.get(name)) for name in FIGURES)
     timelines = tuple(zip_longest(timeline(a), timeline(b)))
     parted = next((place for place, pair in enumerate(timelines) if _differ(*pair)), None)
@@ -119,15 +128,49 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
     return Comparison((str(one["path"]), str(other["path"])), spec, figures, timelines, parted, operation)
 
 
+def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Difference, ...]:
+    """Return what only the folders of two runs show: other options, the schedule, and files of the user's own."""
+    one, other = RunRecord(a).header, RunRecord(b).header
+    if one is None or other is None:
+        return ()
+    pairs = {name: (one.spec.get(name), other.spec.get(name)) for name in one.spec.keys() | other.spec.keys()}
+    pairs = {name: pair for name, pair in pairs.items() if name not in {*SPEC, *_SPEC_AS_COLUMN, *named}}
+    pairs["schedule"] = (_cards(one), _cards(other))
+    pairs |= {f"{folder}/": (_digest(a / folder), _digest(b / folder)) for folder in CODE}
+    return tuple(Difference(name, *pair) for name, pair in sorted(pairs.items()) if pair[0] != pair[1])
+
+
+_SPEC_AS_COLUMN = ("subject", "nemesis")
+"""Options that the table of runs holds under other names: system and kinds."""
+
+
+def _cards(header: Header) -> str:
+    cards = header.schedule or ()
+    text = json.dumps([asdict(card) for card in cards], sort_keys=True, default=str)
+    return f"{len(cards)} cards ({hashlib.sha256(text.encode()).hexdigest()[:8]})"
+
+
+def _digest(folder: Path) -> str | None:
+    """Return a short hash of the names and bytes of all files in a folder; None if it is not there."""
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(data)}\n".encode() + data)
+    return digest.hexdigest()[:8]
+
+
 def timeline(rows: Rows) -> list[ComparedEvent]:
     """Faults, elections, and the first violation of each symptom, in the order of time."""
     events = []
     for fault in rows[FAULTS]:
         name = f"fault {fault['number']}: {fault['kind']} {fault['name']}"
-        events += [ComparedEvent(fault["injected_ns"], name)] if fault["injected_ns"] >= 0 else []
-        events += (
-            [ComparedEvent(fault["healed_ns"], f"fault {fault['number']} healed")] if fault["healed_ns"] >= 0 else []
-        )
+        skipped = fault.get("achieved") == Achieved.SKIPPED
+        if fault["injected_ns"] >= 0:
+            events.append(ComparedEvent(fault["injected_ns"], f"{name} skipped" if skipped else name))
+        if fault["healed_ns"] >= 0 and not skipped:
+            events.append(ComparedEvent(fault["healed_ns"], f"fault {fault['number']} healed"))
     events += [
         ComparedEvent(each["time_ns"], f"{each['node']} leads epoch {each['epoch']}") for each in rows[ELECTIONS]
     ]

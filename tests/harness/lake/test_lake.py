@@ -18,11 +18,11 @@ from checkers.record.files import BrokenFile
 from checkers.record.reading import RunRecord
 from harness.judge.judge_run import judge
 from harness.lake import lake as lakes
-from harness.lake.compare import compare, find
+from harness.lake.compare import compare, find, timeline
 from harness.lake.facts import facts_of
 from harness.lake.lake import LOOSE_MAX, VARIABLE, Lake, existing_lake, lake_of
 from harness.lake.listing import Filter, runs
-from harness.lake.tables import FAULTS, OPERATIONS, RUNS, TABLES, VIOLATIONS
+from harness.lake.tables import ELECTIONS, FAULTS, OPERATIONS, RUNS, TABLES, VIOLATIONS
 
 RUNS_OF_TESTS = ("kraft-stale-read", "kraft-partition")
 
@@ -171,6 +171,25 @@ def test_two_runs_part_at_the_first_thing_that_differs(results: Path, tmp_path: 
     assert other.parted is not None and other.timelines[other.parted][0] != other.timelines[other.parted][1]
     assert other.operation.startswith("first different operation, of process ")
     assert any("violated: stale read" in line for line in other.lines())
+
+
+def test_runs_that_differ_in_their_schedule_alone_do_not_have_the_same_spec(results: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    stale = results / "recorded" / "kraft-stale-read"
+    other = shutil.copytree(stale, tmp_path / "other")
+    header = json.loads((other / "test.json").read_text())
+    header["schedule"][0]["at_s"] += 1.0
+    (other / "test.json").write_text(json.dumps(header))
+    (other / "subject").mkdir()
+    (other / "subject" / "system.py").write_text("")
+    found = compare(find(lake, str(stale))[0], find(lake, str(other))[0], stale, other)
+    assert [each.name for each in found.spec] == ["schedule", "subject/"]
+
+
+def test_a_skipped_fault_is_not_called_healed() -> None:
+    faults = [{"number": 1, "kind": "kill", "name": "leader", "achieved": "skipped", "injected_ns": 5, "healed_ns": 5}]
+    [event] = timeline({FAULTS: faults, ELECTIONS: [], VIOLATIONS: []})
+    assert event.words == "fault 1: kill leader skipped"
 
 
 def test_a_name_that_fits_no_run_or_several_is_refused(lake: Lake) -> None:
