@@ -226,7 +226,7 @@ def read_history(run_folder: Path) -> pa.Table:
         try:
             return pq.read_table(regular(sealed, HISTORY_SIZE_BYTES_MAX), schema=HISTORY)
         except (pa.ArrowInvalid, OSError, BrokenFile) as problem:
-            raise MalformedHistory(f"{sealed}: not a Parquet history ({problem})") from problem
+            raise MalformedHistory(f"{sealed}: not a Parquet history ({str(problem).splitlines()[0]})") from problem
     stream = run_folder / "history.arrows"
     if stream.exists():
         return read_stream(stream)

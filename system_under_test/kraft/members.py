@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from system_under_test.kraft.collected.trace_files import Hearsay
+from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.log.meta_properties import NAME as META_PROPERTIES
 from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_properties
 from system_under_test.subject import Node

@@ -44,7 +44,8 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
     for read in sorted((o for o in operations if o.f == "read" and o.returned), key=lambda o: o.ret or 0):
         if written.get(read.output, read.ret or 0) < (read.ret or 0):
             continue
-        words = f"a read answered {value_in_words(read.output)}, and no write of it can have happened before"
+        where = "" if read.key is None else f" of {read.key}"
+        words = f"a read{where} answered {value_in_words(read.output)}, and no write of it can have happened before"
         why = ["No write of this value that may have happened had been invoked; one that failed did not happen"]
         violation = Violation("value from nowhere", words, [read], read, "a value that had been written", why)
         return Decided(violation, CAS_REGISTER)

@@ -23,7 +23,7 @@ from system_under_test.kraft.collected.trace_files import table_of
 from system_under_test.subject import Collected, Node
 
 if TYPE_CHECKING:
-    from system_under_test.kraft.collected.trace_files import Hearsay
+    from system_under_test.kraft.collected.hearsay import Hearsay
 
 READ_SIZE_BYTES_MAX = 1 << 24
 """Of a log at a time; no batch is larger than 8 MiB."""

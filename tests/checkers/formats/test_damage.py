@@ -213,8 +213,8 @@ def test_types_and_payloads_of_rows_are_checked() -> None:
     table = events_to_table(EVENTS)
     types = pa.array([0, 0, 1, 3, 9, 1], pa.int8())
     assert refusal(parquet(table.set_column(3, "type", types))).startswith("row 4: type 9 is none of invoke, ok")
-    payload = pa.array([None, None, "[1", None, None, None], pa.string())
-    assert refusal(parquet(table.set_column(8, "payload", payload))).startswith("row 2: its payload is not JSON")
+    payload = pa.array([None, None, None, None, "[1", None], pa.string())
+    assert refusal(parquet(table.set_column(8, "payload", payload))).startswith("row 4: its payload is not JSON")
 
 
 def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:

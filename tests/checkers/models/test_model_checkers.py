@@ -80,7 +80,11 @@ RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
         "wrong total",
     ),
     "bank-overdraft": (
-        [("read", None, {"a": 5, "b": 5}), ("read", None, {"a": -2, "b": 12})],
+        [
+            ("read", None, {"a": 5, "b": 5}),
+            ("transfer", ["a", "b", 7], ["a", "b", 7]),
+            ("read", None, {"a": -2, "b": 12}),
+        ],
         [("read", None, {"a": 5, "b": 5}), ("read", None, {"a": 10})],
         "other accounts",
     ),

@@ -30,12 +30,13 @@ DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "nothing": lambda content: b"",
     "noise": lambda content: bytes(range(128, 256)),
     "gone": lambda content: None,
+    "a line of noise": lambda content: bytes(range(128, 256)) + b"\n" + content,
     "another object": lambda content: b"{}",
     "a list": lambda content: b'[1, {"a": null}]',
     "nulls": lambda content: b'[{"copy": null, "node": null, "when": 3, "state": [], "folder": 5}]',
 }
 
-USUAL = ("half of it", "noise", "gone")
+USUAL = ("half of it", "noise", "gone", "a line of noise")
 
 REFUSED, UNKNOWN = 3, 2
 PIECES: dict[str, int] = {
@@ -118,7 +119,7 @@ def test_analyze_and_check_logs_survive_a_broken_piece(whole: Path, tmp_path: Pa
         (run / piece).write_bytes(broken)
     ended("check-logs", run)
     code, words = ended("analyze", "--in-process", run)
-    refused = piece == "journal.jsonl" and damage != "gone"  # nothing says which folders are copies of what
+    refused = piece == "journal.jsonl" and damage == "a line of noise"  # an unfinished last line ends a broken-off run
     assert code == (REFUSED if refused else PIECES[piece]), words
     if code != 3:
         assert (run / "report.html").exists()
