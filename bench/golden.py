@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 
+from checkers.base.results import as_object, read_results
 from harness.registry import SUBJECTS, load_subject
 
 ROOT = Path(__file__).parents[1]
@@ -153,7 +154,9 @@ def _run(case: GoldenCase, folder: Path, seeds: Any) -> dict[str, Any]:
 
 def _verdicts(run: Path) -> dict[str, Any]:
     """Return what the results of a run say: verdict, planted bug, and per checker its verdict and kinds of witness."""
-    results = json.loads((run / "results.json").read_text())
+    found = read_results(run)
+    assert found is not None, f"{run} was not judged"
+    results = as_object(found)
     checkers = {
         name: sorted({said["verdict"], *(witness["kind"] for witness in said["witness"])})
         for name, said in results["checkers"].items()

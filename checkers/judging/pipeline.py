@@ -20,7 +20,7 @@ from checkers.base.run_evidence import not_judged
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
-from checkers.run_quality.evidence import COPIES_OF, DOUBTED, EVIDENCE
+from checkers.run_quality.evidence import COPIES_OF, DOUBTED, EVIDENCE, HISTORY_ITSELF
 
 Progress = Callable[[str], None]
 
@@ -105,6 +105,8 @@ def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> st
     """The sentence that shows what is wrong; "" if something else shows the violations."""
     if grounds := [doubted[ground] for ground in sorted(checker.rests_on) if ground in doubted]:
         return grounds[0]
+    if HISTORY_ITSELF in doubted and "history" in checker.needs:
+        return doubted[HISTORY_ITSELF]
     if "logs" not in checker.needs:
         return ""
     shown = [[f"{COPIES_OF}{node}" for node in w.facts.get("nodes") or ()] for w in verdict.witnesses]

@@ -46,7 +46,7 @@ from checkers.run_quality.cross_checks.records_complete import measured_backward
 from checkers.run_quality.cross_checks.times_of_traces import rows_while_held, times_fall
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
-from checkers.sealing.manifest import broken_bonds
+from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
 
 SHOWN = 8
 """Differences of one kind that are named; the rest are counted."""
@@ -59,6 +59,8 @@ DOUBTED = "doubted"
 """Name of the detail that holds what this checker found wrong: a ground of violations, or the copies of one node, and
 the sentence that shows it."""
 COPIES_OF = "copies of "
+HISTORY_ITSELF = "the history"
+"""It differs from the manifest, so what its rows show need not have happened."""
 
 _COPY_OF = re.compile(r"(?:the quorum-state of )?copy \d+ of (\S+) cannot be right")
 _COLUMNS = ["time_ns", "type", "f", "node"]
@@ -138,6 +140,8 @@ def combine(run: StoredRun, findings: Sequence[HistoryFinding]) -> Verdict:
             for clause in clauses:
                 if (found := _COPY_OF.match(clause)) is not None:
                     doubted.setdefault(COPIES_OF + found[1], clause)
+                if agree is _bonds and clause.startswith((f"{STREAM} ", f"{SEALED} ")):
+                    doubted.setdefault(HISTORY_ITSELF, clause)
         except BrokenFile as problem:
             questions.append(str(problem))
         except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as problem:

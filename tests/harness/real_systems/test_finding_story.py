@@ -7,6 +7,7 @@ import pytest
 from checkers.base.results import FindingStory
 from harness.real_systems.finding_story import story_of
 from harness.spec import Spec, WrongSpec
+from harness.started import program
 from tests.support.results_of_runs import results_in
 
 LOST = {
@@ -65,7 +66,7 @@ def test_a_figure_that_is_missing_breaks_nothing() -> None:
 def test_the_command_that_runs_it_again_is_the_one_that_ran_it() -> None:
     assert Spec(finding="redis", seed=7).rerun() == "make find-redis SEED=7"
     assert Spec(finding="redis", seed=7, backend="docker").rerun() == "make find-redis SEED=7 BACKEND=docker"
-    assert Spec(finding="etcd-set", clean=True, seed=7).rerun() == "python -m harness find etcd-set --clean --seed 7"
+    assert Spec(finding="etcd-set", clean=True, seed=7).rerun() == f"{program()} find etcd-set --clean --seed 7"
 
 
 def test_a_finding_that_is_no_name_is_refused() -> None:
