@@ -325,7 +325,12 @@ def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, 
     options = client.api.create_host_config(**(host or {"network_mode": "none", "cap_drop": ["ALL"]}))
     try:
         made = client.api.create_container(
-            image, entrypoint=list(argv), user="0", labels=labels(run_id, current_owner()), host_config=options
+            image,
+            list(argv),
+            entrypoint=[""],  # overrides that of the image; a commit keeps the one of its container
+            user="0",
+            labels=labels(run_id, current_owner()),
+            host_config=options,
         )
         yield str(made["Id"])
     except APIError as error:
