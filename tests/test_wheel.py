@@ -100,7 +100,7 @@ def test_find_knows_its_examples_and_commands_that_need_no_makefile(krucible: Kr
     assert ended.returncode == 0, ended.stderr
     subject, rerun = ended.stdout.splitlines()
     assert subject.endswith("site-packages/krucible/examples/redis_sentinel.py")
-    assert rerun == "krucible find redis --seed 7 --backend docker"
+    assert rerun.endswith(" find redis --seed 7 --backend docker")
     assert "redis" in krucible("find", "no-such-finding").stderr
 
 

@@ -47,7 +47,7 @@ with watch_compiler() as compiler:
     from checkers.judging.pipeline import judge_run
     from checkers.sealing.seal import seal
     from checkers.judging.tasks import judge_task
-    from checkers.transactions import independent
+    from checkers.transactions import checker as transactions
     from checkers.transactions.judge import judge_transactions
     from histories import by_construction, tiny, write_stream
     from simulated_objects import history
@@ -68,7 +68,7 @@ with watch_compiler() as compiler:
         assert judge_task(task).finding.error == "", model
         models.discard(model)
 
-    independent.TRANSACTIONS_MIN = 0  # small histories are divided into groups, too
+    transactions.TRANSACTIONS_MIN = 0  # small histories are divided into groups, too
     models = set(names())
     judge_run(run_that_is_wrong_everywhere(folder / "wrong"), everyone)
     correct = list(by_construction(rng, 2000, keys=10, crash=0.02))

@@ -73,6 +73,8 @@ def containers_of(run_id: str) -> list[str]:
 
 def wait_for_fault(results: Path) -> None:
     def is_injected() -> bool:
-        return any(fault.injected_ns >= 0 for run in results.glob("*/*") for fault in RunRecord(run).faults)
+        return any(
+            fault.injected_ns >= 0 for test in results.glob("*/*/test.json") for fault in RunRecord(test.parent).faults
+        )
 
     until(is_injected)

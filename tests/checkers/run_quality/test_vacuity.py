@@ -201,7 +201,7 @@ def test_of_a_run_that_ended_early_nothing_is_demanded(tmp_path: Path) -> None:
     assert verdict.validity is Validity.NOT_APPLICABLE
     assert verdict.reason == "the run ended 7.0 s after it began, when election-safety was violated"
     assert not any(criterion["demanded"] for criterion in verdict.details["criteria"])
-    evidence.outcome["stopped"] = {}
+    del evidence.outcome["stopped"]
     assert judged(evidence, tmp_path / "whole").validity is Validity.UNKNOWN
 
 

@@ -230,7 +230,7 @@ def test_kafka_is_judged_the_same_on_spark(tmp_path: Path, spark: SparkJudge) ->
             events.append(Event(len(events), 0, process, type_, f, payload=json.dumps(payload)))
     run = a_run(tmp_path / "run", events)
     here, there = judge_run(run, [BY_MODEL["kafka"]]), judge_run(run, [BY_MODEL["kafka"]], spark)
-    assert list(here["kafka"].details["anomalies"]) == ["lost-write"]
+    assert list(here["kafka"].details["anomalies"]) == ["lost-write", "nonmonotonic-send"]
     assert here["kafka"].witnesses == judge_kafka_log(events).witnesses
     assert as_written(as_object(results_of(here))) == as_written(as_object(results_of(there)))
 

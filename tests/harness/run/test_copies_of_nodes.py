@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from harness.judge.readable_copies import copies_of
 from harness.run.clock import MACHINE
 from harness.run.copying import Copies
 from harness.run.run_folder import RunFolder
@@ -73,16 +72,6 @@ async def test_after_the_final_copy_nothing_moves_any_more(tmp_path: Path) -> No
     taker, _, steps = copies(tmp_path, ["running"])
     await taker.take("final", leave_stopped=True)
     assert steps == ["n1 STOP", "n1 copied"]
-
-
-async def test_the_index_tells_later_judges_where_each_copy_lies(tmp_path: Path) -> None:
-    taker, _, _ = copies(tmp_path, ["running"])
-    for when in ("before heal 1", "final"):
-        await taker.take(when)
-    taker.write_index()
-    root = taker.taken[0].folder.parents[3]
-    assert copies_of(root) == taker.taken
-    assert copies_of(tmp_path) == []
 
 
 async def test_a_copy_that_fails_says_so_and_lets_the_process_go_on(tmp_path: Path) -> None:

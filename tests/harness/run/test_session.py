@@ -30,6 +30,7 @@ from harness.run import conductor, session
 from harness.run.context import RunContext
 from harness.run.session import choose_backend
 from harness.spec import Spec, WrongSpec
+from harness.started import program
 from harness.terminal.progress import Progress
 
 ATTEMPTS = 10
@@ -157,7 +158,7 @@ def test_an_interrupted_run_says_so_in_its_verdict(
     in_place_of(monkeypatch, "main", is_interrupted)
     code, results, folder = run()
     assert (code, results["verdict"]) == (3, "harness failed")
-    assert results["reason"].startswith("the run was interrupted; judge what was recorded with: python -m harness")
+    assert results["reason"].startswith(f"the run was interrupted; judge what was recorded with: {program()} ")
     assert recorded(folder, "outcome")["interrupted"] is True
     assert "Traceback" not in "".join(capsys.readouterr())
 

@@ -168,7 +168,7 @@ def test_a_run_deals_as_it_goes_and_plays_every_card():
                         cluster.leader, cluster.epoch = up[0], cluster.epoch + 1
 
         hooks = witness.hooks
-        hooks = type(hooks)(hooks.note, lambda r: records.__setitem__(r.card.number, r), hooks.before_heal)
+        hooks = type(hooks)(lambda r: records.__setitem__(r.card.number, r), hooks.before_heal)
         electing = asyncio.ensure_future(elect())
         main = MainPhase(cluster, statuses, now_ns, now_ns())
         played = await play((), main, Random(1), hooks, deal_next=lambda: dealer.next(coverage.met))
@@ -191,7 +191,7 @@ def test_a_card_that_fails_ends_the_dealing_at_once():
         def broken(record):
             raise RuntimeError("the disk of the harness is full")
 
-        hooks = type(witness.hooks)(witness.hooks.note, broken, witness.before_heal)
+        hooks = type(witness.hooks)(broken, witness.before_heal)
         dealer = Dealer("kill", cluster.servers, 60.0, Random(2))
         with pytest.raises(RuntimeError, match="disk of the harness"):
             main = MainPhase(cluster, cluster.statuses, now_ns, now_ns())

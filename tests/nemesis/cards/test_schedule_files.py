@@ -167,21 +167,3 @@ def test_settings_and_links_that_name_nodes_follow_the_roles_and_a_missing_node_
     assert (now.words, now.nodes, now.cut) == ("leader n1 late", ("n1",), {("n1", "c1")})
     assert now.settings == {"late": {"n1>n2": [["n1", "c1"]]}}
     assert by_role(fault, None, ("n1",)).nodes == ("n5",)
-
-
-def test_faults_recorded_before_measurements_were_kept_are_replayed():
-    old = {
-        "card": {"number": 4, "kind": "kill", "name": "leader", "at_s": 2.0, "heal_s": 12.0},
-        "achieved": "installed",
-        "words": "leader n1 killed, started again at the heal",
-        "cut": [],
-        "nodes": ["n1"],
-        "injected_ns": 1,
-        "inject_proof": {"verdict": "as ordered"},
-    }
-    skipped = old | {"card": old["card"] | {"number": 5}, "nodes": [], "achieved": "skipped"}
-    schedule = parse_schedule(json.dumps([old, skipped]))
-    assert [c.number for c in schedule.cards] == [4]
-    assert schedule.faults[4].nodes == ("n1",)
-    (record,), _ = in_no_time(played(FakeCluster(), *schedule.cards, options=PlayOptions(schedule.faults)))
-    assert record.achieved == "installed" and record.nodes == ("n1",)

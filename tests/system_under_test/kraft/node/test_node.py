@@ -250,18 +250,6 @@ async def test_an_unforeseen_error_ends_the_node_with_its_traceback(
     assert cluster.traces[leader.node_id][-1]["event"] == "fatal"
 
 
-async def test_with_divergence_by_offset_every_record_is_a_batch() -> None:
-    cluster = Cluster(frozenset({"divergence-by-offset"}))
-    for voter in VOTERS:
-        cluster.boot(voter)
-    leader = await cluster.leader()
-    await leader.write(create("t"))
-    await leader.write(lambda image: ([set_retention("t", v)(image)[0][0] for v in range(5)], None))
-    log = open_log(cluster.disks[leader.node_id].crash("keep", Random(0)), FOLDER)
-    assert {batch.count for batch in log.batches(0)} == {1}
-    await cluster.close()
-
-
 async def everywhere_applied(cluster: Cluster, offset: int) -> None:
     for _ in range(400):
         if all(node.applied_offset >= offset for node in cluster.network.nodes.values()):
