@@ -112,7 +112,7 @@ def _states(function: Callable[..., Any], file: str, name: str, refuses: Refuses
         except Exception as problem:
             raise BadModel(_complaint(problem, file, f"{name} failed{_of(arguments)}")) from problem
         if state is not REFUSED and (words := no_state(state) or refuses(state, arguments)):
-            raise BadModel(f"{_place(function, file)}: {name} gave {words}{_of(arguments)}")
+            raise BadModel(f"{_place(function, file)}: {name}{_of(arguments)} gave {words}")
         return state
 
     return guarded
@@ -261,7 +261,7 @@ def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[An
             raise BadModel(_complaint(problem, file, f"{name} failed{_of((given,))}")) from problem
         if words := no_state(found):
             raise BadModel(
-                f"{_place(function, file)}: {name} gave {words.replace('a state', 'a value')}{_of((given,))}"
+                f"{_place(function, file)}: {name}{_of((given,))} gave {words.replace('a state', 'a value')}"
             )
         return found
 

@@ -327,7 +327,7 @@ def test_a_model_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, so
     ("body", "complaint"),
     [
         ("return None + 1 if operation.f == 'read' else state", "own.py line 6: step failed on read() -> 1 (index 2)"),
-        ("return [state]", "own.py line 5: step gave the state [0] on write(1) (index 0), and states must be hashable"),
+        ("return [state]", "own.py line 5: step on write(1) (index 0) gave the state [0], and states must be hashable"),
         ("return 1 // (operation.f == 'write')", "own.py line 6: step failed on read() -> 1 (index 2): ZeroDivision"),
         ("return step(state, operation)", "own.py line 6: step failed on write(1) (index 0): RecursionError"),
     ],
