@@ -28,7 +28,6 @@ from harness.backends.leftovers import (
 from harness.backends.namespaces.backend import NamespacesBackend
 from harness.backends.namespaces.probe import why_unavailable
 from harness.live import read_live
-from harness.started import program
 
 needs_namespaces = [
     pytest.mark.namespaces,
@@ -76,7 +75,7 @@ def test_the_command_ends_with_the_exit_code_and_prints_how_to_enter(run: dict[s
     assert run["code"] == run["exit_code"]
     for node in run["kept"]["entrances"]:
         assert node["command"] in run["words"]
-    assert f"release: {program()} release " in run["words"]
+    assert f"release: {sys.executable} -m harness release " in run["words"]
 
 
 def test_servers_and_client_nodes_can_be_entered_and_asked(run: dict[str, Any]) -> None:
@@ -143,7 +142,7 @@ def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, ver
     try:
         assert json.loads(done.stdout)["verdict"] == verdict, done.stderr
         assert (kept is not None) == ("kept" in json.loads(done.stdout)) == (verdict == "invalid")
-        assert (f"release: {program()} release " in done.stderr) == (verdict == "invalid")
+        assert (f"release: {sys.executable} -m harness release " in done.stderr) == (verdict == "invalid")
         if kept is not None:
             assert kept.alive and kept.verdict == "invalid"
             assert "server.py" in on_node(kept.entrances[0].command, f"find {kept.entrances[0].data}/..")

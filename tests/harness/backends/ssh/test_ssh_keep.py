@@ -43,7 +43,12 @@ def test_hosts_of_a_kept_run_are_entered_as_it_is_printed_and_released_whole(tmp
             kept: dict[str, Any] = json.loads(done.stdout)["kept"]
             server, client, other = kept["entrances"]
             assert [server["node"], client["node"], other["node"]] == ["n1", "c1", "c2"]
-            for printed in (server["command"], server["logs"], client["client"], f"krucible release {kept['folder']}"):
+            for printed in (
+                server["command"],
+                server["logs"],
+                client["client"],
+                f"{sys.executable} -m harness release {kept['folder']}",
+            ):
                 assert printed in done.stderr
             assert "kraft.log" in on_host(server["command"], f"ls {server['logs']}\nexit\n")
             asked = lambda: on_host(client["client"], "write k0 4711\nread k0\n")  # noqa: E731
