@@ -24,6 +24,7 @@ from harness.report.witness.sentences import Sentence, in_sentences, paste, step
 from harness.story.findings import (
     Group,
     ReportedViolation,
+    cause_of,
     findings,
     groups,
 )
@@ -119,7 +120,7 @@ def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[R
     """Every violation of a run, in the order of causes; numbered as they stand on the page."""
     numbers, of = iter(range(1, 1 << 30)), Surroundings(data, faults, roles)
     found = findings(data.results)
-    opened = {id(each.lead.witness) for each in found[:1]}
+    opened = {id(each.lead.witness) for each in (*found[:1], cause_of(found)) if each is not None}
     return [_group(of, group, opened, numbers) for group in groups(data.results)]
 
 
@@ -195,7 +196,7 @@ def view(
 
 
 def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Iterator[int]) -> GroupView:
-    """opened: ids of the witnesses whose evidence is open: that of the leading finding."""
+    """opened: ids of the witnesses whose evidence has no fold of its own: of the leading finding and its cause."""
     kinds: list[KindView] = []
     for count in group.kinds:
         mine = [f for f in group.findings if f.lead.kind == count.kind]
