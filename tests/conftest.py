@@ -13,6 +13,9 @@ from hypothesis import settings
 from virtual_time import VirtualLoop
 
 from checkers.spark.session import SparkJudge
+from harness.started import STARTED_AS
+
+os.environ.pop(STARTED_AS, None)  # else printed commands would depend on whether make started the tests
 
 # How long an example takes says nothing on a loaded machine.  A change is tested with the same examples each time; new
 # ones are tried at night, with `--hypothesis-profile=night`.

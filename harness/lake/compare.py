@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 from checkers.base.columns import read_history
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.record.faults import Achieved
-from checkers.record.header import Header
-from checkers.record.reading import RunRecord
 from harness.lake.lake import Lake
 from harness.lake.tables import ELECTIONS, FAULTS, RUNS, VIOLATIONS
+
+if TYPE_CHECKING:
+    from checkers.record.header import Header
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 """The facts of a run: table -> its rows."""
@@ -130,6 +131,8 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
 
 def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Difference, ...]:
     """Return what only the folders of two runs show: other options, the schedule, and files of the user's own."""
+    from checkers.record.reading import RunRecord
+
     one, other = RunRecord(a).header, RunRecord(b).header
     if one is None or other is None:
         return ()
