@@ -1,18 +1,20 @@
-"""Did operations succeed while a majority of the servers was whole?
+"""Judges whether operations succeeded while a majority of the servers was whole, also while faults were in force.
 
 A system that elects promises that a majority which lives and can talk serves its clients.  It needs some time: to
 notice that the leader is lost, and to elect another one.  Each fault that begins or ends meanwhile may cost one more
-election.  So the *silence* of the clients is held against
+election.  So the *silence* of the clients is compared with
 
     limit + failover x changes of faults since the last success
 
 where the limit is what the system states (`System.unavailable_s`), and else LIMIT_FAILOVERS times its time to fail over
-and PATIENCE times the operation timeout.  More than a stated limit is a violation.  More than the usual one makes the
-verdict unknown, in these words: nobody promised a limit, and a reader must decide.
+and PATIENCE times the operation timeout.  More than a stated limit is a violation; what comes back then has RETURN_S
+instead of the time to fail over.  More than the usual limit makes the verdict unknown, in these words: nobody promised
+a limit, and a reader must decide.
 
-`whole_majority.py` says when a majority was whole.  A majority that has just become whole, after a heal, has the whole
-recovery limit up to its first success; how long it takes after the last heal is judged by `recovery`.  Where nothing
-counts elections (`elections = False`), no other server takes over, so all servers must be whole.
+`whole_majority.py` computes the stretches in which some majority was whole.  Where no majority was whole before, the
+system has the whole recovery limit up to its first success; how long it takes after the last heal is judged by
+`recovery`.  Where nothing counts elections (`elections = False`), no other server takes over, so all servers must be
+whole.  A stretch that is no longer than the limit shows nothing, so it is not looked at.
 
 A success is an ok, or an answer that could not be one: a compare-and-set that did not match.  Success of any client
 counts.  A silence counts only if enough operations were invoked early enough, by clients that reached the majority.
@@ -46,7 +48,18 @@ from checkers.base.stored_run import StoredRun, by_number
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.run_quality import processor_time
 from checkers.run_quality.criteria.spans import main_phase
-from checkers.run_quality.whole_majority import Whole, changes_of, struck_by, whole_majorities
+from checkers.run_quality.whole_majority import (
+    RETURN_S,
+    SECOND_NS,
+    Answered,
+    Change,
+    Stretch,
+    Whole,
+    changes_of,
+    stretches,
+    struck_by,
+    whole_majorities,
+)
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups, parts_of_history
 
@@ -63,7 +76,6 @@ WAIVED = "availability"
 """Where a user waives this by name, a silence is shown and decides nothing, also beyond a stated limit."""
 KEPT_NS = 1_000_000_000
 """Silences that are shorter are not kept."""
-SECOND_NS = 1_000_000_000
 FUNCTION_FACTOR = 2
 
 
@@ -88,22 +100,24 @@ class Successes:
 
 @dataclass(slots=True)
 class AvailabilityFinding:
-    """of_function: name -> its successes; "" stands for any function.  invoked: (function, group, second) -> how many
-    operations clients of this group (their thread modulo `groups`) invoked in that second."""
+    """of_function: name -> its successes; "" stands for any function.  invoked: (function, group, second) -> number of
+    operations that clients of this group (their thread modulo `groups`) invoked in that second.  answered: (node,
+    second) in which an operation ended ok that this node answered."""
 
     of_function: dict[str, Successes] = field(default_factory=dict)
     invoked: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    answered: set[tuple[str, int]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Nothing succeeded from begin_ns to end_ns.  function: "" for any.  whole: the majority.  changes: of faults
-    meanwhile.  limit_s: that it exceeds, with what these changes add."""
+    """A time in which nothing succeeded.  function: "" for any.  stretch: the majority that was whole meanwhile.
+    changes: number of changes of faults meanwhile.  limit_s: that it exceeds, with what these changes add."""
 
     begin_ns: int
     end_ns: int
     function: str
-    whole: Whole
+    stretch: Stretch
     changes: int
     limit_s: float
 
@@ -111,20 +125,32 @@ class Silence:
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
 
+    @property
+    def servers(self) -> list[str]:
+        """The servers of one majority that was whole all the while; if there is none, those of all majorities."""
+        return sorted({server for whole in self._wholes() for server in whole.servers}, key=by_number)
+
+    def _wholes(self) -> list[Whole]:
+        during = [w for w in self.stretch.wholes if w.begin_ns < self.end_ns and self.begin_ns < w.end_ns]
+        return [w for w in during if w.begin_ns <= self.begin_ns and self.end_ns <= w.end_ns][:1] or during
+
     def words(self) -> str:
         what = f"no {self.function}" if self.function else "no operation"
+        first, *others = self._wholes()
+        who, client = _listed(self.servers), "a client" if others else first.client
+        ran = f"at every moment {len(first.servers)} of {who}" if len(self.servers) > len(first.servers) else who
         return (
             f"{what} succeeded for {self.seconds:.1f} s, from {self.begin_ns / 1e9:.1f} to {self.end_ns / 1e9:.1f} s, "
-            f"although {_listed(self.whole.servers)} ran, reached each other and were reached by {self.whole.client}"
+            f"although {ran} ran, reached each other and were reached by {client}"
         )
 
     def why(self) -> str:
-        changed = f", with {self.changes} changes of faults meanwhile" if self.changes else ""
+        times = "1 change" if self.changes == 1 else f"{self.changes} changes"
+        changed = f", with {times} of faults meanwhile" if self.changes else ""
         return f"the limit is {self.limit_s:g} s{changed}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    in_order = sorted(names, key=by_number)
+def _listed(in_order: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(in_order[:-1]), in_order[-1])))
 
 
@@ -153,7 +179,7 @@ def _split(run: StoredRun) -> list[Part]:
 def judge(part: Part, budget: Budget) -> AvailabilityFinding:
     """params: concurrency, groups (see `AvailabilityFinding`), and the row groups from `first` up to `end`."""
     params, found = part.params, AvailabilityFinding()
-    columns = ("time_ns", "process", "type", "f", "error")
+    columns = ("time_ns", "process", "type", "f", "error", "node")
     for table in chunks_of_groups(part.paths[0], columns, params["first"], params["end"]):
         _count(found, table, params["concurrency"], params["groups"])
     return found
@@ -168,6 +194,10 @@ def _count(found: AvailabilityFinding, table: pa.Table, concurrency: int, groups
     clients = process >= 0
     success = clients & ((type_ == Type.OK) | ((type_ == Type.FAIL) & refused))
     _join(found, "", time_ns[success])
+    ok = clients & (type_ == Type.OK)
+    nodes, node_names = dictionary_codes(table["node"])
+    for place in np.unique(nodes[ok] + time_ns[ok] // SECOND_NS * len(node_names)).tolist():
+        found.answered.add((node_names[place % len(node_names)], place // len(node_names)))
     for code, name in enumerate(names):
         mine = functions == code
         if not (mine & clients).any():
@@ -191,19 +221,24 @@ def _join(found: AvailabilityFinding, name: str, times: Int64) -> None:
 
 
 def joined(findings: Sequence[AvailabilityFinding]) -> AvailabilityFinding:
-    """What the whole history shows, from its parts in order."""
+    """Return what the whole history shows, from its parts in order."""
     total = AvailabilityFinding()
     for found in findings:
         total.invoked.update(found.invoked)
+        total.answered |= found.answered
         for name, successes in found.of_function.items():
             total.of_function.setdefault(name, Successes()).follow(successes)
     return total
 
 
 def silences(
-    found: AvailabilityFinding, spans: Sequence[Whole], changes: Sequence[int], demands: Demands, main: tuple[int, int]
+    found: AvailabilityFinding,
+    looked_at: Sequence[Stretch],
+    changes: Sequence[Change],
+    demands: Demands,
+    main: tuple[int, int],
 ) -> list[Silence]:
-    """The silences that exceed their limits, the longest of each function, that of any function first."""
+    """Return the silences that exceed their limits, the longest of each function, that of any function first."""
     worst: list[Silence] = []
     for name in ("", *sorted(found.of_function.keys() - {"", CREATE})):
         known = found.of_function.get(name, Successes())
@@ -211,8 +246,8 @@ def silences(
         beyond = [
             silence
             for gap in _gaps(known, main)
-            for whole in spans
-            if (silence := _beyond(gap, whole, name, usual_s, changes, demands)) is not None
+            for stretch in looked_at
+            if (silence := _beyond(gap, stretch, name, usual_s, changes, demands)) is not None
             and _invoked(found, silence, demands) >= INVOKED_LEAST
         ]
         if beyond:
@@ -235,36 +270,45 @@ def _gaps(known: Successes, main: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _beyond(
-    gap: tuple[int, int], whole: Whole, name: str, usual_s: float, changes: Sequence[int], demands: Demands
+    gap: tuple[int, int], stretch: Stretch, name: str, usual_s: float, changes: Sequence[Change], demands: Demands
 ) -> Silence | None:
-    """What of a silence fell into a whole majority, if it exceeds its limit."""
-    begin, end = max(gap[0], whole.begin_ns), min(gap[1], whole.end_ns)
+    """Return what of a silence fell into a stretch, if it exceeds its limit."""
+    begin, end = max(gap[0], stretch.begin_ns), min(gap[1], stretch.end_ns)
     if end <= begin:
         return None
-    meanwhile = sum(begin <= at_ns < end for at_ns in changes)
-    limit = usual_s + meanwhile * _failover_s(demands)
-    if begin > gap[0] and not whole.from_start:  # it has not served since it became whole
+    return_s = RETURN_S * max(1.0, demands.holds) if demands.unavailable_s else 0.0
+    meanwhile = [change for change in changes if begin <= change.at_ns < end]
+    limit = usual_s + sum(max(_failover_s(demands), return_s * change.back) for change in meanwhile)
+    if any(change.back and begin - return_s * 1e9 <= change.at_ns < begin for change in changes):
+        limit += return_s
+    if begin > gap[0] and not stretch.from_start:  # it has not served since it became whole
         limit = max(limit, demands.recovery_limit_s)
-    return Silence(begin, end, name, whole, meanwhile, limit) if end - begin > limit * 1e9 else None
+    return Silence(begin, end, name, stretch, len(meanwhile), limit) if end - begin > limit * 1e9 else None
 
 
 def _invoked(found: AvailabilityFinding, silence: Silence, demands: Demands) -> int:
-    """How many operations were invoked early enough to end within the silence, by clients that reached the majority."""
-    groups, until_ns = _groups(demands), silence.end_ns - int(demands.op_timeout_s * 1e9)
-    client = demands.client_nodes.index(silence.whole.client)
-    reaching = {
-        group
-        for group in range(groups)
-        if group % len(demands.client_nodes) == client
-        and (not demands.each_server_serves or demands.servers[group % len(demands.servers)] in silence.whole.servers)
-    }
+    """Return the number of operations invoked early enough to end within the silence, by clients that reached the
+    majority of that moment."""
+    until_ns = silence.end_ns - int(demands.op_timeout_s * 1e9)
+
+    def reached(group: int, begin_ns: int) -> bool:
+        client = demands.client_nodes[group % len(demands.client_nodes)]
+        own = demands.servers[group % len(demands.servers)]
+        return any(
+            whole.begin_ns <= begin_ns
+            and begin_ns + SECOND_NS <= whole.end_ns
+            and whole.client == client
+            and (not demands.each_server_serves or own in whole.servers)
+            for whole in silence.stretch.wholes
+        )
+
     return sum(
         count
         for (name, group, second), count in found.invoked.items()
-        if group in reaching
-        and (not silence.function or name == silence.function)
+        if (not silence.function or name == silence.function)
         and silence.begin_ns <= second * SECOND_NS
         and (second + 1) * SECOND_NS <= until_ns
+        and reached(group, second * SECOND_NS)
     )
 
 
@@ -286,15 +330,20 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
     if not findings:
         return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
-    struck = struck_by(run.faults, run.outcome.known_deaths, main[0], demands.recovery_limit_s, max(1.0, demands.holds))
-    voters = demands.voters or demands.servers
-    count = len(voters)
-    size = count // 2 + 1 if demands.elections else count
-    spans = whole_majorities(voters, demands.client_nodes, size, struck, main)
-    if not spans:
-        return Verdict(Validity.NOT_APPLICABLE, reason="faults left no majority of the servers whole")
     found = joined(findings)
-    beyond = silences(found, spans, changes_of(run.faults), demands, main)
+    answered = Answered(outcome.reports or (), found.answered)
+    struck = struck_by(run.faults, outcome.known_deaths, main[0], demands.recovery_limit_s, answered)
+    voters = demands.voters or demands.servers
+    size = len(voters) // 2 + 1 if demands.elections else len(voters)
+    whole = stretches(whole_majorities(voters, demands.client_nodes, size, struck, main), main[0])
+    if not whole:
+        return Verdict(Validity.NOT_APPLICABLE, reason="faults left no majority of the servers whole")
+    limit = limit_s(demands)
+    long = [stretch for stretch in whole if stretch.end_ns - stretch.begin_ns > limit * 1e9]
+    if not long:
+        seconds = f"for {_seconds(whole):.1f} s in all, and never for longer than the limit of {limit:g} s"
+        return Verdict(Validity.NOT_APPLICABLE, reason=f"faults left a majority of the servers whole {seconds}")
+    beyond = silences(found, long, changes_of(run.faults, struck), demands, main)
     witnesses, doubts, left_out = [], [], []
     for silence in beyond:
         machine = processor_time.starved(outcome, silence.begin_ns, silence.end_ns)
@@ -309,9 +358,10 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
                 f"{silence.words()} ({silence.why()}: state `unavailable_s` in your System to have it judged)"
             )
     looked_at = {
-        "seconds with a whole majority": round(_covered_s(spans), 1),
-        "longest silence in seconds": round(_longest_s(found, spans, main), 1),
-        "limit in seconds": limit_s(demands),
+        "seconds with a whole majority": round(_seconds(long), 1),
+        "seconds of the main phase": round((main[1] - main[0]) / 1e9, 1),
+        "longest silence in seconds": round(_longest_s(found, long, main), 1),
+        "limit in seconds": limit,
     }
     details = {"silences": [_to_json(silence) for silence in beyond], "waived": left_out}
     return conclude(witnesses, looked_at, doubts, details)
@@ -322,7 +372,7 @@ def _witness(silence: Silence) -> Witness:
         UNAVAILABLE,
         silence.words(),
         facts={
-            "nodes": sorted(silence.whole.servers, key=by_number),
+            "nodes": silence.servers,
             "epoch": None,
             "offset": None,
             "time_ns": silence.begin_ns,
@@ -337,26 +387,20 @@ def _to_json(silence: Silence) -> dict[str, Any]:
         "begin_ns": silence.begin_ns,
         "end_ns": silence.end_ns,
         "function": silence.function,
-        "servers": sorted(silence.whole.servers, key=by_number),
-        "client": silence.whole.client,
+        "servers": silence.servers,
         "changes": silence.changes,
         "limit_s": silence.limit_s,
     }
 
 
-def _covered_s(spans: Sequence[Whole]) -> float:
-    """How long some majority was whole."""
-    covered_ns, until_ns = 0, 0
-    for whole in spans:
-        covered_ns += max(0, whole.end_ns - max(whole.begin_ns, until_ns))
-        until_ns = max(until_ns, whole.end_ns)
-    return covered_ns / 1e9
+def _seconds(whole: Sequence[Stretch]) -> float:
+    return sum(stretch.end_ns - stretch.begin_ns for stretch in whole) / 1e9
 
 
-def _longest_s(found: AvailabilityFinding, spans: Sequence[Whole], main: tuple[int, int]) -> float:
-    """The longest time without any success while a majority was whole."""
+def _longest_s(found: AvailabilityFinding, whole: Sequence[Stretch], main: tuple[int, int]) -> float:
+    """Return the longest time without any success while a majority was whole."""
     gaps = _gaps(found.of_function.get("", Successes()), main)
-    lengths = [min(end, w.end_ns) - max(begin, w.begin_ns) for begin, end in gaps for w in spans]
+    lengths = [min(end, s.end_ns) - max(begin, s.begin_ns) for begin, end in gaps for s in whole]
     return max([0, *lengths]) / 1e9
 
 

@@ -1,7 +1,7 @@
-"""When was a majority of the servers *whole*: running, untouched by faults, and in reach of each other and a client?
+"""Spans in which a majority of the servers was *whole*: running, untouched by faults, and in reach of a client.
 
-Theory.  A fault takes nodes and directed links away, from the beginning of its order until some time after its heal.
-What is left is a graph.  A majority is whole while all of these hold:
+Theory.  A fault takes nodes and directed links away, from the beginning of its order until its heal.  What is left is
+a graph.  A majority is whole while all of these hold:
 
 - No fault strikes one of its servers, and none of them has ended by itself.
 - Every two of its servers reach each other, in both directions.
@@ -10,9 +10,12 @@ What is left is a graph.  A majority is whole while all of these hold:
 
 Then nothing that the harness did explains why the system does not answer this client.
 
-A server is not whole again at once.  One that only was stopped or cut off gets RETURN_S.  One whose process may have
-ended gets the whole recovery limit, because it has to start and to catch up.  What a fault touched that names no node
-and no link is not known, so nothing is whole then.
+A server that only was stopped or cut off counts again at the heal.  One whose process may have ended has to start, so
+it counts once it answers: a client got an ok from it, or it reported a leader.  If nothing shows that, it counts after
+the recovery limit.  What a fault touched that names no node and no link is not known, so nothing is whole then.
+
+Which servers are the majority may change from one moment to the next.  A `Stretch` is a longest time in which some
+majority was whole.  Each change of faults in it may cost one more election (`Change`).
 
 Faults are `checkers.record.faults.FaultRecord`s.  All times are ns since the test began.
 """
@@ -25,18 +28,18 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from checkers.record.faults import FaultRecord, Link
-from checkers.record.outcome import Death
+from checkers.record.outcome import Death, Report
 from checkers.run_quality.faults_installed import SKIPPED
 
 RETURN_S = 10.0
-"""After the heal, a server or a link that never ended gets so long, times `holds`: connections back off and come
-back late."""
+"""Seconds, times `holds`, until servers that can talk again do: connections back off and come back late."""
 FOR_EVER_NS = 1 << 62
+SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """[begin_ns, end_ns): these nodes and links are not whole.  everything: no node is."""
+    """Nodes and links that are not whole in [begin_ns, end_ns).  everything: no node is."""
 
     begin_ns: int
     end_ns: int
@@ -47,15 +50,32 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """These servers were whole from begin_ns to end_ns, and this client node reached all of them.
-
-    from_start: they were whole when the main phase began, so begin_ns says only when that was."""
+    """Servers that were whole from begin_ns to end_ns, and a client node that reached all of them."""
 
     servers: tuple[str, ...]
     client: str
     begin_ns: int
     end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A longest time in which some majority was whole at every moment: one of these, by their begins.
+
+    from_start: one was whole when the main phase began, so begin_ns says only when that was."""
+
+    wholes: tuple[Whole, ...]
+    begin_ns: int
+    end_ns: int
     from_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A fault struck, or what it had struck came back, which may cost one more election."""
+
+    at_ns: int
+    back: bool
 
 
 def struck_by(
@@ -63,40 +83,74 @@ def struck_by(
     deaths: Iterable[Death],
     main_begin_ns: int,
     recovery_limit_s: float,
-    holds: float = 1.0,
+    answered: Answered,
 ) -> list[Struck]:
-    """What the faults, and ends of processes that nobody ordered, took away, and for how long."""
-    found = [each for fault in faults for each in _of_fault(fault, main_begin_ns, recovery_limit_s, holds)]
+    """Return what the faults, and ends of processes that nobody ordered, took away, and for how long."""
+    found = [each for fault in faults for each in _of_fault(fault, main_begin_ns, recovery_limit_s, answered)]
     for death in deaths:
         if death.time_ns >= 0 and not death.ordered:
             found.append(Struck(death.time_ns, FOR_EVER_NS, frozenset({death.node})))
     return found
 
 
-def changes_of(faults: Iterable[FaultRecord]) -> list[int]:
-    """When a fault began or was healed: each may cost a system one more election.  In order of time."""
-    return sorted(at_ns for fault in faults for at_ns in (fault.injected_ns, fault.healed_ns) if at_ns >= 0)
+def changes_of(faults: Iterable[FaultRecord], struck: Sequence[Struck]) -> list[Change]:
+    """Return every begin, heal and return of a server, each once, in order of time."""
+    changes = {(s.begin_ns, False) for s in struck} | {(s.end_ns, True) for s in struck if s.end_ns < FOR_EVER_NS}
+    changes |= {(fault.healed_ns, True) for fault in faults if fault.healed}
+    return [Change(*change) for change in sorted(changes)]
+
+
+def stretches(wholes: Sequence[Whole], main_begin_ns: int) -> list[Stretch]:
+    """Join spans that overlap or follow each other.
+
+    wholes: in order of their begins.
+    """
+    joined: list[Stretch] = []
+    for whole in wholes:
+        if joined and whole.begin_ns <= joined[-1].end_ns:
+            last = joined[-1]
+            joined[-1] = Stretch((*last.wholes, whole), last.begin_ns, max(last.end_ns, whole.end_ns), last.from_start)
+        else:
+            joined.append(Stretch((whole,), whole.begin_ns, whole.end_ns, whole.begin_ns == main_begin_ns))
+    return joined
+
+
+class Answered:
+    """Times at which each server is known to have answered: ends of ok operations, and reports that name a leader."""
+
+    def __init__(self, reports: Iterable[Report], seconds: Iterable[tuple[str, int]]) -> None:
+        """seconds: (node, second) in which an operation ended ok that this node answered."""
+        self._spans: dict[str, list[tuple[int, int]]] = {}
+        for report in reports:
+            if report.leader is not None or report.role == "leader":
+                self._spans.setdefault(report.node, []).append((report.time_ns, report.until_ns))
+        for node, second in seconds:
+            self._spans.setdefault(node, []).append((second * SECOND_NS, second * SECOND_NS))
+
+    def since(self, node: str, from_ns: int) -> int:
+        """Return when the node first answered, from this time on; FOR_EVER_NS if it is not known to have."""
+        spans = self._spans.get(node, ())
+        return min((max(begin, from_ns) for begin, end in spans if end >= from_ns), default=FOR_EVER_NS)
 
 
 def whole_majorities(
     servers: Sequence[str], clients: Sequence[str], size: int, struck: Sequence[Struck], main: tuple[int, int]
 ) -> list[Whole]:
-    """Every longest span of the main phase in which `size` servers were whole for one client node.
+    """Return every longest span of the main phase in which `size` servers were whole for one client node.
 
-    size: how many servers the system needs.  Larger sets need no span of their own: each holds a set of this size,
-    unless its other servers are struck.  main: [from, to).
+    size: number of servers that the system needs.  Larger sets need no span of their own: each holds a set of this
+    size, unless its other servers are struck.  main: [from, to).
     """
     edges = sorted({*main, *(t for s in struck for t in (s.begin_ns, s.end_ns) if main[0] < t < main[1])})
-    open_: dict[tuple[tuple[str, ...], str], Whole] = {}
+    open_: dict[tuple[tuple[str, ...], str], int] = {}
     done: list[Whole] = []
     for begin, end in pairwise(edges):
         now = set(_whole_between(begin, end, servers, clients, size, struck))
-        done += [open_.pop(name) for name in [*open_] if name not in now]
+        done += [Whole(*name, open_.pop(name), begin) for name in [*open_] if name not in now]
         for name in now:
-            before = open_.get(name)
-            since, from_start = (before.begin_ns, before.from_start) if before else (begin, begin == main[0])
-            open_[name] = Whole(*name, since, end, from_start)
-    return sorted([*done, *open_.values()], key=lambda whole: (whole.begin_ns, whole.servers, whole.client))
+            open_.setdefault(name, begin)
+    done += [Whole(*name, begin, main[1]) for name, begin in open_.items()]
+    return sorted(done, key=lambda whole: (whole.begin_ns, whole.servers, whole.client))
 
 
 def _whole_between(
@@ -125,26 +179,28 @@ def _whole_between(
                 yield chosen, client
 
 
-def _of_fault(fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, holds: float) -> Iterator[Struck]:
-    links = frozenset(fault.cut) | frozenset(_links(fault.settings.get("links")))
+def _of_fault(fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, answered: Answered) -> Iterator[Struck]:
+    if not fault.carried_out and fault.achieved is SKIPPED:
+        return
+    begin_ns, end_ns = fault.began_ns, fault.end_ns(FOR_EVER_NS)
     if not fault.carried_out:
-        if fault.achieved is SKIPPED:
-            return
         begin_ns, end_ns = main_begin_ns + int(fault.card.at_s * 1e9), FOR_EVER_NS
-    else:
-        back_s = max(recovery_limit_s, RETURN_S * holds) if _may_end(fault) else RETURN_S * holds
-        begin_ns = fault.began_ns
-        end_ns = fault.healed_ns + int(back_s * 1e9) if fault.healed else FOR_EVER_NS
     if fault.over_budget or fault.may_stay_down:
         end_ns = FOR_EVER_NS
     nodes = frozenset(fault.nodes)
+    links = frozenset(fault.cut) | frozenset(_links(fault.settings.get("links")))
     yield Struck(begin_ns, end_ns, nodes, links, everything=fault.over_budget or not (nodes or links))
-    if fault.changes_members:  # what a majority is changes at both ends
-        yield Struck(begin_ns, end_ns, everything=True)
+    if fault.healed and end_ns < FOR_EVER_NS and _may_end(fault):
+        latest_ns = end_ns + int(recovery_limit_s * 1e9)
+        for node in fault.nodes:
+            yield Struck(begin_ns, min(answered.since(node, end_ns), latest_ns), frozenset({node}))
+    if fault.changes_members:  # what a majority is changes at both ends, and takes a while
+        back_ns = end_ns if end_ns == FOR_EVER_NS else end_ns + int(RETURN_S * 1e9)
+        yield Struck(begin_ns, back_ns, everything=True)
 
 
 def _may_end(fault: FaultRecord) -> bool:
-    """Whether the fault may end a process."""
+    """Return True if the fault may end a process."""
     states = {*fault.ordered.held.states.values(), *fault.ordered.healed.states.values()}
     return "dead" in states or fault.may_die or fault.hits_one_process
 

@@ -177,11 +177,12 @@ def _about_writes_in_faults(
     least = minimums.fault_writes_least(run.demands, seconds, len(works))
     if _only_brief(run, installed):
         least = 0
-    words = f"acknowledged under a fault; {_faults(len(works))} let a majority work, for {seconds:.0f} s in all"
+    long_s = minimums.LONG_NS * run.demands.holds / 1e9
+    words = f"acknowledged under a fault; {_faults(len(works))} let a majority work for {long_s:g} s or longer"
+    words += f", {seconds:.0f} s in all" if works else ""
     criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
     if run.demands.elections:
         share = ceil(minimums.SHARE_OF_FAULTS * len(works))
-        long_s = minimums.LONG_NS * run.demands.holds / 1e9
         words = f"of {_faults(len(works))} that let a majority work for {long_s:g} s or longer"
         criteria.append(Criterion("faults with an ok write", written, share, words))
     return criteria
