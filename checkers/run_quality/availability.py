@@ -51,10 +51,10 @@ from checkers.run_quality.criteria.spans import main_phase
 from checkers.run_quality.whole_majority import (
     RETURN_S,
     SECOND_NS,
-    Answered,
-    Change,
-    Stretch,
+    FaultEdge,
+    ServerAnswers,
     Whole,
+    WholeStretch,
     changes_of,
     stretches,
     struck_by,
@@ -117,7 +117,7 @@ class Silence:
     begin_ns: int
     end_ns: int
     function: str
-    stretch: Stretch
+    stretch: WholeStretch
     changes: int
     limit_s: float
 
@@ -233,8 +233,8 @@ def joined(findings: Sequence[AvailabilityFinding]) -> AvailabilityFinding:
 
 def silences(
     found: AvailabilityFinding,
-    looked_at: Sequence[Stretch],
-    changes: Sequence[Change],
+    looked_at: Sequence[WholeStretch],
+    changes: Sequence[FaultEdge],
     demands: Demands,
     main: tuple[int, int],
 ) -> list[Silence]:
@@ -270,7 +270,12 @@ def _gaps(known: Successes, main: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _beyond(
-    gap: tuple[int, int], stretch: Stretch, name: str, usual_s: float, changes: Sequence[Change], demands: Demands
+    gap: tuple[int, int],
+    stretch: WholeStretch,
+    name: str,
+    usual_s: float,
+    changes: Sequence[FaultEdge],
+    demands: Demands,
 ) -> Silence | None:
     """Return what of a silence fell into a stretch, if it exceeds its limit."""
     begin, end = max(gap[0], stretch.begin_ns), min(gap[1], stretch.end_ns)
@@ -331,7 +336,7 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
         return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
     found = joined(findings)
-    answered = Answered(outcome.reports or (), found.answered)
+    answered = ServerAnswers(outcome.reports or (), found.answered)
     struck = struck_by(run.faults, outcome.known_deaths, main[0], demands.recovery_limit_s, answered)
     voters = demands.voters or demands.servers
     size = len(voters) // 2 + 1 if demands.elections else len(voters)
@@ -393,11 +398,11 @@ def _to_json(silence: Silence) -> dict[str, Any]:
     }
 
 
-def _seconds(whole: Sequence[Stretch]) -> float:
+def _seconds(whole: Sequence[WholeStretch]) -> float:
     return sum(stretch.end_ns - stretch.begin_ns for stretch in whole) / 1e9
 
 
-def _longest_s(found: AvailabilityFinding, whole: Sequence[Stretch], main: tuple[int, int]) -> float:
+def _longest_s(found: AvailabilityFinding, whole: Sequence[WholeStretch], main: tuple[int, int]) -> float:
     """Return the longest time without any success while a majority was whole."""
     gaps = _gaps(found.of_function.get("", Successes()), main)
     lengths = [min(end, s.end_ns) - max(begin, s.begin_ns) for begin, end in gaps for s in whole]

@@ -14,8 +14,8 @@ A server that only was stopped or cut off counts again at the heal.  One whose p
 it counts once it answers: a client got an ok from it, or it reported a leader.  If nothing shows that, it counts after
 the recovery limit.  What a fault touched that names no node and no link is not known, so nothing is whole then.
 
-Which servers are the majority may change from one moment to the next.  A `Stretch` is a longest time in which some
-majority was whole.  Each change of faults in it may cost one more election (`Change`).
+Which servers are the majority may change from one moment to the next.  A `WholeStretch` is a longest time in which some
+majority was whole.  Each change of faults in it may cost one more election (`FaultEdge`).
 
 Faults are `checkers.record.faults.FaultRecord`s.  All times are ns since the test began.
 """
@@ -59,7 +59,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WholeStretch:
     """A longest time in which some majority was whole at every moment: one of these, by their begins.
 
     from_start: one was whole when the main phase began, so begin_ns says only when that was."""
@@ -71,7 +71,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FaultEdge:
     """A fault struck, or what it had struck came back, which may cost one more election."""
 
     at_ns: int
@@ -83,7 +83,7 @@ def struck_by(
     deaths: Iterable[Death],
     main_begin_ns: int,
     recovery_limit_s: float,
-    answered: Answered,
+    answered: ServerAnswers,
 ) -> list[Struck]:
     """Return what the faults, and ends of processes that nobody ordered, took away, and for how long."""
     found = [each for fault in faults for each in _of_fault(fault, main_begin_ns, recovery_limit_s, answered)]
@@ -93,29 +93,31 @@ def struck_by(
     return found
 
 
-def changes_of(faults: Iterable[FaultRecord], struck: Sequence[Struck]) -> list[Change]:
+def changes_of(faults: Iterable[FaultRecord], struck: Sequence[Struck]) -> list[FaultEdge]:
     """Return every begin, heal and return of a server, each once, in order of time."""
     changes = {(s.begin_ns, False) for s in struck} | {(s.end_ns, True) for s in struck if s.end_ns < FOR_EVER_NS}
     changes |= {(fault.healed_ns, True) for fault in faults if fault.healed}
-    return [Change(*change) for change in sorted(changes)]
+    return [FaultEdge(*change) for change in sorted(changes)]
 
 
-def stretches(wholes: Sequence[Whole], main_begin_ns: int) -> list[Stretch]:
+def stretches(wholes: Sequence[Whole], main_begin_ns: int) -> list[WholeStretch]:
     """Join spans that overlap or follow each other.
 
     wholes: in order of their begins.
     """
-    joined: list[Stretch] = []
+    joined: list[WholeStretch] = []
     for whole in wholes:
         if joined and whole.begin_ns <= joined[-1].end_ns:
             last = joined[-1]
-            joined[-1] = Stretch((*last.wholes, whole), last.begin_ns, max(last.end_ns, whole.end_ns), last.from_start)
+            joined[-1] = WholeStretch(
+                (*last.wholes, whole), last.begin_ns, max(last.end_ns, whole.end_ns), last.from_start
+            )
         else:
-            joined.append(Stretch((whole,), whole.begin_ns, whole.end_ns, whole.begin_ns == main_begin_ns))
+            joined.append(WholeStretch((whole,), whole.begin_ns, whole.end_ns, whole.begin_ns == main_begin_ns))
     return joined
 
 
-class Answered:
+class ServerAnswers:
     """Times at which each server is known to have answered: ends of ok operations, and reports that name a leader."""
 
     def __init__(self, reports: Iterable[Report], seconds: Iterable[tuple[str, int]]) -> None:
@@ -179,7 +181,9 @@ def _whole_between(
                 yield chosen, client
 
 
-def _of_fault(fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, answered: Answered) -> Iterator[Struck]:
+def _of_fault(
+    fault: FaultRecord, main_begin_ns: int, recovery_limit_s: float, answered: ServerAnswers
+) -> Iterator[Struck]:
     if not fault.carried_out and fault.achieved is SKIPPED:
         return
     begin_ns, end_ns = fault.began_ns, fault.end_ns(FOR_EVER_NS)
