@@ -1,7 +1,8 @@
 """The public door.  Everything that a user of Krucible names is reached from here.
 
 - `check` judges a history, and `run` runs a test (both on this machine).
-- `System`, `Client`, `Needs`, `NodeStatus`: what a system of your own is written against (docs/your-own-system.md).
+- `System`, `Client`, `Needs`, `Crate`, `Artefact`, `NodeStatus`: what a system of your own is written against
+  (docs/your-own-system.md).
 - `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: what a test is made of
   (docs/your-own-workload.md and its sisters).
 - `World`, `simulate`: servers of your own on virtual time (docs/simulate-your-own-server.md).
@@ -28,6 +29,7 @@ _NAMES = {
     "Client": "system_under_test.client",
     "Address": "system_under_test.client",
     "Placement": "system_under_test.client",
+    "Artefact": "system_under_test.subject",
     "Crate": "system_under_test.subject",
     "Needs": "system_under_test.subject",
     "NodeStatus": "system_under_test.subject",

@@ -251,6 +251,24 @@ class Crate:
 
 
 @dataclass(frozen=True, slots=True)
+class Artefact:
+    """A file or folder that commands make once on the harness' machine, such as a release that is built or fetched.
+
+    It is kept in the cache under a hash of this value.
+
+    name: of what is made, such as "etcd 3.7.3".
+    commands: lists of words, run in order in a fresh folder.
+    result: the file or folder that they leave there.
+    files: name -> text of each file that lies in the folder before.
+    """
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    result: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What a subject needs on its nodes besides a plain Debian with Python.
 
@@ -258,6 +276,7 @@ class Needs:
     files: path on the node -> file or folder here; relative paths lie in the data directory, and beside the system's
     file.
     crates: path on the node -> a program in Rust; relative paths lie in the data directory.
+    artefacts: path on the node -> what is made for it; relative paths lie in the data directory.
     user: who runs everything on a node; "" for root without capabilities.
     shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
     image: an image that servers start from, instead of a plain Debian; it has what `debian` would install.
@@ -269,6 +288,7 @@ class Needs:
     wheels: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     crates: Mapping[str, Crate] = field(default_factory=dict)
+    artefacts: Mapping[str, Artefact] = field(default_factory=dict)
     user: str = ""
     shared_memory_bytes: int = 0
     open_files: int = 0

@@ -18,6 +18,8 @@ is kept in the cache, under a hash of the sources, the patches and the compiler.
 target folder there, so a patch or a change of the program compiles little.  The folder may be removed at any time.
 
 A patch is applied to a copy of a dependency, which then takes its place: that is how a cause is proven.
+
+Artefacts: what a system's own commands make, once for each content of its `Artefact`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,12 +39,13 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata, resources
 from pathlib import Path
 
 from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
-from system_under_test.subject import Crate
+from system_under_test.subject import Artefact, Crate, Needs
 
 
 class Interrupted(RuntimeError):
@@ -238,14 +242,46 @@ _FETCH_S = 900.0
 _PROGRESS = ("CARGO_TERM_PROGRESS_WHEN=always", "CARGO_TERM_PROGRESS_WIDTH=100", "CARGO_TERM_COLOR=never")
 
 
-def build_all(
-    crates: Mapping[str, Crate], beside: Path, progress: Callable[[str], None], stop: threading.Event
-) -> dict[str, Path]:
-    """Path on the node -> the program that cargo built for it.  beside: the folder of the system's file.
+def build_all(needs: Needs, beside: Path, progress: Callable[[str], None], stop: threading.Event) -> dict[str, Path]:
+    """Return path on the node -> what was built for it.  beside: the folder of the system's file.
 
-    Blocks, for minutes where a library is new.  Raises BackendUnavailable in one sentence, Interrupted after `stop`.
+    Blocks, for minutes where something is new.  Raises BackendUnavailable in one sentence, Interrupted after `stop`.
     """
-    return {there: _build_crate(crate, beside / crate.folder, progress, stop) for there, crate in crates.items()}
+    built = {there: _build_crate(crate, beside / crate.folder, progress, stop) for there, crate in needs.crates.items()}
+    return built | {there: _make(artefact, progress, stop) for there, artefact in needs.artefacts.items()}
+
+
+def _make(artefact: Artefact, progress: Callable[[str], None], stop: threading.Event) -> Path:
+    """Return what the commands of an artefact leave, from the cache where they were run before."""
+    name = re.sub(r"[^\w.-]+", "-", artefact.name)
+    home = cache_folder() / "artefacts" / f"{name}-{digest(json.dumps(asdict(artefact), sort_keys=True).encode())}"
+    if home.is_dir():
+        return home / artefact.result
+    progress(f"making {artefact.name}, once")
+    own = f"{home.name}.{os.getpid()}"
+    unfinished, kept, log = home.with_name(own), home.with_name(f"{own}.kept"), home.with_name(f"{home.name}.log")
+    try:
+        for path, text in artefact.files.items():
+            (unfinished / path).parent.mkdir(parents=True, exist_ok=True)
+            (unfinished / path).write_text(text)
+        unfinished.mkdir(parents=True, exist_ok=True)
+        for command in artefact.commands:
+            if shutil.which(command[0]) is None:
+                raise BackendUnavailable(f"{artefact.name} is made by {command[0]}, which is not installed here.")
+            argv = ["env", f"--chdir={unfinished}", *command]
+            status, tail = run_watched(argv, stop, lambda line: progress(f"{artefact.name}: {line.strip()}"), log)
+            if status != 0:
+                raise BackendUnavailable(f"{artefact.name} cannot be made: {shlex.join(command)}: {tail} (see {log})")
+        if not (unfinished / artefact.result).exists():
+            raise BackendUnavailable(f"{artefact.name} cannot be made: its commands left no {artefact.result}")
+        (kept / artefact.result).parent.mkdir(parents=True)
+        (unfinished / artefact.result).rename(kept / artefact.result)
+        with contextlib.suppress(OSError):  # another run was faster
+            kept.rename(home)
+    finally:
+        for left in (unfinished, kept):
+            shutil.rmtree(left, ignore_errors=True)
+    return home / artefact.result
 
 
 def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], stop: threading.Event) -> Path:

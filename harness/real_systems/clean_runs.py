@@ -44,7 +44,7 @@ class CleanRun:
 
 
 _ETCD = CleanRun(
-    system="etcd 3.4",
+    system="etcd 3.7.3",
     configuration="three nodes, linearizable reads",
     subject="etcd",
     workload="register",

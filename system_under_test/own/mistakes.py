@@ -28,7 +28,7 @@ from typing import Any
 from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS, Function
 from system_under_test.own.read_own_system import NoSystem
-from system_under_test.subject import FAILOVER_S_MAX, Crate, Needs
+from system_under_test.subject import FAILOVER_S_MAX, Artefact, Crate, Needs
 from system_under_test.system import METADATA, METADATA_FOLDER, System
 
 _ALIKE = 0.85
@@ -230,6 +230,9 @@ def _wrong_needs(system: System) -> Iterator[str]:
         yield "needs: files must be a dictionary from path on the node to path here"
     if not isinstance(needs.crates, Mapping) or not all(isinstance(each, Crate) for each in needs.crates.values()):
         yield 'needs: crates must be a dictionary such as {"server": Crate("folder of Cargo.toml")}'
+    made = needs.artefacts.values() if isinstance(needs.artefacts, Mapping) else [None]
+    if not all(isinstance(each, Artefact) for each in made):
+        yield 'needs: artefacts must be a dictionary such as {"server": Artefact("server 1.0", (("make",),), "server")}'
 
 
 def _missing(system: System, main: Path, kept: bool) -> Iterator[str]:

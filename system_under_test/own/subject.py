@@ -121,7 +121,7 @@ class SystemSubject(Subject):
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
         self.programs: Mapping[str, Path] = {}
-        """Path on the node -> program, of each crate that the system needs; the harness builds them."""
+        """Path on the node -> what the harness has built, of each crate and artefact that the system needs."""
         self._looked_at: dict[str, list[str]] = {}
         """Node -> what the last `caught_up` looked at besides the state of the process."""
 
@@ -444,13 +444,17 @@ class SystemSubject(Subject):
 
     def _files_for_nodes(self) -> dict[str, str]:
         """Path on the node -> file here, with the files of the folders that the system needs."""
+        return self.files_under(self.needs.files)
+
+    def files_under(self, wanted: Mapping[str, str | Path]) -> dict[str, str]:
+        """Return path on the node -> file, with each folder replaced by the files in it."""
         found: dict[str, str] = {}
-        for there, here in self.needs.files.items():
+        for there, here in wanted.items():
             folder = self.main.parent / here
             inside = [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
             found |= {f"{there}/{path.relative_to(folder)}": f"{here}/{path.relative_to(folder)}" for path in inside}
             if not folder.is_dir():
-                found[there] = here
+                found[there] = str(here)
         return found
 
     def _sources(self) -> list[str]:
@@ -467,7 +471,7 @@ class SystemSubject(Subject):
             script += ' && { [ "$(id -u)" != 0 ] || chown -R "$3" "$1" "$2"; }'
         done = await node.run(["sh", "-c", script, "sh", node.data_dir, node.log_dir, user], timeout_s=_COMMAND_S)
         done.succeeded(f"{node.name}: its data directory cannot be made")
-        wanted: dict[str, str | Path] = {**self._files_for_nodes(), **self.programs}
+        wanted = {**self._files_for_nodes(), **self.files_under(self.programs)}
         for there, here in wanted.items():
             try:
                 data = (self.main.parent / here).read_bytes()

@@ -13,7 +13,7 @@ import pytest
 
 from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import build_all
-from system_under_test.subject import Crate
+from system_under_test.subject import Artefact, Crate, Needs
 
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="no cargo on this machine")
 
@@ -66,7 +66,7 @@ def write(path: Path, text: str) -> None:
 def build(beside: Path, crate: Crate) -> tuple[Path, list[str]]:
     """The program, and what was reported while it was built."""
     said: list[str] = []
-    return build_all({"bin/server": crate}, beside, said.append, threading.Event())["bin/server"], said
+    return build_all(Needs(crates={"bin/server": crate}), beside, said.append, threading.Event())["bin/server"], said
 
 
 def output(program: Path) -> str:
@@ -120,3 +120,34 @@ def test_without_cargo_the_sentence_says_what_to_install(beside: Path, monkeypat
         pytest.skip("cargo is a program of the system here")
     with pytest.raises(BackendUnavailable, match=r"server is a program in Rust, .*: install Rust \(rustup.rs\)"):
         build(beside, Crate("server"))
+
+
+def test_an_artefact_is_made_once_for_each_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    said: list[str] = []
+
+    def make(text: str) -> str:
+        commands = (("mkdir", "out"), ("cp", "in/words", "out/words"), ("rm", "-r", "in"))
+        needs = Needs(artefacts={"words": Artefact("words 1.0", commands, "out/words", {"in/words": text})})
+        return build_all(needs, tmp_path, said.append, threading.Event())["words"].read_text()
+
+    assert (make("one"), make("one"), make("two")) == ("one", "one", "two")
+    assert said == ["making words 1.0, once"] * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "result", "words"),
+    [
+        (("false",), "out", "words 1.0 cannot be made: false"),
+        (("true",), "out", "its commands left no out"),
+        (("no-such-program",), "out", "is made by no-such-program, which is not installed"),
+    ],
+)
+def test_an_artefact_that_cannot_be_made_is_refused(
+    command: tuple[str, ...], result: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    needs = Needs(artefacts={"words": Artefact("words 1.0", (command,), result)})
+    with pytest.raises(BackendUnavailable, match=words):
+        build_all(needs, tmp_path, lambda words: None, threading.Event())
+    assert not [path for path in (tmp_path / "cache" / "krucible" / "artefacts").glob("*") if path.is_dir()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from waiting import PATIENCE_S
 
 from harness.registry import load_subject
 from harness.run import build_crates
-from system_under_test.subject import Crate
+from system_under_test.subject import Needs
 
 MINE = """
 from krucible import Client, Crate, Needs, System
@@ -29,7 +29,7 @@ class MineClient(Client):
     def read(self, key): ...
 """
 
-Build = Callable[[Mapping[str, Crate], Path, Callable[[str], None], threading.Event], dict[str, Path]]
+Build = Callable[[Needs, Path, Callable[[str], None], threading.Event], dict[str, Path]]
 
 
 def run_of(folder: Path, monkeypatch: pytest.MonkeyPatch, build: Build) -> Any:
@@ -49,7 +49,7 @@ async def test_the_programs_go_to_the_system_and_their_hashes_into_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (program := tmp_path / "built").write_bytes(b"a program")
-    run = run_of(tmp_path, monkeypatch, lambda crates, *_: dict.fromkeys(crates, program))
+    run = run_of(tmp_path, monkeypatch, lambda needs, *_: dict.fromkeys(needs.crates, program))
     await build_crates.build_programs(run)
     assert run.subject.programs == {"bin/server": program}
     assert run.noted == {"programs": {"bin/server": hashlib.sha256(b"a program").hexdigest()}}

@@ -20,7 +20,7 @@ from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from system_under_test.client import Placement, Request
-from system_under_test.etcd.system import BINARY, Etcd
+from system_under_test.etcd.system import BINARY, OF_DEBIAN, Etcd
 from system_under_test.own.client_processes import connect
 from system_under_test.own.subject import SystemSubject
 
@@ -45,6 +45,7 @@ class Cluster:
         ours = f"{os.getpid() // 250 % 250}.{os.getpid() % 250 + 2}"
         self.nodes = [LocalNode(f"n{i}", f"127.{80 + i}.{ours}", root) for i in (1, 2, 3)]
         self.subject = SystemSubject.bundled(Etcd)
+        self.subject.set({"version": OF_DEBIAN})
         self.clients = []
 
     def client(self, placement: Placement):
