@@ -37,12 +37,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def first_sentence(text: str | None) -> str:
-    """The first sentence of a docstring, on one line; "" if there is none."""
-    flat = " ".join((text or "").split("\n\n")[0].split())
-    return flat.split(". ")[0].split(":  ")[0].rstrip(".:")
-
-
 def checkers() -> str:
     from checkers.catalog import BY_MODEL, CATALOG
 
@@ -207,17 +201,6 @@ def drawing(inside: str) -> Callable[[], str]:
     return draw
 
 
-def rooms() -> str:
-    """Every folder with the first sentence of its docstring."""
-    rows = []
-    for top in FLOORS:
-        for init in sorted((ROOT / top).rglob("__init__.py")):
-            text = first_sentence(ast.get_docstring(ast.parse(init.read_text())))
-            folder = init.parent.relative_to(ROOT)
-            rows.append((f"`{folder}/`", text))
-    return table(("folder", "subject"), rows)
-
-
 def make_options() -> str:
     """Return the variables of make that stand for options of `run`, with the words that hand them on."""
     from harness.spec import OPTIONS, Spec, option_of
@@ -249,7 +232,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "hunts": hunts,
     "kinds": kinds,
     "capabilities": capabilities,
-    "rooms": rooms,
     "drawing-tree": drawing(""),
     "drawing-checkers": drawing("checkers"),
     "drawing-harness": drawing("harness"),
@@ -264,9 +246,12 @@ def renewed(text: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     drifted = []
-    for page in [ROOT / "README.md", ROOT / "Makefile", *sorted(DOCS.glob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "Makefile", *sorted(DOCS.rglob("*.md"))]:
         old = page.read_text()
-        if (new := renewed(old)) != old:
+        new = renewed(old)
+        if page.parent.name == "notebook":
+            new = re.sub(r"\]\(\.\./(?=examples/)", "](../../", new)
+        if new != old:
             drifted.append(str(page.relative_to(ROOT)))
             if "--check" not in arguments:
                 page.write_text(new)

@@ -25,7 +25,7 @@ from harness.cli.main import cli
 from nemesis.catalog import KINDS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "results" / "README.md"])
 
 
 def test_made_parts_agree_with_the_code() -> None:
