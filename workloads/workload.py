@@ -60,7 +60,8 @@ class Workload:
     final_repeats: ClassVar[bool] = True
     """Whether `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
     final_needs_recovery: ClassVar[bool] = False
-    """Whether `final` shows what the system keeps only once it has recovered: before, its answers may be old."""
+    """True if `final` shows what the system keeps only once it has recovered.  Before, its answers may be old: what
+    only they show makes the run unknown."""
     prefix: ClassVar[str] = "k"
     parameters: ClassVar[Mapping[str, float]] = {}
     """Numbers that a user may set with `--set NAME=VALUE`, and their usual values; `settings` holds those of a run."""

@@ -47,6 +47,7 @@ class Demands:
     each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
     waived: names of demands that the user waived (`run_quality/criteria/waivers.py`).
     holds: so many times as long as usual faults hold, because the system needs longer to fail over.
+    final_needs_recovery: what only final reads show of a system that has not recovered may be old.
     set_up: function of every request that must be ok before the main phase.
     registers_brokers: the metadata log holds records of brokers and partitions that no client asked for.
     """
@@ -80,5 +81,6 @@ class Demands:
     each_server_serves: bool = False
     registers_brokers: bool = False
     each_server_read_at_end: bool = False
+    final_needs_recovery: bool = False
     set_up: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()

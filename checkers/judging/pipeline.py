@@ -20,7 +20,12 @@ from checkers.base.run_evidence import not_judged
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
+from checkers.record.journal import FINAL_READS
+from checkers.replicas.convergence import INVENTED
 from checkers.run_quality.evidence import COPIES_OF, DOUBTED, EVIDENCE, HISTORY_ITSELF
+
+FROM_NOWHERE = frozenset({"value from nowhere", INVENTED})
+"""Kinds of violation that no old state explains."""
 
 Progress = Callable[[str], None]
 
@@ -112,6 +117,21 @@ def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> st
     shown = [[f"{COPIES_OF}{node}" for node in w.facts.get("nodes") or ()] for w in verdict.witnesses]
     each = [next((doubted[name] for name in names if name in doubted), "") for names in shown]
     return each[0] if each and all(each) else ""
+
+
+def set_aside_unrecovered(verdicts: Verdicts, run: StoredRun) -> None:
+    """Turn violations into unknown verdicts that only final reads of a system show that had not recovered.
+
+    They count where the demands say that such reads may be old.  A value that nobody wrote is never old."""
+    recovery, reading = run.outcome.recovery, run.outcome.phase(FINAL_READS)
+    if recovery is None or recovery.recovered is not False or reading is None or not run.demands.final_needs_recovery:
+        return
+    for name, verdict in verdicts.items():
+        late = [any(event["index"] >= reading.first_row for event in w.events) for w in verdict.witnesses]
+        if late and all(late) and not any(w.kind in FROM_NOWHERE for w in verdict.witnesses):
+            words = f"read while the system had not recovered, so it may have been old: {verdict.witnesses[0].summary}"
+            reason = "; ".join(filter(None, (words, verdict.reason)))
+            verdicts[name] = replace(verdict, validity=Validity.UNKNOWN, reason=reason, witnesses=())
 
 
 def results_of(verdicts: Mapping[str, Verdict]) -> Results:

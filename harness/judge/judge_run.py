@@ -21,7 +21,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
-from checkers.judging.pipeline import Verdicts, judge_run, results_of, set_aside_doubted
+from checkers.judging.pipeline import Verdicts, judge_run, results_of, set_aside_doubted, set_aside_unrecovered
 from checkers.judging.tasks import in_words
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.outcome import OnlineViolation, RunOutcome
@@ -185,9 +185,11 @@ def judge(
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
         tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
-    verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
+    stored = StoredRun(root, demands)
+    verdicts = judge_run(stored, checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     set_aside_doubted(verdicts)
+    set_aside_unrecovered(verdicts, stored)
     bug = subject.bugs.get(spec.bug) if spec.bug else None
     results = _corrected(replace(results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
     results = replace(results, finding=story_of(spec, results))

@@ -3,8 +3,9 @@
 Where a workload states that all servers must come to answer the same, each is read again and again until they do, or
 until the time is over.
 
-A copy that is old or empty shows only where it is read itself.  Some workloads read what a system keeps and not what
-its newest state is.  Their final reads show something only once the system has recovered, so they are left out before.
+A copy that is old or empty shows only where it is read itself.  A system that has not recovered is read for a short
+time, too: what it lacks must be seen.  Where a workload states that its final reads need a recovered system,
+`checkers.judging.pipeline.set_aside_unrecovered` tells what they show from what they may show only now.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ UNRECOVERED_LIMIT_S = 5.0
 """For all reads of a system that has not recovered: most of them would never be ok."""
 AGAIN_S = 0.5
 """Between two rounds of reads of servers that must come to answer the same."""
-NOT_RECOVERED = "the system had not recovered"
 
 
 async def final_reads(run: RunContext) -> None:
@@ -51,7 +51,6 @@ class FinalReads:
         self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: RunClock
     ) -> None:
         self._requests: Sequence[Request] = workload.final()
-        self._needs_recovery = workload.final_needs_recovery
         self._until_same = workload.final_until_same
         self._clock = clock
         self._interpreter = interpreter
@@ -63,21 +62,20 @@ class FinalReads:
         self, recovered: bool, limit_s: float, servers: Collection[str], detail: Callable[[str], None]
     ) -> None:
         """servers: each is read once more, by a client of its own.  detail: takes what is awaited."""
-        if not recovered and self._needs_recovery:
-            self.by_key = {str(request.key): NOT_RECOVERED for request in self._requests}
-            return
-        limit_s = limit_s if recovered else UNRECOVERED_LIMIT_S
+        limit_s, each_s = (limit_s, READ_LIMIT_S) if recovered else (UNRECOVERED_LIMIT_S, UNRECOVERED_LIMIT_S)
         self.by_key = await self._interpreter.until_ok(self._requests, limit_s, detail)
         own = {name: [p for p in self._placements if p.thread % len(servers) == i] for i, name in enumerate(servers)}
         served = {name: clients[:1] for name, clients in own.items() if clients}
         few = self._requests[:READS_OF_A_SERVER]
         until_s = self._clock.monotonic_s() + limit_s
-        while not await self._read_each(few, served) and self._clock.monotonic_s() < until_s:
+        while not await self._read_each(few, served, each_s) and self._clock.monotonic_s() < until_s:
             detail("the servers do not answer the same yet")
             await self._clock.sleep(AGAIN_S)
 
-    async def _read_each(self, few: Sequence[Request], served: Mapping[str, Sequence[Placement]]) -> bool:
-        """Read every server once.  Returns whether they agreed, or need not agree."""
+    async def _read_each(
+        self, few: Sequence[Request], served: Mapping[str, Sequence[Placement]], limit_s: float
+    ) -> bool:
+        """Read every server once.  Return True if they agreed, or need not agree."""
         answers: dict[str, dict[str, object]] = {name: {} for name in served}
 
         def hearing(name: str) -> Callable[[Request, Outcome], None]:
@@ -87,8 +85,7 @@ class FinalReads:
             return heard
 
         reading = (
-            self._interpreter.until_ok(few, READ_LIMIT_S, askers=one, heard=hearing(name))
-            for name, one in served.items()
+            self._interpreter.until_ok(few, limit_s, askers=one, heard=hearing(name)) for name, one in served.items()
         )
         self.by_server = dict(zip(served, await asyncio.gather(*reading), strict=True))
         one_answer = all(each == next(iter(answers.values())) for each in answers.values())

@@ -11,6 +11,8 @@ beat.  So the share of beats that a node's agent sent shows how much its node ra
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +26,8 @@ from system_under_test.own.read_own_system import CodeMistake
 from system_under_test.subject import Node, NotKnown, ProcessState, Subject
 
 UNANSWERED = "caught_up() has not answered yet"
+_NUMBER = re.compile(r"\d+(\.\d+)?\b")
+"""Reasons that differ in a number alone, such as an offset, are one reason."""
 
 
 async def recover(run: RunContext) -> None:
@@ -66,7 +70,7 @@ class SystemRecovery:
         self.found = replace(self.found, proof=proof)
         began, first = self._clock.monotonic_s(), await cluster.mark()
         waiting_for: str | None = UNANSWERED
-        not_known = False
+        reasons, not_known = WaitReasons(), False
         while waiting_for is not None and (left_s := began + self._limit_s - self._clock.monotonic_s()) > 0:
             try:
                 async with asyncio.timeout(left_s) as limit:
@@ -87,14 +91,17 @@ class SystemRecovery:
                 waiting_for = f"{dead}: no majority is left that could recover"
                 break
             if waiting_for is not None:
+                reasons.lasted(waiting_for, self._clock.monotonic_s() - began)
                 self._detail(waiting_for)
                 await self._clock.sleep(0.1)
         seconds = self._clock.monotonic_s() - began
+        if waiting_for is not None:
+            reasons.lasted(waiting_for, seconds)
         self.found = replace(
             self.found,
             recovered=waiting_for is None,
             seconds=round(seconds, 3),
-            waiting_for=waiting_for or "",
+            waiting_for=reasons.words() if waiting_for is not None else "",
             not_known=not_known,
             beats_sent=self._beats_sent(first, await cluster.mark(), seconds),
         )
@@ -121,6 +128,30 @@ class SystemRecovery:
             looked_at={name: (f"process {state}", *words[name]) for name, state in states.items()},
             without_evidence=tuple(name for name, seen in looked.items() if not seen.evidence),
         )
+
+
+class WaitReasons:
+    """What recovery waited for, and for how long.  The last poll alone may show a passing error."""
+
+    def __init__(self) -> None:
+        self._lasted: Counter[str] = Counter()
+        self._words: dict[str, str] = {}
+        self._last, self._until_s = "", 0.0
+
+    def lasted(self, words: str, until_s: float) -> None:
+        """Add the time from the poll before to until_s, in seconds since recovery began."""
+        self._last = _NUMBER.sub("#", words)
+        self._words[self._last] = words
+        self._lasted[self._last] += round((until_s - self._until_s) * 1e9)
+        self._until_s = until_s
+
+    def words(self) -> str:
+        """Return the reason that lasted longest; with its share of the time, and the last one, if that differs."""
+        longest = max(self._lasted, key=lambda reason: (self._lasted[reason], reason == self._last))
+        if longest == self._last:
+            return self._words[longest]
+        share = self._lasted[longest] / max(self._lasted.total(), 1)
+        return f"{self._words[longest]} (for {share:.0%} of the time; at the end: {self._words[self._last]})"
 
 
 def _majority_dead(states: Mapping[str, ProcessState]) -> str:

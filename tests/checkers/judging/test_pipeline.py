@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from histories import Script, write_stream
+from journals import write_journal
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.demands import Demands
 from checkers.base.results import as_object, parse_results, read_results, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.judging.pipeline import judge_run, results_of
+from checkers.judging.pipeline import Verdicts, judge_run, results_of, set_aside_unrecovered
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
@@ -170,3 +171,30 @@ def test_a_checker_is_not_combined_without_the_files_of_nodes_that_it_needs(
     toy = replace(checker(lambda part, budget: True), needs=frozenset({"logs", "traces"}))
     verdict = judge_run(StoredRun(tmp_path, Demands(logs=logs, traces=traces)), [toy])["toy"]
     assert (verdict.validity, verdict.reason) == (validity, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "recovered", "needs", "validity"),
+    [
+        ("servers that differ", False, True, Validity.UNKNOWN),
+        ("servers that differ", True, True, Validity.INVALID),
+        ("servers that differ", False, False, Validity.INVALID),
+        ("value from nowhere", False, True, Validity.INVALID),
+    ],
+)
+def test_what_only_reads_of_an_unrecovered_system_show_is_unknown(
+    tmp_path: Path, kind: str, recovered: bool, needs: bool, validity: Validity
+) -> None:
+    reading = {"name": "final reads", "start_ns": 1, "end_ns": 2, "first_row": 10}
+    write_journal(tmp_path, outcome={"phases": [reading], "recovery": {"recovered": recovered}})
+    run = StoredRun(tmp_path, Demands(final_needs_recovery=needs))
+    verdicts = Verdicts()
+    verdicts["mine"] = Verdict(
+        Validity.INVALID, {"reads": 1}, witnesses=(Witness(kind, "they differ", ({"index": 12},)),)
+    )
+    verdicts["early"] = Verdict(Validity.INVALID, {"reads": 1}, witnesses=(Witness(kind, "stale", ({"index": 9},)),))
+    set_aside_unrecovered(verdicts, run)
+    assert (verdicts["mine"].validity, verdicts["early"].validity) == (validity, Validity.INVALID)
+    assert ("had not recovered, so it may have been old: they differ" in verdicts["mine"].reason) == (
+        validity is Validity.UNKNOWN
+    )

@@ -100,3 +100,37 @@ def test_nothing_is_claimed_where_something_else_may_be_the_cause(
 ) -> None:
     otherwise(evidence)
     assert judged(evidence, tmp_path).validity is not Validity.INVALID
+
+
+def every_read_is_refused(evidence: Evidence, error: str = "stream not found") -> None:
+    """k1 is read by two clients in the final phase, and k0 is ok."""
+    evidence.outcome["final_reads"] |= {"k0": "ok", "k1": error}
+    began_ns = evidence.outcome["phases"][-1]["start_ns"]
+    (blank, *_) = (row for row in evidence.history if (row["f"], row["key"]) == ("read", "k1"))
+    for number, type_ in enumerate((Type.INVOKE, Type.FAIL) * 2):
+        row = {"index": len(evidence.history), "time_ns": began_ns + number, "type": type_, "value": None}
+        row |= {"error": error if type_ is Type.FAIL else None, "process": 1}
+        evidence.history.append(blank | row)
+
+
+def test_one_object_that_is_gone_is_named_with_its_error(evidence: Evidence, tmp_path: Path) -> None:
+    every_read_is_refused(evidence)
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.INVALID
+    assert verdict.witnesses[0].summary == (
+        "k1 could not be read for 60 s after recovery: every read was answered with stream not found"
+    )
+
+
+@pytest.mark.parametrize("error", ["timeout", "ConnectionResetError: reset", "not leader", ""])
+def test_an_error_that_is_no_answer_about_the_object_shows_no_loss(
+    evidence: Evidence, tmp_path: Path, error: str
+) -> None:
+    every_read_is_refused(evidence, error)
+    assert judged(evidence, tmp_path).validity is not Validity.INVALID
+
+
+def test_an_object_that_was_answered_once_is_not_gone(evidence: Evidence, tmp_path: Path) -> None:
+    every_read_is_refused(evidence)
+    evidence.history[-1] |= {"type": Type.INFO}
+    assert judged(evidence, tmp_path).validity is not Validity.INVALID

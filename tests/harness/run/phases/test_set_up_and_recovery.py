@@ -118,3 +118,15 @@ async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
     await recovery.run(cluster, ())
     assert not recovery.found.recovered
     assert recovery.found.beats_sent == {"n1": pytest.approx(share, abs=0.01)}
+
+
+def test_the_reason_that_lasted_is_named_and_not_the_last_poll() -> None:
+    reasons = phase.WaitReasons()
+    for second in range(1, 59):
+        reasons.lasted(f"n2 lacks {90 - second} entries", second)
+    reasons.lasted("n1 says nothing: Connection reset", 60.0)
+    assert reasons.words() == (
+        "n2 lacks 32 entries (for 97% of the time; at the end: n1 says nothing: Connection reset)"
+    )
+    reasons.lasted("n2 lacks 1 entries", 61.0)
+    assert reasons.words() == "n2 lacks 1 entries"
