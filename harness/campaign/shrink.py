@@ -1,7 +1,8 @@
 """Makes a failing schedule smaller: fewer cards, shorter holds, fewer servers, as long as it still fails.
 
 Theory.  A run depends on luck, so one that passes proves little.  A candidate counts as failing as soon as `needed` of
-at most `times` runs have failed as the original did: the same checker is invalid, with a witness of the same kind.
+at most `times` runs were invalid.  A run may show another symptom than the original, because a smaller schedule may
+break more: it is followed, too, and named (`other_symptom`).
 
 All candidates of a step are run once before any of them is run a second time.  So a smaller schedule that often fails
 is found after few runs, and runs that only make sure that nothing smaller fails come last.  The search ends when every
@@ -114,28 +115,30 @@ class TrialLog:
 
 
 Run = Callable[[ShrinkCandidate], tuple[bool, str]]
-"""Runs a candidate once: whether it failed as the original did, and the folder of the run."""
+"""Runs a candidate once: True if the run was invalid, and its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """needed: a candidate fails if so many of its runs fail.  times: runs of each candidate at most.
-    time_left: False once the time is up."""
+    time_left: False once the time is up.  wanted: (checker, kind) of the violations of the original."""
 
     needed: int = 1
     times: int = 3
     time_left: Callable[[], bool] = lambda: True
+    wanted: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """smallest: the smallest candidate that failed.  passed: smaller candidates that passed.  in_time: all of them
-    were run as often as they should be.
+    """smallest: the smallest candidate that failed.  passed: number of smaller candidates of which every run passed.
+    seldom: number of those that failed fewer times than needed.  in_time: all were run as often as they should be.
     chance: at most so probable is it that one of them would fail as often as the smallest and passed by luck alone."""
 
     smallest: ShrinkCandidate
     tried: TriedSchedule
     passed: int
+    seldom: int
     in_time: bool
     chance: float
 
@@ -158,7 +161,8 @@ def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, s
     tried, others = log.of(smallest), [log.of(one) for one in smaller(smallest)]
     chance = min(1.0, sum(_by_luck((tried.failed + 1) / (tried.runs + 2), one) for one in others))
     in_time = all(one.runs >= limits.times - limits.needed + 1 for one in others)
-    return Shrunk(smallest, tried, len(others), in_time, chance)
+    passed, seldom = sum(one.runs > one.failed == 0 for one in others), sum(one.failed > 0 for one in others)
+    return Shrunk(smallest, tried, passed, seldom, in_time, chance)
 
 
 def _by_luck(share: float, tried: TriedSchedule) -> float:
@@ -249,7 +253,15 @@ class _Search:
         failed, folder = self.run(candidate)
         self.log.note(candidate, failed, folder)
         place = f"{self.log.of(candidate).runs} of {self.limits.times}"
-        self.say(f"  {candidate.words()}: {'failed' if failed else 'passed'} ({place}){_hit_nothing(folder)}")
+        other = other_symptom(Path(folder), self.limits.wanted) if failed else ""
+        result = f"failed with another symptom, {other}" if other else "failed" if failed else "did not fail"
+        self.say(f"  {candidate.words()}: {result} ({place}){_hit_nothing(folder)}")
+
+
+def other_symptom(run: Path, wanted: frozenset[tuple[str, str]]) -> str:
+    """Return the worst violation of a run that shows none of those wanted, in words; "" if it shows one of them."""
+    shown = violations_in(read_results(run) or NO_RESULTS) if wanted else ()
+    return f"{shown[0][0]}: {shown[0][1]}" if shown and not wanted & set(shown) else ""
 
 
 def _hit_nothing(folder: str) -> str:
@@ -265,12 +277,10 @@ def _hit_nothing(folder: str) -> str:
 class Reruns:
     """Runs a candidate as a process of its own; every run gets a seed of its own.
 
-    spec: of the original.  wanted: (checker, kind) of what was wrong with it.  folder: where schedules, runs and output
-    go.  runs: made so far.
+    spec: of the original.  folder: where schedules, runs and output go.  runs: number of runs made so far.
     """
 
     spec: Spec
-    wanted: frozenset[tuple[str, str]]
     folder: Path
     runs: int = 0
 
@@ -284,7 +294,7 @@ class Reruns:
         run = run_child(self.spec_of(candidate, schedule).words(), self.folder / "runs", output).judged
         if run is None:
             raise OSError(f"a run of the shrinking failed: see {output}")
-        return bool(self.wanted & set(violations_in(read_results(run) or NO_RESULTS))), str(run)
+        return bool(violations_in(read_results(run) or NO_RESULTS)), str(run)
 
     def spec_of(self, candidate: ShrinkCandidate, schedule: Path) -> Spec:
         """The original with this schedule, and with as many servers as the candidate has."""

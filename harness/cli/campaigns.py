@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -445,25 +446,32 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     original = shrinking.ShrinkCandidate(read_schedule(root / "schedule.json"), spec.nodes)
     log = shrinking.TrialLog.read(folder / "tried.json")
     end_s = time.monotonic() + minutes * 60 if minutes is not None else float("inf")
-    limits = shrinking.Limits(needed, times, lambda: time.monotonic() < end_s)
+    limits = shrinking.Limits(needed, times, lambda: time.monotonic() < end_s, wanted)
     try:
-        found = shrinking.shrink(original, shrinking.Reruns(spec, wanted, folder, log.runs), limits, log, console.print)
+        found = shrinking.shrink(original, shrinking.Reruns(spec, folder, log.runs), limits, log, console.print)
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
-    console.print("\n".join(_shrunk(found, root, folder)))
+    console.print("\n".join(_shrunk(found, root, folder, wanted)))
 
 
-def _shrunk(found: Shrunk, root: Path, folder: Path) -> list[str]:
+def _shrunk(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str, str]]) -> list[str]:
+    from harness.campaign.shrink import other_symptom
+    from harness.plain_words import plural
+
     tried = found.tried
+    others = Counter(filter(None, (other_symptom(Path(run), wanted) for run in tried.failing)))
     lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]
+    lines += [f"  {times} of them with another symptom than the original, {other}" for other, times in others.items()]
     if not found.in_time:
         lines += ["the time was up before every smaller schedule was run often enough: give the command again to go on"]
+    seldom = f", and {found.seldom} failed fewer times than --needed" if found.seldom else ""
     if found.passed:
         lines += [
-            f"{found.passed} schedules that are a little smaller passed; that one of them would fail as often, and "
-            f"passed by luck alone, has a probability of at most {100 * found.chance:.1f} %"
+            f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}; that one of them would fail as "
+            f"often, and did not by luck alone, has a probability of at most {100 * found.chance:.1f} %"
         ]
     lines += [f"schedule: {folder / f'{found.smallest.identity}.json'}"]
-    for what, of in (("the original", root), ("the smallest", Path(tried.failing[0]))):
+    same = [run for run in tried.failing if not other_symptom(Path(run), wanted)]
+    for what, of in (("the original", root), ("the smallest", Path((same or tried.failing)[0]))):
         lines += [f"report of {what}: {of / 'report.html'}"]
     return lines

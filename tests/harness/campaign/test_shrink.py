@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -9,8 +10,11 @@ from random import Random
 import pytest
 from journals import write_journal
 
+from checkers.base.results import write_results
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.judging.pipeline import results_of
 from checkers.record.faults import Fault
-from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, shrink, smaller
+from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, other_symptom, shrink, smaller
 from harness.spec import Spec
 from nemesis.deck import deal
 from nemesis.schedule_files import Schedule
@@ -113,7 +117,7 @@ def test_a_card_whose_model_is_left_out_stands_for_itself() -> None:
 
 def test_a_rerun_is_the_original_but_for_schedule_servers_and_seed(tmp_path: Path) -> None:
     spec = Spec(bug="stale-read", seed=7, backend="namespaces", keys=4, recovery_limit_s=120.0)
-    rerun = Reruns(spec, frozenset(), tmp_path, runs=3).spec_of(original(), tmp_path / "s.json")
+    rerun = Reruns(spec, tmp_path, runs=3).spec_of(original(), tmp_path / "s.json")
     changed = {"seed": 10, "schedule": str(tmp_path / "s.json"), "stop_on_violation": True}
     assert rerun == replace(spec, time_limit_s=rerun.time_limit_s, **changed)
     assert rerun.time_limit_s >= original().time_limit_s
@@ -182,4 +186,36 @@ def test_a_role_that_did_not_come_up_is_reported_with_the_run_that_passed(tmp_pa
     said: list[str] = []
     search = _Search(lambda _: (False, str(tmp_path)), Limits(), TrialLog(), said.append)
     search.run_once(original())
-    assert said[0].endswith(f"passed (1 of 3); kill leader hit nothing: {reason}")
+    assert said[0].endswith(f"did not fail (1 of 3); kill leader hit nothing: {reason}")
+
+
+def test_a_run_with_another_symptom_is_followed_and_named(tmp_path: Path) -> None:
+    """The smaller schedule shows a lost write where the original showed a stale read."""
+    witness = Witness("lost write", "it is gone")
+    write_results(tmp_path, results_of({"set": Verdict(Validity.INVALID, {"reads": 1}, witnesses=(witness,))}))
+    said: list[str] = []
+    wanted = frozenset({("linearizability", "stale read")})
+    found = shrink(
+        original(),
+        lambda one: (len(one.schedule.cards) == 1 or one == original(), str(tmp_path)),
+        Limits(times=1, wanted=wanted),
+        TrialLog(),
+        said.append,
+    )
+    assert len(found.smallest.schedule.cards) == 1
+    assert said[1].endswith("failed with another symptom, set: lost write (1 of 1)")
+    assert other_symptom(tmp_path, frozenset({("set", "lost write")})) == ""
+
+
+def test_the_summary_counts_each_schedule_once() -> None:
+    """Every other run of a smaller schedule fails, which is too seldom; others never fail; none is counted as both."""
+    turns: Counter[str] = Counter()
+
+    def run(candidate: ShrinkCandidate) -> tuple[bool, str]:
+        turns[candidate.identity] += 1
+        at_times = len(candidate.schedule.cards) == 1 and turns[candidate.identity] == 2
+        return candidate == original() or at_times, "folder"
+
+    found = shrink(original(), run, Limits(needed=2, times=3), TrialLog(), quiet)
+    ones = sum(len(one.schedule.cards) == 1 for one in smaller(original()))
+    assert (found.seldom, found.passed) == (ones, len(list(smaller(original()))) - ones)
