@@ -60,12 +60,11 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     names = TransactionNames(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
     orders = _ListOrders(transcript)
     edges = [in_time.explained(_edge(transcript, names, orders, step), names, step) for step in shown]
-    path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[-1]["to"])])
     why = [edge["why"] for edge in edges]
     words = "; ".join(why)
     if len(shown) < len(cycle.steps):
         words += f"; and so on through {len(cycle.steps)} transactions, back to {edges[0]['from']}"
-    summary = f"{cycle.name}: {path}. {words}: no order fulfils all of these"
+    summary = f"{cycle.name}: {words}: no order fulfils all of these"
     expected = f"an order of {names.listed()} in which each comes after all that it depends on; there is none"
     facts = {"cycle": edges, "length": len(cycle.steps), "why": why, "expected": expected}
     if cycle.assumes:
@@ -247,9 +246,13 @@ def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
     return txns.kind[first] != READ or int(txns.value[first]) == value
 
 
-def _shown(elements: list[Any]) -> str:
+def _shown(elements: list[Any], at: int = -1) -> str:
     if len(elements) <= _LIST_SHOWN_MAX:
         return encode(elements)
+    if at >= 0:
+        first, last = max(0, at - 2), at + 3
+        before, after = "... " if first else "", " ..." if last < len(elements) else ""
+        return f"[{before}{encode(elements[first:last])[1:-1]}{after}]"
     ending = encode(elements[-_LIST_SHOWN_MAX:])
     return f"[... {ending[1:]}"
 
@@ -263,9 +266,10 @@ def _owner(transcript: Transcript, row: int) -> int:
     return int(transcript.txns.first.searchsorted(row, side="right")) - 1
 
 
-def _read_words(transcript: Transcript, row: int) -> str:
+def _read_words(transcript: Transcript, row: int, at: int = -1) -> str:
+    """at: place of the element that matters, -1: the last ones do."""
     _, key, answer = transcript.micro_operation(row)
-    return f"{key} as {_shown(answer) if isinstance(answer, list) else answer}"
+    return f"{key} as {_shown(answer, at) if isinstance(answer, list) else answer}"
 
 
 def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Explained:
@@ -283,11 +287,13 @@ def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Explained:
 
 def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Explained:
     a, b = _owner(transcript, row), _owner(transcript, longest)
-    key = transcript.micro_operation(row)[1]
+    key, later = transcript.micro_operation(row)[1], max(row, longest)
+    if a == b and (words := _gone(transcript, a, later, transcript.read_list(later))):
+        return [a], lambda n: f"{n[a]} {words}, so {key} had two histories"
     return (
         [a, b],
         lambda n: (
-            f"{n[a]} read {_read_words(transcript, row)} and {n[b]} read {_read_words(transcript, longest)}: "
+            f"{n[a]} read {_read_words(transcript, row, at)} and {n[b]} read {_read_words(transcript, longest, at)}: "
             f"from element {at} on neither of them is the beginning of the other, so {key} had two histories"
         ),
     )
@@ -328,8 +334,35 @@ def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> Explaine
 
 def _internal(transcript: Transcript, t: int, row: int, other: int) -> Explained:
     f, key, value = transcript.micro_operation(other)
+    answer = transcript.micro_operation(row)[2]
+    if isinstance(answer, list) and (words := _gone(transcript, t, row, answer)):
+        return [t], lambda n: f"{n[t]} {words}"
     did = f"read {_read_words(transcript, other)}" if f == "r" else f"wrote {value} to {key}"
     return [t], lambda n: f"{n[t]} {did} and then read {_read_words(transcript, row)}, which contradicts it"
+
+
+def _gone(transcript: Transcript, t: int, row: int, answer: list[Any]) -> str:
+    """Return which elements a transaction had read or appended itself that its later read lacks, "" if none."""
+    key = transcript.micro_operation(row)[1]
+    held: list[Any] = []
+    appended: list[Any] = []
+    for f, other, given in map(transcript.micro_operation, range(int(transcript.txns.first[t]), row)):
+        if other == key and f == "r":
+            held, appended = list(given), []
+        elif other == key:
+            appended.append(given)
+    lost = [each for each in held if each not in answer]
+    if not lost:
+        own = [each for each in appended if each not in answer]
+        return f"appended {_few(own)} to {key} and then read {key} without {_few(own)}" if own else ""
+    then = f", appended {_few(appended)}" if appended else ""
+    return f"read {key} with {_few(lost)}{then}, and then read {key} without {_few(lost)}"
+
+
+def _few(elements: list[Any]) -> str:
+    more = len(elements) - 3
+    words = [encode(each) for each in elements[:3]]
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
 
 
 def _future(transcript: Transcript, t: int, row: int, later: int) -> Explained:

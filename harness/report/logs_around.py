@@ -1,5 +1,8 @@
 """The lines around one violation, from all sources in one order: nodes' output, nodes' traces, faults, clients.
 
+What decides what happened is kept over the whole span: faults, elections, starts, errors and the rows of the witness.
+Of all other lines the nearest are kept, and the span that they cover whole is stated.
+
 Every system leaves files in `nodes/<node>/`.  Lines in which a time is found are put on the axis of the test; a line
 without one belongs to the line before it.  Traces are thinned: what happens hundreds of times a second is shown near
 the violation only.  The order is that of clocks, for reading; no verdict comes from it.
@@ -16,18 +19,26 @@ into the run, by whole quarters of an hour.  A line that never falls into it has
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.base.history import Type
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Witness
+from checkers.sealing.history_rows import read_rows
 from harness.plain_words import seconds, shorten
 from harness.report.fault_views import FaultView
-from harness.report.run_data import ReportData
+from harness.report.run_data import NEVER, ReportData
+from harness.story.operations import TRANSACTIONS, payload, said
+from harness.story.story import trace_words
 
 NEAR_NS = 500_000_000
 """What is shown first: so much before and after the violation."""
@@ -38,54 +49,76 @@ LINES_MOST = 700
 FILE_MOST_BYTES = 64_000_000
 """Of a larger file its last bytes are read."""
 _WORDS_MOST = 320
+_PAYLOADS_MOST = 20_000
+_DECIDING = frozenset({"role", "vote", "start", "stop", "fatal", "truncate", "quorum-state"})
+_ALARMING = re.compile(r"\b(FATAL|ERROR|PANIC|CRITICAL|panic|Traceback|Exception|assertion failed)\b")
 _OFTEN = frozenset({"append", "flush", "high-watermark", "applied"})
 _NO_OUTPUT = frozenset({"copies", "data"})
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """source: a node, "faults" or "clients".  kind: "output", "trace", "fault" or "client"."""
+    """source: a node, "faults" or "clients".  kind: "output", "trace", "fault" or "client".  decides: kept at any
+    distance.  marked: a row of the witness."""
 
     time_ns: int
     source: str
     kind: str
     words: str
+    decides: bool = False
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LogsAround:
-    """near_ms: what is shown first.  far_ms: how far the lines on the page reach at least."""
+    """near_ms: what is shown first.  whole_ms: milliseconds before and after the violation of which no line is left
+    out.  far_ms: how far the lines that decide reach."""
 
     at_ns: int
     lines: list[LogLine]
     sources: list[str]
     near_ms: int
+    whole_ms: int
     far_ms: int
     left_out: int
     unread: list[str]
 
 
-def around(data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str) -> LogsAround | None:
-    """at_ns: the moment of the violation, -1 for a run without one.  key: whose operations are shown, "" for all."""
+def around(
+    data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str, witness: Witness | None = None
+) -> LogsAround | None:
+    """Return the lines around a moment, None for -1.  key: whose operations are shown, "" for all."""
     if at_ns < 0:
         return None
-    first, last = at_ns - FAR_NS, at_ns + FAR_NS
+    marked = _rows_of(witness) if witness is not None else frozenset()
     unread: list[str] = []
     lines = [
         line
-        for line in (*_output(data, unread), *_traces(data, at_ns), *_faults(faults), *_clients(data, key))
-        if first <= line.time_ns <= last
+        for line in (
+            *_output(data, unread),
+            *_traces(data, at_ns, marked),
+            *_faults(faults),
+            *_clients(data, at_ns, key, marked),
+        )
+        if abs(line.time_ns - at_ns) <= FAR_NS
     ]
-    nearest = sorted(lines, key=lambda line: abs(line.time_ns - at_ns))
-    kept = nearest[:LINES_MOST]
-    reach = abs(kept[-1].time_ns - at_ns) if len(nearest) > LINES_MOST else FAR_NS
+    if not lines:
+        return None
+    nearest = sorted(lines, key=lambda line: (not (line.decides or line.marked), abs(line.time_ns - at_ns)))
+    kept, beyond = nearest[:LINES_MOST], nearest[LINES_MOST:]
+    whole = min((abs(line.time_ns - at_ns) for line in beyond), default=FAR_NS)
     kept.sort(key=lambda line: line.time_ns)
     present = {line.source for line in kept}
     sources = [name for name in (*data.servers, "faults", "clients") if name in present]
     sources += sorted(present - set(sources))
-    if not kept:
-        return None
-    return LogsAround(at_ns, kept, sources, NEAR_NS // 10**6, reach // 10**6, len(lines) - len(kept), unread)
+    near = min(NEAR_NS, max(whole, NEAR_NS // 10))
+    return LogsAround(at_ns, kept, sources, near // 10**6, whole // 10**6, FAR_NS // 10**6, len(beyond), unread)
+
+
+def _rows_of(witness: Witness) -> frozenset[tuple[Any, Any]]:
+    """Return (node, seq) of its rows of traces and (process, time) of its completions."""
+    traced = {(row.get("node"), row.get("seq")) for row in witness.rows if row.get("table") == "trace"}
+    return frozenset(traced | {(event.get("process"), event.get("time_ns")) for event in witness.events})
 
 
 def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
@@ -105,7 +138,8 @@ def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
             found = time_of(text, began, data.end_ns)
             at_ns, timed = (at_ns if found is None else found), timed or found is not None
             if at_ns is not None and text.strip():
-                yield LogLine(at_ns, node, "output", shorten(text.strip(), _WORDS_MOST))
+                words = shorten(text.strip(), _WORDS_MOST)
+                yield LogLine(at_ns, node, "output", words, _ALARMING.search(words) is not None)
         if any_line and not timed:
             unread.append("/".join(("nodes", *parts)))
 
@@ -133,45 +167,63 @@ def _lines(path: Path) -> Iterator[str]:
         return
 
 
-def _traces(data: ReportData, at_ns: int) -> Iterator[LogLine]:
+def _traces(data: ReportData, at_ns: int, marked: Collection[tuple[Any, Any]]) -> Iterator[LogLine]:
     for node, table in data.traces.items():
         near = pc.less_equal(pc.abs(pc.subtract(table["time_ns"], at_ns)), FAR_NS)
-        names = ["time_ns", "event", "epoch", "offset", "peer", "role", "detail"]
+        names = ["time_ns", "seq", "event", "epoch", "offset", "peer", "role", "detail"]
         for row in table.filter(near).select(names).to_pylist():
-            if row["event"] in _OFTEN and abs(row["time_ns"] - at_ns) > NEAR_NS:
+            wanted = (node, row["seq"]) in marked
+            if row["event"] in _OFTEN and abs(row["time_ns"] - at_ns) > NEAR_NS and not wanted:
                 continue
-            words = [str(row["event"]).replace("-", " "), str(row["role"] or ""), f"epoch {row['epoch']}"]
-            words += [f"offset {row['offset']:,}" if row["offset"] is not None else ""]
-            words += [
-                f"for {row['peer']}" if row["event"] == "vote" else f"led by {row['peer']}" if row["peer"] else ""
-            ]
-            words += [str(row["detail"] or "")]
-            yield LogLine(int(row["time_ns"]), shorten(node, 24), "trace", shorten(" ".join(filter(None, words)), 160))
+            decides = row["event"] in _DECIDING
+            yield LogLine(int(row["time_ns"]), shorten(node, 24), "trace", trace_words(row), decides, wanted)
 
 
 def _faults(faults: Sequence[FaultView]) -> Iterator[LogLine]:
     for f in faults:
         if f.happened:
-            yield LogLine(f.start_ns, "faults", "fault", f"fault {f.number} ({f.name}) in force. {f.words}".strip())
-            yield LogLine(f.end_ns, "faults", "fault", f"fault {f.number} ({f.name}) healed")
+            began, healed = (
+                f"fault {f.number} ({f.name}) in force. {f.words}".strip(),
+                f"fault {f.number} ({f.name}) healed",
+            )
+            yield LogLine(f.start_ns, "faults", "fault", began, True)
+            yield LogLine(f.end_ns, "faults", "fault", healed, True)
 
 
-def _clients(data: ReportData, key: str) -> Iterator[LogLine]:
-    """The operations of one key, each at its answer."""
+def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[Any, Any]]) -> Iterator[LogLine]:
+    """Yield the operations of one key, each at its answer; of transactions what they did."""
     ops = data.operations
     mine = np.flatnonzero(ops.key == ops.keys.index(key)) if key in ops.keys else np.arange(len(ops) if not key else 0)
+    mine = mine[np.abs(ops.end_ns[mine] - at_ns) <= FAR_NS]
+    done = _payloads(data, mine)
     for i in mine.tolist():
         f = ops.fs[ops.f[i]]
-        given = str(ops.value[i]) if ops.has_value[i] else ""
+        given = done.get(i) or (str(ops.value[i]) if ops.has_value[i] else "")
         given += f" to {ops.value2[i]}" if ops.has_value2[i] else ""
         node, error = (ops.nodes[ops.node[i]], ops.errors[ops.error[i]] if ops.error[i] >= 0 else "")
-        done = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}.get(Type(int(ops.type[i])), "")
-        on = f" {ops.keys[ops.key[i]]}" if ops.key[i] >= 0 else ""
+        outcome = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}.get(Type(int(ops.type[i])), "")
+        on = f" {ops.keys[ops.key[i]]}" if ops.key[i] >= 0 and f not in TRANSACTIONS else ""
         asked = f"process {ops.process[i]}: {f}{on} {given}".rstrip()
         where = f" at {node}" if node else ""
         why = f" ({error})" if error else ""
-        words = f"{asked}{where}, {done}{why}; invoked at {seconds(int(ops.start_ns[i]))}"
-        yield LogLine(int(ops.end_ns[i]), "clients", "client", shorten(words, 200))
+        words = f"{asked}{where}, {outcome}{why}; invoked at {seconds(int(ops.start_ns[i]))}"
+        wanted = (int(ops.process[i]), int(ops.end_ns[i])) in marked
+        yield LogLine(int(ops.end_ns[i]), "clients", "client", shorten(words, _WORDS_MOST), False, wanted)
+
+
+def _payloads(data: ReportData, places: npt.NDArray[np.int64]) -> dict[int, str]:
+    """Return what operations answered that have no plain value, in words, for as many as a page may show."""
+    ops = data.operations
+    if not any(f in TRANSACTIONS for f in ops.fs):
+        return {}
+    some = [i for i in places.tolist() if ops.fs[ops.f[i]] in TRANSACTIONS and ops.complete_row[i] != NEVER][
+        :_PAYLOADS_MOST
+    ]
+    try:
+        rows = read_rows(StoredRun(data.folder).history, [int(ops.complete_row[i]) for i in some], ["payload"])
+    except (pa.ArrowInvalid, OSError):
+        return {}
+    return {i: said(ops.fs[ops.f[i]], payload(row)) for i, row in zip(some, rows, strict=True)}
 
 
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

@@ -29,7 +29,7 @@ from harness.report import fault_views as faults
 from harness.report import figures, junit, real_test, roles
 from harness.report import timeline_view as timeline
 from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_of, lost_in_words
-from harness.report.logs_around import around
+from harness.report.logs_around import LogsAround, around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import violation_views as witness
 from harness.story.findings import cause_of, findings, title_of
@@ -146,7 +146,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         next_steps=next_steps(data.results, data.header, _here(data.folder), logs=bool(data.copies)),
         shortfalls=shortfalls(data.results, data.header, _here(data.folder)),
         plots={name: Markup(svg) for name, svg in drawn.items()},
-        logs=around(data, fault_views, found[0].moment_ns, found[0].violation.key) if found else None,
+        logs=_logs(data, fault_views, found),
         elements={name: Markup(svg) for name, svg in elements.items()},
         elements_words=_elements(fates, fault_views),
         faults=fault_views,
@@ -206,6 +206,16 @@ def script_hash(script: str) -> str:
 def template_text(name: str) -> str:
     """A style sheet or script of the templates, as it stands."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _logs(
+    data: ReportData, faulty: Sequence[faults.FaultView], found: Sequence[witness.FindingView]
+) -> LogsAround | None:
+    """Return the lines around the first violation, None for a run without one."""
+    if not found:
+        return None
+    first = found[0]
+    return around(data, faulty, first.moment_ns, first.violation.key, findings(data.results)[0].lead.witness)
 
 
 def _elements(fates: ElementFates | None, faulty: Sequence[faults.FaultView]) -> list[str]:

@@ -115,7 +115,7 @@ def violations_by_cause(results: Results) -> list[ReportedViolation]:
     for name, checker in results.invalid.items():
         for witness in checker.witness:
             kind = shorten(witness.kind or "violation")
-            summary = shorten(witness.summary or f"{kind}, found by {name}")
+            summary = shorten((witness.summary or f"{kind}, found by {name}").removeprefix(f"{witness.kind}: "))
             named = name, title_of(name, checker), kind, name_in_words(kind)
             found.append(ReportedViolation(*named, summary, witness, moment_ns(witness)))
     return _by_cause(found)
@@ -251,7 +251,9 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
         places |= {id(claim): (step.cause_ns, step.stage, 0), id(step): (step.cause_ns, step.stage, 1)}
     answers = [f for f in ordered if f.stage is Stage.ANSWER]
     first_ns = min((f.cause_ns for f in answers), default=NEVER_NS)
-    together = sorted(_together(answers), key=lambda g: -explains(g.lead))
+    together = sorted(
+        _together(answers), key=lambda g: (-explains(g.lead), len(sequence(g.lead.witness.facts.get("cycle"))))
+    )
     for place, violation in enumerate(w for finding in together for w in finding.witnesses):
         places[id(violation)] = (first_ns, Stage.ANSWER, place)
     return sorted(ordered, key=lambda f: places[id(f)])

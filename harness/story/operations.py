@@ -25,9 +25,6 @@ FOREVER = 1 << 62
 SEARCHED_MOST = 48
 """Operations of a window in which an order is searched."""
 
-MESSAGES_MOST = 40
-"""Messages of one log of Kafka that are listed."""
-
 _LABEL_MAX = 24
 _TXN_LABEL_MAX = 60
 _ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
@@ -36,7 +33,7 @@ _ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
 TRANSACTIONS = ("txn", "send", "poll")
 """Functions whose values are lists of micro-operations."""
 
-MICRO_OPERATIONS = {"append": "append", "r": "read", "w": "write", "send": "send", "poll": "poll"}
+_VERBS = {"append": "append", "r": "read", "w": "write", "send": "send", "poll": "poll"}
 
 State = Hashable
 
@@ -230,6 +227,11 @@ def sentences_of_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> t
     return tuple(f"{name}: " for name in letters.values() if name not in apart)
 
 
+def said(f: str, given: State) -> str:
+    """Return a value that an operation was given or answered with: of a transaction its micro-operations."""
+    return micro_operations(given) if f in TRANSACTIONS and isinstance(given, tuple) else value(given)
+
+
 def say(op: WindowOp) -> str:
     """An operation with its answer, as short as a label must be."""
     if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.given, tuple):
@@ -248,10 +250,11 @@ def say(op: WindowOp) -> str:
 
 def micro_operations(parts: Any) -> str:
     """`append x 1, read y [1 2]`; of Kafka `send k 7 at 5, poll k: 5=7 6=9`."""
-    return ", ".join(_micro(part) for part in sequence(parts)) or "nothing"
+    return ", ".join(micro_operation(part) for part in sequence(parts)) or "nothing"
 
 
-def _micro(part: Any) -> str:
+def micro_operation(part: Any) -> str:
+    """Return one of them in words."""
     match sequence(part):
         case ["poll"]:
             return "poll"
@@ -264,52 +267,9 @@ def _micro(part: Any) -> str:
         case ["send", key, sent]:
             return f"send {value(sent)} to {value(key)}"
         case [f, key, given]:
-            return f"{MICRO_OPERATIONS.get(str(f), f)} {value(key)} {value(given)}"
+            return f"{_VERBS.get(str(f), f)} {value(key)} {value(given)}"
         case _:
             return value(frozen(part))
-
-
-def message_logs(window: DrawnWindow) -> dict[str, list[list[str]]]:
-    """Per key of Kafka, [offset, value, sent by, polled by] of every message these operations speak of, by offset."""
-    logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
-    for op in window.operations:
-        name = window.letters.get(str(op.invoke), f"process {op.process}")
-        parts = op.got if isinstance(op.got, tuple) else op.given
-        for part in sequence(parts) if op.f in TRANSACTIONS else ():
-            for key, offset, sent, polled in _messages_of(part):
-                by = logs.setdefault(key, {}).setdefault((offset, value(polled if sent is None else sent)), ([], []))
-                by[sent is None].append(name)
-    return {
-        key: [
-            [_offset(offset), shorten(text, 60), ", ".join(sent), ", ".join(polled) or "no consumer"]
-            for (offset, text), (sent, polled) in sorted(
-                log.items(), key=lambda m: (m[0][0] is None, m[0][0] or 0, m[0][1])
-            )[:MESSAGES_MOST]
-        ]
-        for key, log in logs.items()
-    }
-
-
-def _offset(offset: int | None) -> str:
-    return "?" if offset is None else str(offset)
-
-
-def _messages_of(part: Any) -> list[tuple[str, int | None, Any, Any]]:
-    """(key, offset, what was sent or None, what was polled or None) of one micro-operation."""
-    match sequence(part):
-        case ["send", key, [int() | None as offset, sent]]:
-            return [(value(key), offset, sent, None)]
-        case ["send", key, sent]:
-            return [(value(key), None, sent, None)]
-        case ["poll", answer] if isinstance(answer, tuple | Mapping):
-            return [
-                (value(key), m[0] if isinstance(m[0], int) else None, None, m[1])
-                for key, messages in dict(answer).items()
-                for m in map(sequence, sequence(messages))
-                if len(m) == 2
-            ]
-        case _:
-            return []
 
 
 def _messages(messages: Any) -> str:
@@ -332,7 +292,7 @@ def value(state: Any) -> str:
 def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
     kind = Type.INFO if done is None else type_of(done.get("type")) or Type.INFO
     start = number(invoke.get("time_ns"), 0)
-    got = None if done is None else _value(done)
+    got = None if done is None else payload(done)
     error = None if done is None else done.get("error")
     key = invoke.get("key")
     unknown = done is None or kind is Type.INFO
@@ -344,7 +304,7 @@ def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
         f=shorten(str(invoke.get("f") or "?"), 40),
         key=None if key is None else str(key),
         type=kind,
-        given=_value(invoke),
+        given=payload(invoke),
         new=_int(invoke.get("value2")),
         got=got,
         start_ns=start,
@@ -353,7 +313,7 @@ def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
     )
 
 
-def _value(row: Mapping[str, Any]) -> Hashable:
+def payload(row: Mapping[str, Any]) -> Hashable:
     """The value of a row: its integer, else what its payload says, lists as tuples."""
     payload = row.get("payload")
     if isinstance(payload, str):

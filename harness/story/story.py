@@ -17,14 +17,8 @@ from checkers.base.verdict import Witness
 from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.kinds import name_in_words
-from harness.story.operations import (
-    DrawnWindow,
-    WindowOp,
-    micro_operations,
-    sentences_of_bars,
-    value,
-    window_of,
-)
+from harness.story.operations import DrawnWindow, WindowOp, sentences_of_bars, window_of
+from harness.story.transactions import Edge, Transaction, edges_of, transactions_of
 
 _SHOWN_OTHERWISE = frozenset({
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
@@ -34,27 +28,6 @@ _SHOWN_OTHERWISE = frozenset({
 """Facts that have a field of their own in a `Story`, or that no reader needs."""
 
 _SENTENCE_MOST = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """name: T1, T2, ...  who: process and outcome.  rows: of the history.  did: its micro-operations in words."""
-
-    name: str
-    who: str
-    rows: str
-    did: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One edge of a cycle: why a transaction must come before another.  key: "" if the edge has none."""
-
-    source: str
-    target: str
-    kind: str
-    key: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +65,11 @@ class Story:
         return DrawnWindow() if self.transactions or self.edges else self.window
 
     @property
+    def differs(self) -> bool:
+        """Return True if a list that was read is shown beside the one that it contradicts."""
+        return any(part.look in ("gone", "added") for t in self.transactions for step in t.did for part in step)
+
+    @property
     def why(self) -> tuple[str, ...]:
         """The reasons without those that repeat what the bar of one operation shows."""
         return tuple(words for words in self.reasons if not words.startswith(self.repeated_by_bars))
@@ -107,16 +85,16 @@ def story_of(witness: Witness) -> Story:
     window = window_of(witness.events, facts)
     keys = {op.key for op in window.operations}
     key = facts.get("key") if isinstance(facts.get("key"), str) else keys.pop() if len(keys) == 1 else None
-    edges = tuple(_edge(mapping(edge)) for edge in sequence(facts.get("cycle")))
+    edges = edges_of(facts)
     return Story(
         kind=name_in_words(kind),
-        summary=shorten(witness.summary, _SENTENCE_MOST),
+        summary=shorten(witness.summary.removeprefix(f"{witness.kind}: "), _SENTENCE_MOST),
         key="" if key is None or key == ONLY_OBJECT else shorten(str(key), 60),
         window=window,
         model=str(facts.get("model") or ""),
         reasons=_sentences(facts.get("why")),
         expected=_sentences(facts.get("expected")),
-        transactions=_transactions(facts),
+        transactions=transactions_of(facts),
         edges=edges,
         length=number(facts.get("length"), len(edges)),
         rows=witness.rows,
@@ -141,33 +119,6 @@ def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[st
     return tuple((node, at_ns) for node, at_ns in answers if node)
 
 
-def _transactions(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
-    """Every transaction that a witness names, in the order in which they were invoked."""
-    out = []
-    for name, raw in mapping(facts.get("transactions")).items():
-        transaction = mapping(raw)
-        status = {"info": "outcome unknown", "fail": "failed"}.get(str(transaction.get("status")), "ok")
-        out.append(
-            Transaction(
-                name=shorten(str(name), 8),
-                who=f"process {transaction.get('process', '?')}, {status}",
-                rows=", ".join(f"{number(i, 0):,}" for i in sequence(transaction.get("events"))),
-                did=shorten(micro_operations(transaction.get("operations")), _SENTENCE_MOST),
-            )
-        )
-    return tuple(out)
-
-
-def _edge(edge: Mapping[str, Any]) -> Edge:
-    return Edge(
-        source=shorten(str(edge.get("from")), 8),
-        target=shorten(str(edge.get("to")), 8),
-        kind=shorten(str(edge.get("edge") or edge.get("kind") or "before"), 16),
-        key="" if edge.get("key") is None else shorten(value(edge["key"]), 60),
-        why=sentence(shorten(str(edge.get("why") or edge.get("words") or "comes before"), _SENTENCE_MOST)),
-    )
-
-
 def _fact(name: Any, given: Any) -> str:
     """A fact of any type."""
     if isinstance(given, list | tuple):
@@ -179,3 +130,12 @@ def _fact(name: Any, given: Any) -> str:
 
 def _one(given: Any) -> str:
     return str(given) if isinstance(given, list | dict) else amount(given)
+
+
+def trace_words(row: Mapping[str, Any]) -> str:
+    """Return what a row of a trace says: `role leader epoch 2 offset 63`."""
+    words = [str(row.get("event")).replace("-", " "), str(row.get("role") or ""), f"epoch {row.get('epoch')}"]
+    words += [f"offset {row['offset']:,}" if isinstance(row.get("offset"), int) else ""]
+    if row.get("peer"):
+        words.append(f"for {row['peer']}" if row.get("event") == "vote" else f"led by {row['peer']}")
+    return shorten(" ".join(filter(None, [*words, str(row.get("detail") or "")])), 160)

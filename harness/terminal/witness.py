@@ -45,8 +45,9 @@ from checkers.base.history import Type
 from checkers.base.json_file import number
 from checkers.base.verdict import Witness
 from harness.plain_words import checksum_words, label, natural, shorten
-from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, message_logs, say, value
-from harness.story.story import Edge, Story, Transaction, story_of
+from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
+from harness.story.story import Story, story_of
+from harness.story.transactions import Edge, Transaction, message_logs
 
 MOST_OPERATIONS = 40
 MOST_ROWS = 24
@@ -54,7 +55,7 @@ WIDTH_LEAST = 80
 _WIDTH_MOST = 160
 """Lines longer than this are hard to follow with the eye."""
 
-_DID_LINES_MOST = 4
+_DID_LINES_MOST = 12
 _INDENT = "  "
 _STRETCH_MOST = 2.0
 _LABEL_SHORT = 14
@@ -160,7 +161,7 @@ def _cycle(story: Story, width: int) -> list[Text]:
     known = {transaction.name: transaction for transaction in story.transactions}
     lines: list[Text] = []
     for place, edge in enumerate(story.edges):
-        of = known.get(edge.source, Transaction(edge.source, "", "", ""))
+        of = known.get(edge.source, Transaction(edge.source))
         head, *rest = _described(of, width - 14)
         lines.append(_rung("┌─▸ " if place == 0 else "│   ", f"{edge.source:<5}", head, "bold"))
         lines += [_rung("│   ", " " * 5, text, "") for text in rest]
@@ -177,9 +178,9 @@ def _cycle(story: Story, width: int) -> list[Text]:
 def _described(transaction: Transaction, width: int) -> list[str]:
     """Who ran it, how it ended, and what it did, wrapped."""
     head = transaction.who + (f" (rows {transaction.rows})" if transaction.rows else "")
-    did = textwrap.wrap(transaction.did, width)
+    did = [line for step in transaction.lines for line in textwrap.wrap(step, width, subsequent_indent="  ")]
     if len(did) > _DID_LINES_MOST:
-        did = [*did[: _DID_LINES_MOST - 1], did[_DID_LINES_MOST - 1][: width - 2] + " …"]
+        did = [*did[: _DID_LINES_MOST - 1], f"{did[_DID_LINES_MOST - 1]} …"]
     return [head, *did]
 
 

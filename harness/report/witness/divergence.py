@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from checkers.base.json_file import mapping, number
 from harness.plain_words import checksum_words, natural, shorten
 from harness.report.run_data import ReportData
-from harness.story.story import Edge, Story, Transaction
+from harness.story.story import Story
+from harness.story.transactions import Edge, Transaction
 
 AROUND = 3
 """Equal offsets shown before and after a difference."""
@@ -343,7 +344,7 @@ def cycle_of(story: Story) -> Cycle | None:
     if not edges:
         return None
     known = {transaction.name: transaction for transaction in story.transactions}
-    nodes = [known.get(e.source, Transaction(e.source, "", "", "")) for e in edges]
+    nodes = [known.get(e.source, Transaction(e.source)) for e in edges]
     closed = story.length <= len(edges) <= RING_MOST and _is_simple_cycle(edges)
     return Cycle(edges, nodes, _ring(edges) if closed else None, max(0, story.length - len(edges)))
 

@@ -6,7 +6,9 @@ Clients and servers are lines, time runs to the right.  Only what was recorded i
   * who led and whom nodes voted for, how a write came into each log and when it was called committed, from traces;
   * the faults that cut links, and the servers that no majority could reach.
 
-Time is warped: events that lie close to each other get room, and a pause shrinks.
+A violation that no client met, such as two leaders of one epoch, is drawn from the traces of its nodes alone.
+Time is warped: events that lie close to each other get room, and a pause shrinks.  Where the paper is narrow the same
+messages stand in a list.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.plain_words import natural, plural, seconds, shorten
+from harness.plain_words import listed, natural, plural, seconds, shorten
 from harness.report.fault_views import FaultView
 from harness.report.roles import (
     DEAD,
@@ -31,11 +34,13 @@ from harness.report.roles import (
 from harness.report.run_data import ReportData
 from harness.spec import CLIENT_NODES
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, say, value
+from harness.story.story import trace_words
 
 WIDTH = 1118
 GUTTER = 118.0
 ROW = 44.0
 OPERATIONS_MOST = 8
+STEPS_MOST = 12
 _TOP = 58.0
 _BEFORE_NS = 400_000_000
 _CHAR = 6.6
@@ -73,6 +78,16 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """One line of the list.  way: "n1 → n3", or the name of one node for what it did itself.  bad: what was wrong."""
+
+    time_ns: int
+    way: str
+    words: str
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Knew:
     """What one server knew when the answer was given.  "" and "–": nothing is recorded."""
 
@@ -95,7 +110,9 @@ class Diagram:
     labels: list[Label] = field(default_factory=list)
     dots: list[Label] = field(default_factory=list)
     knew: list[Knew] = field(default_factory=list)
+    messages: list[Exchange] = field(default_factory=list)
     words: str = ""
+    of_clients: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,9 @@ class _Canvas:
     def dot(self, x: float, y: float, words: str, css: str) -> None:
         self.diagram.dots.append(Label(x, y, words, css))
 
+    def say(self, at_ns: int, way: str, words: str, bad: bool = False) -> None:
+        self.diagram.messages.append(Exchange(at_ns, way, words, bad))
+
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
         """The xs of a span of time, cut to the times drawn; None if none of it is drawn."""
         if end_ns < self.first_ns or start_ns > self.last_ns:
@@ -132,6 +152,7 @@ class _Canvas:
 class DrawnWrite:
     """One write in the logs.  arrived: node -> when it stood in its log; committed: node -> when it knew that."""
 
+    short: str
     words: str
     leader: str
     arrived: Mapping[str, int]
@@ -139,26 +160,35 @@ class DrawnWrite:
 
 
 def draw(
-    data: ReportData, window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
+    data: ReportData,
+    window: DrawnWindow,
+    faults: Sequence[FaultView],
+    roles: Sequence[RoleSegment],
+    trace_rows: Sequence[Mapping[str, Any]] = (),
 ) -> Diagram | None:
-    """None for a witness without operations of known times and servers."""
-    chosen = _chosen(window)
-    if not chosen or not data.servers or not any(op.node in data.servers for op in chosen):
+    """Return the diagram of a violation, None if neither its operations nor its traces name times and servers."""
+    chosen = [op for op in _chosen(window) if data.servers]
+    if not any(op.node in data.servers for op in chosen):
+        chosen = []
+    did = [] if chosen else _steps_of_nodes(data, trace_rows)
+    if not chosen and not did:
         return None
-    culprit = window.culprit or max(chosen, key=lambda op: op.end_ns)
-    entries = [entry for op in chosen if (entry := _entry(data, op, culprit.end_ns)) is not None]
-    first = min(op.start_ns for op in chosen) - _BEFORE_NS
-    last = max([op.end_ns for op in chosen] + [t for e in entries for t in e.arrived.values()])
+    culprit = (window.culprit or max(chosen, key=lambda op: op.end_ns)) if chosen else None
+    at_ns = culprit.end_ns if culprit is not None else did[-1].time_ns
+    entries = [entry for op in chosen if (entry := _entry(data, op, at_ns)) is not None]
+    first = min([op.start_ns for op in chosen] + [step.time_ns for step in did]) - _BEFORE_NS
+    ends = [op.end_ns for op in chosen] + [t for e in entries for t in e.arrived.values()]
+    last = max(ends, default=at_ns + _BEFORE_NS // 4)
     elections = [s for s in _elections(roles) if first <= s.start_ns <= last]
     votes = [v for s in elections for v in _votes(data, s)]
-    times = {first, last}
+    times = {first, last, *(step.time_ns for step in did)}
     times |= {t for op in chosen for t in (op.start_ns, op.end_ns)}
     times |= {t for e in entries for t in (*e.arrived.values(), *_of_leader(e))}
     times |= {t for node, at, leader, led in votes for t in (at, led)} | {s.start_ns for s in elections}
     times |= {t for f in faults if f.happened for t in (f.start_ns, f.end_ns) if first <= t <= last}
     x_of = _axis(sorted(t for t in times if first <= t <= last))
     rows = _rows(data, chosen)
-    diagram = Diagram(_TOP + ROW * len(rows) + 10, culprit.end_ns)
+    diagram = Diagram(_TOP + ROW * len(rows) + 10, at_ns, of_clients=bool(chosen))
     canvas = _Canvas(diagram, rows, x_of, first, last)
     _frame(canvas, data, sorted(times))
     _cuts(canvas, faults)
@@ -166,14 +196,63 @@ def draw(
     for node, at, leader, led in votes:
         if node in rows and leader in rows and node != leader:
             canvas.line((x_of(at), rows[node]), (x_of(led), rows[leader]), "vote", True)
+            canvas.label(x_of(at) - 4, rows[node] - 7, f"votes for {leader}", "dim", "end")
+            canvas.say(at, f"{node} → {leader}", f"vote of epoch {_epoch(elections, leader, led)}")
     for entry in entries:
         _entry_of(canvas, entry)
     for op in chosen:
         _operation(canvas, op, window.letters.get(str(op.invoke), ""), op is window.culprit)
-    diagram.knew = [_knew(data, node, culprit, faults, roles) for node in data.servers]
-    asked = plural(len(chosen), "request")
-    diagram.words = f"{asked} of clients, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
+    for step in did:
+        _step_of(canvas, step)
+    if culprit is not None and culprit is window.culprit:
+        _asked_nobody(canvas, data, culprit, faults)
+    where = culprit.node if culprit is not None else did[-1].way
+    diagram.knew = [_knew(data, node, at_ns, node == where, faults, roles) for node in data.servers]
+    diagram.messages.sort(key=lambda message: message.time_ns)
+    asked = plural(len(chosen), "request") + " of clients" if chosen else f"{plural(len(did), 'step')} of nodes"
+    diagram.words = f"{asked}, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
     return diagram
+
+
+def _epoch(elections: Sequence[RoleSegment], leader: str, led_ns: int) -> int:
+    return next((s.epoch for s in elections if s.node == leader and s.start_ns == led_ns), -1)
+
+
+def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -> list[Exchange]:
+    """Return what the rows of a witness say that nodes did, the wrong step last and marked."""
+    rows = [row for row in trace_rows if row.get("node") in data.servers and isinstance(row.get("time_ns"), int)]
+    rows = sorted(rows, key=lambda row: int(row["time_ns"]))[-STEPS_MOST:]
+    return [Exchange(row["time_ns"], str(row["node"]), trace_words(row), row is rows[-1]) for row in rows]
+
+
+def _step_of(canvas: _Canvas, step: Exchange) -> None:
+    x, y = canvas.x_of(step.time_ns), canvas.rows[step.way]
+    css, width = "bad" if step.bad else "did", len(step.words) * _CHAR
+    canvas.dot(x, y, f"{step.way}: {step.words}", css)
+    canvas.label(max(GUTTER, min(x - 4, WIDTH - width - 8)), y + 17 if step.bad else y - 9, step.words, css)
+    canvas.diagram.messages.append(step)
+
+
+def _asked_nobody(canvas: _Canvas, data: ReportData, wrong: WindowOp, faults: Sequence[FaultView]) -> None:
+    """State that the node of the wrong answer could ask no majority, if faults cut it off for the whole operation."""
+    apart: dict[str, int] = {}
+    for f in faults:
+        if f.happened and f.start_ns <= wrong.start_ns and wrong.end_ns <= f.end_ns:
+            for pair in f.cut:
+                if wrong.node in pair:
+                    apart |= {n: f.number for n in pair if n != wrong.node and n in data.servers}
+    if wrong.node not in canvas.rows or 2 * (len(data.servers) - len(apart)) > len(data.servers):
+        return
+    cut_from = listed(sorted(apart, key=natural))
+    words = f"{wrong.node} asked nobody: cut from {cut_from}"
+    x = min(canvas.x_of(wrong.end_ns) + 4, WIDTH - 6.0)
+    canvas.label(x, canvas.rows[wrong.node] + 17, words, "bad", "end")
+    canvas.say(
+        wrong.start_ns,
+        wrong.node,
+        f"asked nobody: fault {listed(sorted({*map(str, apart.values())}))} cut it from {cut_from}",
+        True,
+    )
 
 
 def _chosen(window: DrawnWindow) -> list[WindowOp]:
@@ -258,6 +337,10 @@ def _cuts(canvas: _Canvas, faults: Sequence[FaultView]) -> None:
         cut_off = {*f.alone, *f.nodes} if f.cut else set(f.nodes)
         for node in cut_off & canvas.rows.keys():
             canvas.box(a, canvas.rows[node] - ROW / 2 + 2, max(4.0, b - a), ROW - 4, "cut", f"{node}: {title}")
+            apart = sorted({n for pair in f.cut if node in pair for n in pair} - {node}, key=natural)
+            words = f"✂ cut from {', '.join(apart)}"
+            if apart and b - a > len(words) * _CHAR:
+                canvas.label(a + 6, canvas.rows[node] - 9, words, "dim")
 
 
 def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment]) -> None:
@@ -312,7 +395,7 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
         return None
     leader = min(arrived, key=lambda node: arrived[node])
     words = f"{shorten(op.key, 16)} = {value(written)}, offset {offset}, epoch {epoch}"
-    return DrawnWrite(words, leader, arrived, committed)
+    return DrawnWrite(value(written), words, leader, arrived, committed)
 
 
 def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int) -> int | None:
@@ -337,10 +420,14 @@ def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:
             continue
         if node != entry.leader:
             canvas.line((x_of(began), rows[entry.leader]), (x_of(at), rows[node]), "copy", True)
+            canvas.label(x_of(at) + 6, rows[node] - 6, f"holds {entry.short}", "copy")
+            canvas.say(at, f"{entry.leader} → {node}", f"copies {entry.words}")
         canvas.dot(x_of(at), rows[node], f"{node} holds {entry.words}", "held")
     if entry.leader in entry.committed:
         at = entry.committed[entry.leader]
         canvas.dot(x_of(at), rows[entry.leader], f"{entry.leader}: {entry.words} is committed", "committed")
+        canvas.label(x_of(at) + 8, rows[entry.leader] - 8, f"{entry.short} committed", "copy")
+        canvas.say(at, entry.leader, f"{entry.words} is committed")
 
 
 def _operation(canvas: _Canvas, op: WindowOp, letter: str, bad: bool) -> None:
@@ -355,18 +442,25 @@ def _operation(canvas: _Canvas, op: WindowOp, letter: str, bad: bool) -> None:
         return
     third = (b - a) / 3
     canvas.line((a, client), (a + third, server), css, True)
+    way = f"process {op.process} → {op.node}"
+    canvas.say(op.start_ns, way, asked)
     if op.complete >= FOREVER:
         canvas.label(min(b, WIDTH - 90), client - 8, "no answer", "dim", "end")
         return
     canvas.line((b - third, server), (b, client), f"{css} answer", True)
     words = value(op.got) if op.f == "read" and op.happened else "ok" if op.happened else "failed"
+    canvas.say(op.end_ns, f"{op.node} → process {op.process}", f"{letter} answered {words}".strip(), bad)
     canvas.label(b + 4, client - 8 if b - a > (len(asked) + 1) * _CHAR else client + 17, words, css)
 
 
 def _knew(
-    data: ReportData, node: str, culprit: WindowOp, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
+    data: ReportData,
+    node: str,
+    at: int,
+    answered: bool,
+    faults: Sequence[FaultView],
+    roles: Sequence[RoleSegment],
 ) -> Knew:
-    at = culprit.end_ns
     mine = next((s for s in roles if s.node == node and s.start_ns <= at <= s.end_ns), None)
     role = "" if mine is None else mine.known if mine.role == UNKNOWN else _role_words(mine)
     log_end = committed = "–"
@@ -382,7 +476,7 @@ def _knew(
          for n in (a, b) if n != node and n in {*data.servers, *CLIENT_NODES}},
         key=natural,
     )  # fmt: skip
-    return Knew(shorten(node, 24), role, log_end, committed, ", ".join(apart), node == culprit.node)
+    return Knew(shorten(node, 24), role, log_end, committed, ", ".join(apart), answered)
 
 
 def _role_words(s: RoleSegment) -> str:

@@ -24,7 +24,18 @@ from harness.report.run_data import ReportData
 from harness.report.witness import picture
 from harness.story.findings import ReportedViolation
 from harness.story.kinds import kind_of
-from harness.story.operations import FOREVER, TRANSACTIONS, DrawnWindow, WindowOp, micro_operations, say, type_of, value
+from harness.story.operations import (
+    FOREVER,
+    TRANSACTIONS,
+    DrawnWindow,
+    WindowOp,
+    micro_operations,
+    payload,
+    said,
+    say,
+    type_of,
+    value,
+)
 from harness.story.story import Story
 from harness.terminal.witness import draw_witness
 
@@ -192,7 +203,8 @@ def _row(row: Mapping[str, Any]) -> str:
     kind = type_of(row.get("type"))
     given = "" if row.get("value") is None else value(row.get("value"))
     given += f" → {value(row['value2'])}" if row.get("value2") is not None else ""
-    given = given or shorten(str(row.get("payload") or ""), 60)
+    if row.get("payload") is not None:
+        given = said(str(row.get("f")), payload(row))
     what = " ".join(str(part) for part in (row.get("f"), row.get("key"), given) if part not in (None, ""))
     time = seconds(number(row.get("time_ns"), 0)) if row.get("time_ns") else ""
     name = kind.name.lower() if kind is not None else shorten(str(row.get("type")), 8)

@@ -29,11 +29,15 @@ from harness.story.findings import (
     groups,
 )
 from harness.story.kinds import kind_of
-from harness.story.operations import message_logs, value
+from harness.story.operations import value
 from harness.story.story import Story, story_of
+from harness.story.transactions import message_logs
 
 BRIEF_FROM = 2
 """Of one kind so many violations are drawn; the others are folded away, with a sentence each."""
+
+DIAGRAMS_MOST = 2
+"""Violations whose messages are drawn: the leading one and its cause."""
 
 MOST_DRAWN = 60
 """Operations of one witness that are drawn; a minimised window holds a handful."""
@@ -82,8 +86,8 @@ class FindingView:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """The reasons; of a cycle its edges are the reasons."""
-        return () if self.cycle else self.violation.why
+        """The reasons that the summary does not give; of a cycle its edges are the reasons."""
+        return () if self.cycle else tuple(words for words in self.violation.why if words != self.summary)
 
     @property
     def hashes(self) -> bool:
@@ -156,6 +160,7 @@ def view(
     copies = [_as_trace_row(row) for row in story.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
     context = picture.context(window, faults, roles)
+    drawn = not folded and number <= DIAGRAMS_MOST
     held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
     beyond = len(story.bars.operations) - len(window.operations)
     return FindingView(
@@ -187,7 +192,7 @@ def view(
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,
         brief=brief,
-        diagram=message_diagram.draw(data, window, faults, roles) if number == 1 else None,
+        diagram=message_diagram.draw(data, window, faults, roles, trace_rows) if drawn else None,
         also=[
             OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in known))
             for v, other in zip(also, others, strict=True)

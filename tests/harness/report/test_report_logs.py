@@ -89,3 +89,18 @@ def test_output_traces_faults_and_clients_stand_in_one_order(folder: Path) -> No
 def test_a_run_without_a_violation_or_a_time_has_no_such_lines(folder: Path) -> None:
     data = load(folder)
     assert around(data, [], -1, "") is None
+
+
+def test_faults_elections_and_errors_are_kept_when_the_nearest_lines_fill_the_page(folder: Path) -> None:
+    home = folder / "nodes" / "n1"
+    home.mkdir(parents=True)
+    noise = [f"2026-11-20T03:14:22.{ms:03}Z heartbeat {n}" for ms in range(400, 700) for n in range(3)]
+    (home / "server.log").write_text("\n".join(["2026-11-20T03:14:18.000Z FATAL cannot write", *noise]) + "\n")
+    data = load(folder)
+    fault_views, at_ns = faults.views(data), 10_600_000_000
+    found = around(data, fault_views, at_ns, data.operations.keys[0])
+    assert found is not None and len(found.lines) == LINES_MOST and found.left_out
+    assert any("FATAL cannot write" in line.words for line in found.lines)
+    near = [t for f in fault_views if f.happened for t in (f.start_ns, f.end_ns) if abs(t - at_ns) <= FAR_NS]
+    assert [line.time_ns for line in found.lines if line.kind == "fault"] == sorted(near)
+    assert found.whole_ms < 500, "the page states the span of which nothing is left out"

@@ -70,6 +70,29 @@ def test_what_each_node_knew_is_of_the_moment_of_the_answer(data: ReportData) ->
     assert set(knew[wrong.node].cut.split(", ")) == apart
 
 
+def test_every_arrow_has_words_and_the_list_for_narrow_paper_has_the_same_messages(data: ReportData) -> None:
+    told, diagram = drawn(data)
+    wrong = told.bars.culprit
+    assert wrong is not None
+    said = [label.words for label in diagram.labels]
+    assert sum(words.startswith("votes for ") for words in said) == sum(line.css == "vote" for line in diagram.lines)
+    assert sum(words.startswith("holds ") for words in said) == sum(line.css == "copy" for line in diagram.lines)
+    assert any(words.startswith("✂ cut from ") for words in said)
+    nobody = [label for label in diagram.labels if label.words.startswith(f"{wrong.node} asked nobody: cut from ")]
+    assert [label.css for label in nobody] == ["bad"]
+    assert [m.time_ns for m in diagram.messages] == sorted(m.time_ns for m in diagram.messages)
+    assert (wrong.end_ns, f"{wrong.node} → process {wrong.process}") in {(m.time_ns, m.way) for m in diagram.messages}
+
+
+def test_a_violation_that_no_client_met_is_drawn_from_traces(data: ReportData) -> None:
+    node, table = next(iter(data.traces.items()))
+    rows = [{**row, "node": node, "table": "trace"} for row in table.slice(0, 3).to_pylist()]
+    diagram = message_diagram.draw(data, DrawnWindow(), [], [], rows)
+    assert diagram is not None and not diagram.of_clients
+    assert [m.bad for m in diagram.messages] == [False, False, True]
+    assert [k.node for k in diagram.knew if k.answered] == [node]
+
+
 def test_a_witness_without_servers_or_times_has_no_diagram(data: ReportData) -> None:
     told, _ = drawn(data)
     assert message_diagram.draw(data, DrawnWindow(), [], []) is None

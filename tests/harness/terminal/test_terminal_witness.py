@@ -147,7 +147,7 @@ def test_a_cycle_of_transactions_goes_edge_by_edge_back_to_where_it_began() -> N
     assert lines[0] == "  write skew (G2-item)"
     assert lines[1].startswith("  ┌─▸ T") and lines[-3].startswith("  └────┘")
     assert "rw, key x: T2 read x as []" in text
-    assert "append x 1, read y []" in text
+    assert "append x 1\n  │        read y []" in text
 
 
 def test_sends_and_polls_of_kafka_are_put_side_by_side_by_offset() -> None:
@@ -255,3 +255,21 @@ def test_recorded_violations_fit_eighty_columns(name: str) -> None:
     lines = drawn(verdict.witnesses[0].to_json())
     assert max(map(len, lines)) <= 80
     assert sum(line.endswith("╡ ✗") for line in lines) == 1
+
+
+def test_two_reads_of_one_list_show_where_they_differ_and_count_what_is_equal() -> None:
+    equal = list(range(100, 130))
+    lines = drawn(
+        witness_of(
+            "list-append",
+            *(
+                line
+                for v in [*equal, 3290]
+                for line in (f'0 invoke txn [["append", 9, {v}]]', f'0 ok txn [["append", 9, {v}]]')
+            ),
+            '1 invoke txn [["r", 9, null], ["append", 9, 3455], ["r", 9, null]]',
+            f'1 ok txn [["r", 9, {[*equal, 3290]}], ["append", 9, 3455], ["r", 9, {[*equal, 3455]}]]',
+        )
+    )
+    text = " ".join(line.strip() for line in lines)
+    assert "read 9 [… 28 equal …, 128, 129, ~~3290~~, 3455]" in text

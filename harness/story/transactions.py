@@ -1,0 +1,229 @@
+"""Transactions as people see them: their micro-operations, the edges of their cycle, and where two reads differ.
+
+A list that was read is shown by what it should have held, as far as the witness proves that: what the transaction
+itself had read and appended before, else what another transaction read of the same key.  Equal elements are counted,
+not listed:
+
+    read k9 [… 149 equal …, 2748, ~~3290~~, 3455]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby, takewhile
+from operator import itemgetter
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+from harness.plain_words import sentence, shorten
+from harness.story.operations import TRANSACTIONS, DrawnWindow, micro_operation, value
+
+MESSAGES_MOST = 40
+"""Messages of one log of Kafka that are listed."""
+
+LISTED_MOST = 12
+"""Elements of a list that are shown without leaving any out."""
+
+_SENTENCE_MOST = 600
+_BESIDE = 2
+"""Elements of a run, of equal ones or of a difference, that are shown at each end."""
+
+_COMPARED_MOST = 400
+"""Elements of which the differences are searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Words of a micro-operation.  look: "gone" for elements that should be there, "added" for those that should not,
+    "equal" for elements that are counted, "" for all else."""
+
+    words: str
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """name: T1, T2, ...  who: process and outcome.  rows: of the history.  did: its micro-operations, one each."""
+
+    name: str
+    who: str = ""
+    rows: str = ""
+    did: tuple[tuple[Fragment, ...], ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Its micro-operations as text: what is gone is struck through, what was added is underlined."""
+        marks = {"gone": "~~", "added": "__"}
+        return tuple(
+            "".join(f"{marks.get(part.look, '')}{part.words}{marks.get(part.look, '')}" for part in step)
+            for step in self.did
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge of a cycle: why a transaction must come before another.  key: "" if the edge has none."""
+
+    source: str
+    target: str
+    kind: str
+    key: str
+    why: str
+
+
+def transactions_of(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
+    """Return every transaction that a witness names, in the order in which they were invoked."""
+    raw = {str(name): mapping(each) for name, each in mapping(facts.get("transactions")).items()}
+    done: dict[str, _Parts] = {
+        name: [sequence(part) for part in sequence(each.get("operations"))] for name, each in raw.items()
+    }
+    cyclic = bool(facts.get("cycle"))
+    return tuple(
+        Transaction(
+            name=shorten(name, 8),
+            who=f"process {each.get('process', '?')}, {_STATUS.get(str(each.get('status')), 'ok')}",
+            rows=", ".join(f"{number(i, 0):,}" for i in sequence(each.get("events"))),
+            did=tuple(_step(done, name, place, cyclic) for place in range(len(done[name]))),
+        )
+        for name, each in raw.items()
+    )
+
+
+_STATUS = {"info": "outcome unknown", "fail": "failed"}
+
+
+def edges_of(facts: Mapping[str, Any]) -> tuple[Edge, ...]:
+    """Return the edges of the cycle of a witness, () if it has none."""
+    return tuple(_edge(mapping(edge)) for edge in sequence(facts.get("cycle")))
+
+
+def _edge(edge: Mapping[str, Any]) -> Edge:
+    return Edge(
+        source=shorten(str(edge.get("from")), 8),
+        target=shorten(str(edge.get("to")), 8),
+        kind=shorten(str(edge.get("edge") or edge.get("kind") or "before"), 16),
+        key="" if edge.get("key") is None else shorten(value(edge["key"]), 60),
+        why=sentence(shorten(str(edge.get("why") or edge.get("words") or "comes before"), _SENTENCE_MOST)),
+    )
+
+
+_Parts = list[Sequence[Any]]
+"""The micro-operations of one transaction."""
+
+
+def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tuple[Fragment, ...]:
+    """Return one micro-operation in words.  cyclic: reads of others agree, so a shorter one is no difference."""
+    match done[name][place]:
+        case ["r", key, list() | tuple() as read]:
+            before = _held_before(done[name], place)
+            others = [] if cyclic or before is not None else _reads_of_others(done, name, key)
+            wanted = before if before is not None else next((o for o in others if _differ(o, read)), None)
+            shown = _listed([value(e) for e in read], None if wanted is None else [value(e) for e in wanted])
+            return (Fragment(f"read {shorten(value(key), 60)} ["), *shown, Fragment("]"))
+        case part:
+            return (Fragment(shorten(micro_operation(part), _SENTENCE_MOST)),)
+
+
+def _held_before(parts: _Parts, place: int) -> list[Any] | None:
+    """Return the list that a read must show by what its own transaction read and appended before; None if nothing."""
+    held: list[Any] | None = None
+    for f, key, given in (part for part in parts[:place] if len(part) == 3):
+        if key != parts[place][1]:
+            continue
+        if f == "r":
+            held = list(sequence(given))
+        elif held is not None:
+            held.append(given)
+    return held
+
+
+def _reads_of_others(done: Mapping[str, _Parts], name: str, key: Any) -> list[Sequence[Any]]:
+    reads = [p for other, parts in done.items() if other != name for p in parts if len(p) == 3 and p[0] == "r"]
+    return sorted((sequence(p[2]) for p in reads if p[1] == key), key=len, reverse=True)
+
+
+def _differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Return True if neither list is the beginning of the other."""
+    return any(value(x) != value(y) for x, y in zip(a, b, strict=False))
+
+
+def _listed(read: list[str], wanted: list[str] | None) -> list[Fragment]:
+    """Return the elements of a list that was read, those that should be there too.  wanted: None if it is unknown."""
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(read, wanted or (), strict=False))))
+    if wanted is None or read == wanted or max(len(read), len(wanted)) - same > _COMPARED_MOST:
+        return _separated([*_some([(each, "") for each in read], from_the_end=True)])
+    elements = [(each, "") for each in read[:same]]
+    for tag, i, j, k, m in SequenceMatcher(None, wanted[same:], read[same:], autojunk=False).get_opcodes():
+        if tag == "equal":
+            elements += [(each, "") for each in read[same:][k:m]]
+        else:
+            elements += [(each, "gone") for each in wanted[same:][i:j]] + [(each, "added") for each in read[same:][k:m]]
+    return _separated(_some(elements, from_the_end=False))
+
+
+def _some(elements: list[tuple[str, str]], *, from_the_end: bool) -> list[Fragment]:
+    """Count elements far from each difference, those within a long one, or all but the last ones of a plain list."""
+    if len(elements) <= LISTED_MOST:
+        return [Fragment(shorten(words, 40), look) for words, look in elements]
+    runs = [list(run) for _, run in groupby(elements, key=itemgetter(1))]
+    out: list[Fragment] = []
+    for place, run in enumerate(runs):
+        look = run[0][1]
+        head = 0 if place == 0 and not look else _BESIDE
+        tail = LISTED_MOST // 2 if from_the_end else 0 if place == len(runs) - 1 and not look else _BESIDE
+        left_out = len(run) - head - tail
+        shown = [Fragment(shorten(words, 40), look) for words, _ in run]
+        if left_out > 1:
+            count = Fragment(f"… {left_out} {'more' if look or from_the_end else 'equal'} …", look or "equal")
+            shown = [*shown[:head], count, *shown[len(run) - tail :]]
+        out += shown
+    return out
+
+
+def _separated(parts: Sequence[Fragment]) -> list[Fragment]:
+    return [each for i, part in enumerate(parts) for each in ((Fragment(", "), part) if i else (part,))]
+
+
+def message_logs(window: DrawnWindow) -> dict[str, list[list[str]]]:
+    """Per key of Kafka, [offset, value, sent by, polled by] of every message these operations speak of, by offset."""
+    logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
+    for op in window.operations:
+        name = window.letters.get(str(op.invoke), f"process {op.process}")
+        parts = op.got if isinstance(op.got, tuple) else op.given
+        for part in sequence(parts) if op.f in TRANSACTIONS else ():
+            for key, offset, sent, polled in _messages_of(part):
+                by = logs.setdefault(key, {}).setdefault((offset, value(polled if sent is None else sent)), ([], []))
+                by[sent is None].append(name)
+    return {
+        key: [
+            [_offset(offset), shorten(text, 60), ", ".join(sent), ", ".join(polled) or "no consumer"]
+            for (offset, text), (sent, polled) in sorted(
+                log.items(), key=lambda m: (m[0][0] is None, m[0][0] or 0, m[0][1])
+            )[:MESSAGES_MOST]
+        ]
+        for key, log in logs.items()
+    }
+
+
+def _offset(offset: int | None) -> str:
+    return "?" if offset is None else str(offset)
+
+
+def _messages_of(part: Any) -> list[tuple[str, int | None, Any, Any]]:
+    """(key, offset, what was sent or None, what was polled or None) of one micro-operation."""
+    match sequence(part):
+        case ["send", key, [int() | None as offset, sent]]:
+            return [(value(key), offset, sent, None)]
+        case ["send", key, sent]:
+            return [(value(key), None, sent, None)]
+        case ["poll", answer] if isinstance(answer, tuple | Mapping):
+            return [
+                (value(key), m[0] if isinstance(m[0], int) else None, None, m[1])
+                for key, messages in dict(answer).items()
+                for m in map(sequence, sequence(messages))
+                if len(m) == 2
+            ]
+        case _:
+            return []
