@@ -19,7 +19,7 @@ Runs on client nodes; needs only the standard library.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from checkers.base.history import Type
@@ -38,7 +38,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended.  node: the one that answered, or the one that got the request; "" if no node got it."""
+    """How it ended.  node: the one that answered, or the one that got the request; "" if no node got it.
+    took_s: seconds until then by the clock of its client node; 0: not measured."""
 
     type: Type
     value: int | None = None
@@ -46,6 +47,7 @@ class Outcome:
     payload: str | None = None
     error: str | None = None
     node: str = ""
+    took_s: float = field(default=0.0, compare=False)
 
 
 CANNOT_BE_MADE = "the client cannot be made: "

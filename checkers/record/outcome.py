@@ -172,6 +172,7 @@ class RunOutcome:
     declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
     loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
+    took_ms: function -> median of what ok operations took by the clocks of the client nodes.
     longest_copy_stop_s: for how long a copy stopped a node, at most.
     steal_s: node -> seconds of CPU that its host took.  processor: node -> what it measured, every few seconds.
     final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
@@ -186,6 +187,7 @@ class RunOutcome:
     phases: tuple[Phase, ...] = ()
     loop_stalls: tuple[Stall, ...] = ()
     loop_late_ms: Mapping[str, float] = field(default_factory=dict)
+    took_ms: Mapping[str, float] = field(default_factory=dict, metadata=AT_TIMES)
     longest_copy_stop_s: float = 0.0
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, tuple[ProcessorSums, ...]] = field(default_factory=dict, metadata=AT_TIMES)

@@ -3,6 +3,10 @@
 This judges the test and not the system.  If a function was invoked and never succeeded, nothing can be concluded about
 it, so the verdict is *unknown*.  All times are of the clock of the harness.
 
+Client nodes measure by their own clocks, too, what each operation took.  A recorder that notes invokes early, or
+completions late, widens every operation and hides stale answers.  So medians that differ by more than the harness' own
+loop explains make the verdict unknown.
+
 The history is judged in parts of consecutive rows, so its length does not matter.  An operation may begin in one part
 and end in a later one.  So a part returns its open operations, and the completions whose invoke it does not hold.
 `combine` joins them.  Errors are counted by their text without its numbers, the most frequent first.  Latencies are
@@ -33,6 +37,9 @@ from checkers.run_quality.criteria.spans import END_OF_TIME
 from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.sealing.history_rows import parts_of_history
 
+RECORDED_LATE_MS = 250.0
+LATE_LOOPS = 4
+"""An operation may take so much longer by the harness, and so many times the median delay of its loop in addition."""
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 SIZE_BYTES_PER_EVENT = 80
 _SIGNIFICANT_BITS = 17
@@ -162,13 +169,28 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
     looked_at["seconds_under_faults"] = round(in_faults_ns / 1e9, 3)
     if last > first:
         looked_at["ok_per_second"] = round(int(looked_at["ok"]) / ((last - first) / 1e9), 2)
+    late = [words for name, f in sorted(functions.items()) if (words := _recorded_late(files, name, f))]
     never = [name for name, f in sorted(functions.items()) if not f.ended[Type.OK]]
     if never:
         errors = {f: error for finding in findings for f, error in finding.last_errors.items() if f in never and error}
         reason = f"no {' and no '.join(never)} ever succeeded, so the run shows nothing about it"
         reason += "".join(f"; the last {f} ended with {error[:_ERROR_CHARACTERS]}" for f, error in errors.items())
-        return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
+        return Verdict(Validity.UNKNOWN, looked_at, "; ".join([reason, *late]), details=details)
+    if late:
+        return Verdict(Validity.UNKNOWN, looked_at, "; ".join(late), details=details)
     return Verdict(Validity.VALID, looked_at, details=details)
+
+
+def _recorded_late(files: StoredRun, name: str, counted: FunctionCount) -> str:
+    """Return why the recorded times of a function cannot be right; "" if client nodes measured about the same."""
+    took, measured_ms = counted.latencies[0] + counted.latencies[1], files.outcome.took_ms.get(name)
+    if not took or measured_ms is None:
+        return ""
+    recorded_ms = _quantiles(took)["p50"]
+    if recorded_ms - measured_ms <= RECORDED_LATE_MS + LATE_LOOPS * files.outcome.loop_late_ms.get("p50", 0.0):
+        return ""
+    words = f"{recorded_ms:.0f} ms in the history, and {measured_ms:.0f} ms by the clocks of the client nodes (medians)"
+    return f"{name} took {words}: the recorder noted invokes early or answers late, which hides stale answers"
 
 
 def _errors(of_clients: pa.Table) -> dict[tuple[int, str], int]:

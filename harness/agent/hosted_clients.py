@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from checkers.base.history import Type
@@ -99,7 +99,9 @@ class HostedClients:
             raise OSError(errno.ENOENT, f"no client was opened for thread {thread}")
         if hosted.running is not None:  # the harness gave up on it and awaits no answer
             self._replace(hosted)
+        begun_s = time.monotonic()
         outcome = await self._ask(hosted, Request(**request), timeout_s)
+        outcome = replace(outcome, took_s=round(time.monotonic() - begun_s, 6))
         return {f.name: value for f in fields(outcome) if (value := getattr(outcome, f.name)) is not None}
 
     async def close(self) -> dict[str, int]:

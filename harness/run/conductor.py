@@ -260,6 +260,7 @@ def _concluded(run: RunContext) -> RunOutcome:
         achieved_rate_hz=_achieved_rate_hz(run),
         loop_stalls=tuple(watch.stalls),
         loop_late_ms=watch.lateness(),
+        took_ms=run.interpreter.tally.took_ms(),
         longest_copy_stop_s=round(run.copies.longest_stop_s, 3),
         processor={node: tuple(samples) for node, samples in watch.processor.items()},
         deaths=deaths(run.backend.exits(), complaints, run.recorder.started_monotonic_ns, last_words),

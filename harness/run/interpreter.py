@@ -8,9 +8,11 @@ still take effect at any time, so no later operation may claim to follow it.  Th
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from statistics import median
 
 from checkers.base.history import Type
 from harness.backends.backend import ClientHost
@@ -23,10 +25,22 @@ from workloads.generators import Generator, Pace, Steady, ThreadPace, Turn, Wait
 
 @dataclass
 class Tally:
-    """Operations so far, for the progress line and the achieved rate."""
+    """Operations so far, for the progress line and the achieved rate.
+
+    took_s: function -> seconds that client nodes measured of each ok operation."""
 
     invoked: int = 0
     by_type: dict[Type, int] = field(default_factory=lambda: dict.fromkeys(Type, 0))
+    took_s: dict[str, array[float]] = field(default_factory=dict)
+
+    def ended(self, f: str, outcome: Outcome) -> None:
+        self.by_type[outcome.type] += 1
+        if outcome.took_s and outcome.type is Type.OK:
+            self.took_s.setdefault(f, array("f")).append(outcome.took_s)
+
+    def took_ms(self) -> dict[str, float]:
+        """Return the median for each function that was measured."""
+        return {f: round(median(took) * 1e3, 3) for f, took in self.took_s.items()}
 
 
 class Interpreter:
@@ -70,7 +84,7 @@ class Interpreter:
         self.tally.invoked += 1
         outcome = await self._hosts[placement.client_node].invoke(placement.thread, request, self._timeout_s)
         self._recorder.complete(process, request, outcome)
-        self.tally.by_type[outcome.type] += 1
+        self.tally.ended(request.f, outcome)
         if outcome.error and outcome.error.startswith(MISTAKE_IN_CODE):
             raise CodeMistake(outcome.error.removeprefix(MISTAKE_IN_CODE))
         if outcome.type is Type.INFO:

@@ -125,3 +125,27 @@ def test_a_quantile_lies_between_two_latencies_as_numpy_says(tmp_path: Path) -> 
     latency = verdict.details["functions"]["read"]["latency_ms"]["without faults"]
     for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
         assert latency[name] == round(float(np.quantile(took_ms, q)), 3)
+
+
+@pytest.mark.parametrize(
+    ("measured_ms", "loop_late_ms", "validity"),
+    [
+        (12.0, 0.5, Validity.UNKNOWN),
+        (12.0, 800.0, Validity.VALID),
+        (2_800.0, 0.5, Validity.VALID),
+        (None, 0.5, Validity.VALID),
+    ],
+)
+def test_a_recorder_that_widens_operations_is_noticed(
+    tmp_path: Path, measured_ms: float | None, loop_late_ms: float, validity: Validity
+) -> None:
+    """Every read takes 3 s in the history."""
+    script = Script().invoke(0, "read").ok(0, 1).invoke(0, "read").ok(0, 1)
+    seal(write_stream(tmp_path, at(script.events, 0, 3_000, 3_001, 6_001)))
+    took = {} if measured_ms is None else {"read": measured_ms}
+    write_journal(tmp_path, outcome={"took_ms": took, "loop_late_ms": {"p50": loop_late_ms}})
+    verdict = judge_run(StoredRun(tmp_path), [STATISTICS])["statistics"]
+    assert verdict.validity is validity
+    assert ("read took 3000 ms in the history, and 12 ms by the clocks" in verdict.reason) is (
+        validity is Validity.UNKNOWN
+    )
