@@ -53,13 +53,6 @@ def _file_of(checker: Checker) -> str:
     return f"{own.__module__.replace('.', '/')}.py"
 
 
-def raft_checkers() -> str:
-    from checkers.catalog import of_logs_and_traces
-
-    rows = [(f"`{c.name}`", c.question, ", ".join(sorted(c.needs))) for c in of_logs_and_traces()]
-    return table(("checker", "question", "needs"), rows)
-
-
 def bugs() -> str:
     from harness.registry import SUBJECTS, load_subject
 
@@ -225,7 +218,6 @@ def make_options() -> str:
 PARTS: Mapping[str, Callable[[], str]] = {
     "make-options": make_options,
     "checkers": checkers,
-    "raft-checkers": raft_checkers,
     "bugs": bugs,
     "findings": findings,
     "clean-runs": clean_runs,
