@@ -21,6 +21,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
 from checkers.record.journal import FINAL_READS
+from checkers.record.outcome import RunOutcome
 from checkers.replicas.convergence import INVENTED
 from checkers.run_quality.evidence import COPIES_OF, DOUBTED, EVIDENCE, HISTORY_ITSELF
 
@@ -119,12 +120,12 @@ def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> st
     return each[0] if each and all(each) else ""
 
 
-def set_aside_unrecovered(verdicts: Verdicts, run: StoredRun) -> None:
+def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
     """Turn violations into unknown verdicts that only final reads of a system show that had not recovered.
 
-    They count where the demands say that such reads may be old.  A value that nobody wrote is never old."""
-    recovery, reading = run.outcome.recovery, run.outcome.phase(FINAL_READS)
-    if recovery is None or recovery.recovered is not False or reading is None or not run.demands.final_needs_recovery:
+    They may be old, where the demands say so (`final_needs_recovery`).  A value that nobody wrote is never old."""
+    recovery, reading = outcome.recovery, outcome.phase(FINAL_READS)
+    if recovery is None or recovery.recovered is not False or reading is None:
         return
     for name, verdict in verdicts.items():
         late = [any(event["index"] >= reading.first_row for event in w.events) for w in verdict.witnesses]

@@ -2,6 +2,12 @@
 
 Judging needs nothing but the run folder, so `run` and `analyze` share it, and a run whose harness was killed is judged
 by the same code.
+
+Whether a run with a planted bug found it: decided once, when the run is judged, and kept in results.json.
+
+A planted bug is there to prove that the harness finds it.  So a run that misses it is no success: its verdict is
+unknown at best.  Found means that the checker which the subject names is invalid, with a witness of one of the bug's
+kinds.  Another violation alone does not count, but it keeps the verdict invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from pathlib import Path
 from checkers.base import clocks
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
-from checkers.base.results import Results, RunVerdict, SignerWords, write_results
+from checkers.base.results import PlantedBugResult, Results, RunVerdict, SignerWords, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
@@ -31,7 +37,6 @@ from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
 from harness.judge.demands_of_run import demands_of
-from harness.judge.planted_bug_found import demand
 from harness.judge.readable_copies import tabulate
 from harness.real_systems.finding_story import story_of
 from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
@@ -185,11 +190,11 @@ def judge(
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
         tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
-    stored = StoredRun(root, demands)
-    verdicts = judge_run(stored, checkers_for(spec, demands), spark, progress)
+    verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     set_aside_doubted(verdicts)
-    set_aside_unrecovered(verdicts, stored)
+    if demands.final_needs_recovery:
+        set_aside_unrecovered(verdicts, outcome_of(run.record))
     bug = subject.bugs.get(spec.bug) if spec.bug else None
     results = _corrected(replace(results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
     results = replace(results, finding=story_of(spec, results))
@@ -272,3 +277,26 @@ def falsify(root: Path) -> Iterator[Mutant]:
     demands = demands_of(spec)
     with tempfile.TemporaryDirectory(prefix="krucible-mutants-") as scratch:
         yield from mutants(StoredRun(root, demands), checkers_for(spec, demands), spec.rng("mutants"), Path(scratch))
+
+
+def decide(bug: Bug, results: Results) -> PlantedBugResult:
+    """Whether the run found its bug, and why it counts as found or not."""
+    checker = results.checkers.get(bug.found_by)
+    if checker is None:
+        return PlantedBugResult(bug.name, False, f"{bug.found_by} did not judge this run")
+    if checker.verdict is not Validity.INVALID:
+        why = f": {checker.reason}" if checker.reason else ""
+        return PlantedBugResult(bug.name, False, f"{bug.found_by} is {checker.verdict}{why}")
+    kinds = sorted({witness.kind for witness in checker.witness})
+    if shown := [kind for kind in kinds if kind in bug.witness_kinds or not bug.witness_kinds]:
+        return PlantedBugResult(bug.name, True, f"{bug.found_by} found: {', '.join(shown)}")
+    reason = f"{bug.found_by} found only {', '.join(kinds)}, where {' or '.join(bug.witness_kinds)} would count"
+    return PlantedBugResult(bug.name, False, reason)
+
+
+def demand(bug: Bug | None, results: Results) -> Results:
+    """The results of a run with this bug, with `planted`; a bug that was missed makes a valid run unknown."""
+    if bug is None:
+        return results
+    results = replace(results, planted=(planted := decide(bug, results)))
+    return results.unknown() if not planted.found and results.verdict is RunVerdict.VALID else results

@@ -78,7 +78,7 @@ def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     """The folder of a run that ended as wanted, else None."""
     from checkers.base.results import NO_RESULTS, RunVerdict, read_results
     from checkers.base.verdict import Validity
-    from harness.judge.planted_bug_found import decide
+    from harness.judge.judge_run import decide
     from harness.registry import load_subject
 
     words = ["run", "--subject", wanted.subject, "--nemesis", wanted.nemesis, "--seed", str(seed)]

@@ -9,7 +9,7 @@ from whole_runs import ROOT, command, ended, enough, in_namespaces, no_docker, o
 
 from checkers.record.faults import Achieved
 from checkers.record.reading import RunRecord
-from harness.judge.planted_bug_found import decide
+from harness.judge.judge_run import decide
 from harness.registry import load_subject
 from tests.support.results_of_runs import results_in
 

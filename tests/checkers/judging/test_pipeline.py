@@ -174,26 +174,24 @@ def test_a_checker_is_not_combined_without_the_files_of_nodes_that_it_needs(
 
 
 @pytest.mark.parametrize(
-    ("kind", "recovered", "needs", "validity"),
+    ("kind", "recovered", "validity"),
     [
-        ("servers that differ", False, True, Validity.UNKNOWN),
-        ("servers that differ", True, True, Validity.INVALID),
-        ("servers that differ", False, False, Validity.INVALID),
-        ("value from nowhere", False, True, Validity.INVALID),
+        ("servers that differ", False, Validity.UNKNOWN),
+        ("servers that differ", True, Validity.INVALID),
+        ("value from nowhere", False, Validity.INVALID),
     ],
 )
 def test_what_only_reads_of_an_unrecovered_system_show_is_unknown(
-    tmp_path: Path, kind: str, recovered: bool, needs: bool, validity: Validity
+    tmp_path: Path, kind: str, recovered: bool, validity: Validity
 ) -> None:
     reading = {"name": "final reads", "start_ns": 1, "end_ns": 2, "first_row": 10}
     write_journal(tmp_path, outcome={"phases": [reading], "recovery": {"recovered": recovered}})
-    run = StoredRun(tmp_path, Demands(final_needs_recovery=needs))
     verdicts = Verdicts()
     verdicts["mine"] = Verdict(
         Validity.INVALID, {"reads": 1}, witnesses=(Witness(kind, "they differ", ({"index": 12},)),)
     )
     verdicts["early"] = Verdict(Validity.INVALID, {"reads": 1}, witnesses=(Witness(kind, "stale", ({"index": 9},)),))
-    set_aside_unrecovered(verdicts, run)
+    set_aside_unrecovered(verdicts, StoredRun(tmp_path).outcome)
     assert (verdicts["mine"].validity, verdicts["early"].validity) == (validity, Validity.INVALID)
     assert ("had not recovered, so it may have been old: they differ" in verdicts["mine"].reason) == (
         validity is Validity.UNKNOWN

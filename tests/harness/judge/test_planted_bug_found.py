@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checkers.base.results import PlantedBugResult, Results, RunVerdict
-from harness.judge.planted_bug_found import demand
+from harness.judge.judge_run import demand
 from harness.story.headline import verdict_in_words
 from system_under_test.subject import Bug
 from tests.support.records_of_runs import header_of

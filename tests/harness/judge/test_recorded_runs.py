@@ -8,8 +8,7 @@ from recorded_runs import DATA, unpacked
 
 from checkers.base.results import as_object
 from harness.cli.main import cli
-from harness.judge.judge_run import falsify, judge
-from harness.judge.planted_bug_found import decide
+from harness.judge.judge_run import decide, falsify, judge
 from harness.registry import load_subject
 from tests.support.results_of_runs import results_in
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import simulated_runs
+from same_run import first_difference
 
 from checkers.base.results import as_object
 from checkers.record.reading import RunRecord
 from harness.judge.judge_run import judge
-from harness.judge.same_run import first_difference
 from harness.spec import Spec
 
 SPEC = Spec(nemesis="partition,kill,power", backend="simulator", nodes=3, rate_hz=40.0, keys=3, time_limit_s=12.0)
