@@ -8,6 +8,7 @@ Cost: linear in the rows.  Memory: a million rows at a time, and 30 bytes for ea
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from checkers.run_quality import leaders_over_time
 from checkers.sealing.codes import Words, dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups
 
-_COLUMNS = ("time_ns", "process", "type", "f", "key", "node")
+_COLUMNS = ("time_ns", "process", "type", "f", "key", "node", "error")
+_TIME_OUT = re.compile(r"(?i)time.?out|timed out")
 _WRITING_STEP = r'\[\s*"(?:[^r"]|r[^"])'
 """In the payload of a transaction: a step that is no read, such as ["append", "x", 1]."""
 
@@ -71,6 +73,7 @@ class HistoryFigures:
     its ok answers.
     main_reads, ok_main_reads: operations of reading functions that were invoked, and that were ok, in the main phase.
     main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.
+    calm_timeouts: operations that ended there by a time-out.
     keys: names of the keys, in the order in which `of_keys` counts them.
     deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
     """
@@ -89,6 +92,7 @@ class HistoryFigures:
     ok_main_reads: int = 0
     main_operations: int = 0
     calm_operations: int = 0
+    calm_timeouts: int = 0
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
     of_keys: KeyCounts = field(default_factory=KeyCounts)
     deposed: int = NOT_KNOWN
@@ -141,6 +145,7 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
         total.ok_main_reads += part.ok_main_reads
         total.main_operations += part.main_operations
         total.calm_operations += part.calm_operations
+        total.calm_timeouts += part.calm_timeouts
         total.answering |= part.answering
         total.read_at_end = _united(total.read_at_end, part.read_at_end)
         total.invoked_by_function.update(part.invoked_by_function)
@@ -161,7 +166,7 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
 @dataclass(frozen=True, slots=True)
 class _ClientRows:
     """Rows of clients.  key: number of the key, -1 if there is none.  nodes, functions: (codes, names).
-    is_write: of a transaction, whether a step of it writes."""
+    is_write: of a transaction, whether a step of it writes.  timed_out: it ended by a time-out."""
 
     time_ns: Int64
     type: Int64
@@ -169,6 +174,7 @@ class _ClientRows:
     is_ok: Bools
     is_read: Bools
     is_write: Bools
+    timed_out: Bools
     nodes: tuple[Int32, list[str]]
     functions: tuple[Int32, list[str]]
 
@@ -187,8 +193,12 @@ class _ClientRows:
             is_write = is_write & ~(is_read & _only_reads(table["payload"])[clients])
         type_ = numbers(table, "type")[clients]
         time_ns = numbers(table, "time_ns")[clients]
+        error, texts = dictionary_codes(table["error"])
+        timed_out = np.isin(error[clients], [code for code, text in enumerate(texts) if _TIME_OUT.search(text)])
         of_nodes, of_functions = (node[clients], nodes), (f[clients], functions)
-        return _ClientRows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, of_nodes, of_functions)
+        return _ClientRows(
+            time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, timed_out, of_nodes, of_functions
+        )
 
     def nodes_of(self, chosen: Bools) -> set[str]:
         """The nodes that these rows name."""
@@ -225,7 +235,9 @@ def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) 
     found.main_reads += int((in_main & invoked & rows.is_read).sum())
     found.ok_main_reads += int((in_main & rows.is_ok & rows.is_read).sum())
     found.main_operations += int((in_main & invoked).sum())
-    found.calm_operations += int((rows.within(params["calm"]) & invoked).sum())
+    in_calm = rows.within(params["calm"])
+    found.calm_operations += int((in_calm & invoked).sum())
+    found.calm_timeouts += int((in_calm & rows.timed_out).sum())
     early = [(begin, early_until) for begin, _, early_until in params["stretches"]]
     whole = [(begin, end) for begin, end, _ in params["stretches"]]
     found.invoked_by_stretch = _sums(found.invoked_by_stretch, rows.counted(invoked, early))

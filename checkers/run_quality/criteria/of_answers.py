@@ -14,6 +14,8 @@ from checkers.run_quality.criteria.history_figures import HistoryFigures
 from checkers.run_quality.criteria.spans import calm_spans, main_phase, stretches_of
 
 SHARE_OF_KEYS = 0.5
+WAITED_LEAST = 0.5
+"""Share of the missing time from which on time-outs explain it."""
 LOWER_RATE = "give a lower --rate, or more --concurrency"
 
 
@@ -123,16 +125,23 @@ def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
                 round(minimums.SHARE_OF_RATE * demands.invoked_share, 3),
                 words,
                 long_enough,
-                _advice(run),
+                _advice(run, figures, calm_s),
             )
         )
     return criteria + (_about_servers(run, figures) if demands.servers else [])
 
 
-def _advice(run: StoredRun) -> str:
-    """What to do where clients invoked less than was scheduled, from what was measured under normal conditions.
+def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
+    """Return what to do where clients invoked less than was scheduled, from what was measured under normal conditions.
 
-    In the seconds after a heal a system recovers, so they say nothing of its rate."""
+    A thread that waits for a time-out invokes nothing.  If such waits explain most of what is missing, it is the system
+    that did not answer, however busy the machine was.  In the seconds after a heal a system recovers, so they say
+    nothing of its rate."""
+    waited_s = figures.calm_timeouts * run.demands.op_timeout_s / max(run.demands.concurrency, 1)
+    missing_s = calm_s * (1 - figures.calm_operations / calm_s / run.demands.rate_hz)
+    if waited_s > WAITED_LEAST * missing_s > 0:
+        of = f"{figures.calm_timeouts} operations outside faults ended by their time-out"
+        return f"{of}, which explains most of what is missing: the system did not answer them"
     (main, *_) = main_phase(run)
     if busy := processor_time.busy_in_words(processor_time.shares_between(run.outcome, *main)):
         return f"this machine was busy, {'; '.join(busy)}: {LOWER_RATE}"

@@ -259,3 +259,14 @@ def test_a_lower_rate_is_advised_only_where_a_measurement_says_so(tmp_path: Path
     of_machine = advice(evidence, tmp_path / "machine")
     assert "this machine was busy, processes waited for a processor for 90% of the time" in of_machine
     assert "give a lower --rate" in of_machine
+    for row in (row for row in evidence.history if row["time_ns"] > healed_ns and row["type"] == Type.OK):
+        row |= {"type": int(Type.INFO), "error": "timeout"}
+    last = dict(evidence.history[-1]) | {
+        "type": int(Type.INFO),
+        "error": "timed out",
+        "time_ns": healed_ns + 8 * SECOND,
+    }
+    evidence.history += [last | {"index": len(evidence.history) + n, "process": 5000 + n} for n in range(80)]
+    evidence.demands = replace(evidence.demands, op_timeout_s=2.0, concurrency=10)
+    of_system = advice(evidence, tmp_path / "system")
+    assert "ended by their time-out" in of_system and "the system did not answer them" in of_system
