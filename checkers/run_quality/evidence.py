@@ -35,15 +35,12 @@ from checkers.record.files import BrokenFile
 from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, PHASES, Begun
 from checkers.record.reading import TEST
 from checkers.run_quality.cross_checks import (
+    answers_while_held,
     dealt_operations,
     deaths_listed,
     logs_at_copies,
     records_complete,
-    traces_at_copies,
 )
-from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
-from checkers.run_quality.cross_checks.records_complete import measured_backwards, not_played
-from checkers.run_quality.cross_checks.times_of_traces import rows_while_held, times_fall
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
@@ -131,21 +128,21 @@ def combine(run: StoredRun, findings: Sequence[HistoryFinding]) -> Verdict:
         return conclude((), {"rows": kept.rows}, list(dict.fromkeys([str(problem), *_few(broken_bonds(run.root))])))
     questions = [f"row {kept.backwards} is earlier than the row before it"] if kept.backwards >= 0 else []
     doubted: dict[str, str] = {}
-    for agree in _NAMES:
+    for compare in COMPARISONS:
         try:
-            clauses = agree(run, kept)
+            clauses = compare(run, kept)
             questions += _few(clauses)
-            if clauses and (ground := _GROUNDS.get(agree)):
-                doubted.setdefault(ground, clauses[0])
+            if clauses and compare.ground:
+                doubted.setdefault(compare.ground, clauses[0])
             for clause in clauses:
                 if (found := _COPY_OF.match(clause)) is not None:
                     doubted.setdefault(COPIES_OF + found[1], clause)
-                if agree is _bonds and clause.startswith((f"{STREAM} ", f"{SEALED} ")):
+                if compare is BONDS and clause.startswith((f"{STREAM} ", f"{SEALED} ")):
                     doubted.setdefault(HISTORY_ITSELF, clause)
         except BrokenFile as problem:
             questions.append(str(problem))
         except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as problem:
-            questions.append(f"{_NAMES[agree]} cannot be compared ({type(problem).__name__}: {problem})")
+            questions.append(f"{compare.name} cannot be compared ({type(problem).__name__}: {problem})")
     return conclude((), looked_at, list(dict.fromkeys(questions)), {DOUBTED: doubted} if doubted else None)
 
 
@@ -189,7 +186,7 @@ def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
     ]
 
 
-def _phases_ran(run: StoredRun, kept: HistoryFinding) -> list[str]:
+def _phases_ran(run: StoredRun) -> list[str]:
     """Check that every phase began and ended, in order."""
     ran = [phase.name for phase in run.outcome.phases if phase.end_ns >= 0 and not phase.broken_off]
     if ran == list(PHASES):
@@ -198,32 +195,17 @@ def _phases_ran(run: StoredRun, kept: HistoryFinding) -> list[str]:
     return [f"the journal does not show that phase {lacking!r} began and ended" if lacking else "a phase ran twice"]
 
 
-def _bonds(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that every primary file has the size and hash of the manifest, and that the manifest was not changed."""
-    return broken_bonds(run.root)
-
-
-def _faults(run: StoredRun, kept: HistoryFinding) -> list[str]:
+def _faults(run: StoredRun) -> list[str]:
     """Check that every card that was dealt was played.  A phase that was broken off heals without measuring."""
     if _broken_off(run):
         return []
     header, ended_early = run.record.header, run.outcome.stopped is not None or run.outcome.interrupted
     cards = None if header is None or ended_early else header.schedule
-    return measured_backwards(run.faults) + not_played(cards or (), run.faults)
+    return records_complete.measured_backwards(run.faults) + records_complete.not_played(cards or (), run.faults)
 
 
 def _broken_off(run: StoredRun) -> bool:
     return any(phase.broken_off for phase in run.outcome.phases)
-
-
-def _silences(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that nodes wrote no row of their traces while measured dead or stopped, and all in order of time."""
-    return rows_while_held(run) + times_fall(run)
-
-
-def _answers(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that no server answered clients while it was measured dead, stopped or cut off from them."""
-    return answers_while_held(run)
 
 
 def _answering_nodes(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -236,7 +218,7 @@ def _answering_nodes(run: StoredRun, kept: HistoryFinding) -> list[str]:
     ]
 
 
-def _deaths(run: StoredRun, kept: HistoryFinding) -> list[str]:
+def _deaths(run: StoredRun) -> list[str]:
     """Check that every death that faults and traces show is listed, at its time, and each ordered one was ordered."""
     if not run.demands.nodes:
         return []
@@ -244,23 +226,10 @@ def _deaths(run: StoredRun, kept: HistoryFinding) -> list[str]:
     return (listed or deaths_listed.at_another_time(run)) + deaths_listed.without_order(run)
 
 
-def _copies(run: StoredRun, kept: HistoryFinding) -> list[str]:
+def _copies(run: StoredRun) -> list[str]:
     """Check that every copy covers every server and has its files, and none is missing."""
     clauses = records_complete.incomplete(run)
     return clauses if _broken_off(run) or not run.demands.logs else clauses + records_complete.not_taken(run)
-
-
-def _moments(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that each copy was taken when the trace of its node was as long as it notes."""
-    return traces_at_copies.at_another_length(run) if run.demands.logs else []
-
-
-def _contents(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that each copy holds of the log what the trace reported until then."""
-    if not run.demands.logs:
-        return []
-    clauses = logs_at_copies.ahead_of_trace(run) + logs_at_copies.behind_trace(run)
-    return clauses + logs_at_copies.differ(run)
 
 
 def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -268,11 +237,6 @@ def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:
     if kept.rows < ROWS_TO_SEE_ROUNDING or kept.step_ns < ROUNDED_NS:
         return []
     return [f"all times of the history are multiples of {kept.step_ns / 1e6:g} ms: the recorder rounded them"]
-
-
-def _dealt(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that each thread invoked what the seed deals to it."""
-    return dealt_operations.differences(run)
 
 
 def _set_up(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -298,7 +262,7 @@ def _final_reads(run: StoredRun, kept: HistoryFinding) -> list[str]:
     return [f"the harness calls {len(stated)} final reads ok, the history shows {len(ok)}"]
 
 
-def _clocks(run: StoredRun, kept: HistoryFinding) -> list[str]:
+def _clocks(run: StoredRun) -> list[str]:
     """Check that test.json says how far the clock of every server is ahead that does not share the harness' own."""
     header = run.record.header
     if one_clock(header) or header is None:
@@ -311,35 +275,44 @@ def _clocks(run: StoredRun, kept: HistoryFinding) -> list[str]:
     ]
 
 
-Agree = Callable[[StoredRun, HistoryFinding], list[str]]
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison of what different hands recorded: a sentence for each difference.
 
-_NAMES: Mapping[Agree, str] = {
-    _journal: "the journal",
-    _phases_ran: "the order of phases",
-    _bonds: "the manifest",
-    _set_up: "the set-up",
-    _dealt: "what the seed deals",
-    _faults: "the records of faults",
-    _silences: "a measured state",
-    _answers: "a measured state or link",
-    _answering_nodes: "a node that answered",
-    _deaths: "the deaths of servers",
-    _copies: "the copies",
-    _moments: "the traces at the copies",
-    _contents: "the logs at the copies",
-    _resolution: "the times of the history",
-    _final_reads: "the final reads",
-    _clocks: "the clocks of test.json",
-}
+    name: of what is compared.  of_run: needs the files of the run; of_rows: needs the rows of the history, too.
+    ground: what is doubted where it fails."""
 
-_GROUNDS: Mapping[Agree, Ground] = {
-    _silences: "times",
-    _moments: "times",
-    _resolution: "times",
-    _answers: "answerers",
-    _answering_nodes: "answerers",
-}
-"""What is doubted where such a comparison fails."""
+    name: str
+    of_run: Callable[[StoredRun], list[str]] | None = None
+    of_rows: Callable[[StoredRun, HistoryFinding], list[str]] | None = None
+    ground: Ground | None = None
+
+    def __call__(self, run: StoredRun, kept: HistoryFinding) -> list[str]:
+        clauses = self.of_run(run) if self.of_run is not None else []
+        return clauses + (self.of_rows(run, kept) if self.of_rows is not None else [])
+
+
+BONDS = Comparison("the manifest", lambda run: broken_bonds(run.root))
+
+COMPARISONS = (
+    Comparison("the journal", of_rows=_journal),
+    Comparison("the order of phases", _phases_ran),
+    BONDS,
+    Comparison("the set-up", of_rows=_set_up),
+    Comparison("what the seed deals", dealt_operations.differences),
+    Comparison("the records of faults", _faults),
+    Comparison("a measured state", answers_while_held.rows_while_held, ground="times"),
+    Comparison("the times of traces", answers_while_held.times_fall, ground="times"),
+    Comparison("a measured state or link", answers_while_held.answers_while_held, ground="answerers"),
+    Comparison("a node that answered", of_rows=_answering_nodes, ground="answerers"),
+    Comparison("the deaths of servers", _deaths),
+    Comparison("the copies", _copies),
+    Comparison("the traces at the copies", logs_at_copies.at_another_length, ground="times"),
+    Comparison("the logs at the copies", logs_at_copies.contents),
+    Comparison("the times of the history", of_rows=_resolution, ground="times"),
+    Comparison("the final reads", of_rows=_final_reads),
+    Comparison("the clocks of test.json", _clocks),
+)
 
 
 def _few(clauses: Sequence[str]) -> list[str]:

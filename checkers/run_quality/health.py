@@ -9,7 +9,7 @@ a server for want of memory (`may_be_out_of_memory`), the verdict is unknown.
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
 configuration is wrong.  Then the verdict is unknown.
 
-Recovery is a promise about time.  The spec sets that time, and not the journal (`stated_recovery.py`).  It is judged
+Recovery is a promise about time.  The spec sets that time, and not the journal.  It is judged
 only if measurements *proved* that every fault was healed.  A system that has not caught up within the limit after that
 violates it, unless its nodes hardly got any processor time.
 
@@ -22,6 +22,7 @@ workload without final reads, such as locks, must show one answer of any server 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow.compute as pc
@@ -38,7 +39,6 @@ from checkers.raft.trace_row import Row
 from checkers.record.faults import Proof
 from checkers.record.outcome import Death, Recovery
 from checkers.run_quality.excused_deaths import Excuse
-from checkers.run_quality.stated_recovery import limit_s, misstated, needed
 from checkers.run_quality.unreadable import PROVEN, unreadable
 
 _REASONS_MAX = 3
@@ -48,6 +48,8 @@ _LAST_LINE_CHARACTERS = 200
 BEATS_LEAST = 0.5
 """Of the beats of a node's agent that are due, so many are sent on a machine that lets the node run."""
 
+ROUNDED_S = 1.0
+"""The stated seconds may exceed the phase by so much: both are noted with a small delay."""
 LATE_S = 5.0
 """So long after the limit the harness may note that the system has recovered in time."""
 
@@ -169,6 +171,36 @@ def _split_recovery(run: StoredRun) -> list[Part]:
     return [_part_for(run, wanted)] if wanted else []
 
 
+def limit_s(run: StoredRun) -> float:
+    """Return the time within which the system must recover; without a demand, that of the journal."""
+    stated = run.outcome.recovery
+    return run.demands.recovery_limit_s or (stated.limit_s if stated is not None else 0.0)
+
+
+def needed(run: StoredRun) -> bool:
+    """Return True if there is something to recover from.  An injected fault always demands it."""
+    stated = run.outcome.recovery
+    return stated is None or stated.needed or any(fault.carried_out for fault in run.faults)
+
+
+def _misstated(run: StoredRun) -> str:
+    """Return why what the harness states of recovery cannot be used; "" if nothing is wrong."""
+    stated = run.outcome.recovery
+    if stated is None or stated.recovered is None:
+        return ""
+    begin_ns, end_ns = _recovery_ns(run)
+    phase_s = (end_ns - begin_ns) / 1e9 if begin_ns <= end_ns < NEVER else math.inf
+    if stated.seconds is not None and not 0 <= stated.seconds <= phase_s + ROUNDED_S:
+        return f"recovery took {stated.seconds} s, and the phase of recovery {phase_s:.1f} s"
+    missing = [node for node in run.demands.servers if stated.looked_at and node not in stated.looked_at]
+    if missing:
+        return f"recovery did not look at {', '.join(missing)}"
+    alive = [node for node, words in stated.looked_at.items() if "process dead" not in words]
+    if bare := [n for n in alive if len(stated.looked_at[n]) < 2 and n not in stated.without_evidence]:
+        return f"recovery looked at nothing but the process of {', '.join(bare)}, and does not state that"
+    return "" if stated.proof is not None else "the journal holds no proof of the last heal"
+
+
 def _must_answer(run: StoredRun) -> bool:
     """Whether only an answer in the main phase can show that the system serves again.
 
@@ -206,8 +238,8 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
     recovery = run.outcome.recovery
     if not needed(run):
         return Verdict(Validity.NOT_APPLICABLE, reason="there was nothing to recover from")
-    if clauses := misstated(run):
-        return Verdict(Validity.UNKNOWN, reason="; ".join(clauses))
+    if why := _misstated(run):
+        return Verdict(Validity.UNKNOWN, reason=why)
     if recovery is None or recovery.recovered is None:
         why = run.outcome.set_up_failure or "the run ended before recovery was over"
         return Verdict(Validity.UNKNOWN, reason=f"recovery was not watched: {why}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.run.clock import MACHINE
-from harness.run.copying import Copies
+from harness.run.context import Copies
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 

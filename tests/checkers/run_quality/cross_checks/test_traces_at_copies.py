@@ -15,7 +15,7 @@ from trace_rows import write_trace
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.cross_checks.traces_at_copies import (
+from checkers.run_quality.cross_checks.logs_at_copies import (
     IN_FLIGHT,
     at_another_length,
 )
