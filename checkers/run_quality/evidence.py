@@ -276,7 +276,7 @@ def _clocks(run: StoredRun) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class EvidenceComparison:
     """One comparison of what different hands recorded: a sentence for each difference.
 
     name: of what is compared.  of_run: needs the files of the run; of_rows: needs the rows of the history, too.
@@ -292,26 +292,26 @@ class Comparison:
         return clauses + (self.of_rows(run, kept) if self.of_rows is not None else [])
 
 
-BONDS = Comparison("the manifest", lambda run: broken_bonds(run.root))
+BONDS = EvidenceComparison("the manifest", lambda run: broken_bonds(run.root))
 
 COMPARISONS = (
-    Comparison("the journal", of_rows=_journal),
-    Comparison("the order of phases", _phases_ran),
+    EvidenceComparison("the journal", of_rows=_journal),
+    EvidenceComparison("the order of phases", _phases_ran),
     BONDS,
-    Comparison("the set-up", of_rows=_set_up),
-    Comparison("what the seed deals", dealt_operations.differences),
-    Comparison("the records of faults", _faults),
-    Comparison("a measured state", answers_while_held.rows_while_held, ground="times"),
-    Comparison("the times of traces", answers_while_held.times_fall, ground="times"),
-    Comparison("a measured state or link", answers_while_held.answers_while_held, ground="answerers"),
-    Comparison("a node that answered", of_rows=_answering_nodes, ground="answerers"),
-    Comparison("the deaths of servers", _deaths),
-    Comparison("the copies", _copies),
-    Comparison("the traces at the copies", logs_at_copies.at_another_length, ground="times"),
-    Comparison("the logs at the copies", logs_at_copies.contents),
-    Comparison("the times of the history", of_rows=_resolution, ground="times"),
-    Comparison("the final reads", of_rows=_final_reads),
-    Comparison("the clocks of test.json", _clocks),
+    EvidenceComparison("the set-up", of_rows=_set_up),
+    EvidenceComparison("what the seed deals", dealt_operations.differences),
+    EvidenceComparison("the records of faults", _faults),
+    EvidenceComparison("a measured state", answers_while_held.rows_while_held, ground="times"),
+    EvidenceComparison("the times of traces", answers_while_held.times_fall, ground="times"),
+    EvidenceComparison("a measured state or link", answers_while_held.answers_while_held, ground="answerers"),
+    EvidenceComparison("a node that answered", of_rows=_answering_nodes, ground="answerers"),
+    EvidenceComparison("the deaths of servers", _deaths),
+    EvidenceComparison("the copies", _copies),
+    EvidenceComparison("the traces at the copies", logs_at_copies.at_another_length, ground="times"),
+    EvidenceComparison("the logs at the copies", logs_at_copies.contents),
+    EvidenceComparison("the times of the history", of_rows=_resolution, ground="times"),
+    EvidenceComparison("the final reads", of_rows=_final_reads),
+    EvidenceComparison("the clocks of test.json", _clocks),
 )
 
 
