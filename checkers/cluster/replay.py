@@ -18,7 +18,8 @@ the cluster, and the level of a feature.
                 unless the topic allows others.  A leader that is alive is not dropped from its own in-sync set.  A
                 reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced,
                 leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
-                leader.
+                leader.  Directories are one for each replica, and none are named before the level that has them:
+                Kafka's controllers and brokers end over either.
 
 A log that begins behind a snapshot does not show what it began with.  Records about unknown brokers and partitions are
 then not judged.
@@ -33,6 +34,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 NO_LEADER = -1
+MIGRATING, UNASSIGNED, LOST = (f"{number:032x}" for number in range(3))
+"""Reserved ids of directories (KIP-858)."""
+DIRECTORIES_SINCE = 17
+"""Level of metadata.version."""
 RECOVERING = 1
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
 """What the `about` of a config begins with.  The broker without a name stands for the whole cluster."""
@@ -56,6 +61,8 @@ STILL_ELIGIBLE = "eligible leaders while enough are in sync"
 DROPPED = "leader is dropped and was never fenced"
 STAYS_ELIGIBLE = "broker came back uncleanly and stays an eligible leader"
 REFUSED_ITSELF = "broker is refused because of itself"
+DIRECTORIES = "directories are not one for each replica"
+TOO_EARLY = "directories are named below the level that has them"
 EARLY_END = "reassignment ended before its replicas were in sync"
 
 OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)
@@ -73,6 +80,8 @@ OF_PARTITIONS = (
     STILL_ELIGIBLE,
     DROPPED,
     EARLY_END,
+    DIRECTORIES,
+    TOO_EARLY,
 )
 
 Record = tuple[int, int, str, str, str]
@@ -85,6 +94,7 @@ class Broker:
     epoch: int
     fenced: bool
     leaving: bool
+    directories: tuple[str, ...] = ()
 
     @property
     def alive(self) -> bool:
@@ -101,6 +111,12 @@ class Partition:
     elr: tuple[int, ...] = ()
     last_elr: tuple[int, ...] = ()
     recovery: int = 0
+    directories: tuple[str, ...] = ()
+
+    def directory(self, broker: int) -> str:
+        """Where a broker's replica is; the reserved id of one that is not known yet if the records do not say."""
+        named = broker in self.replicas and len(self.directories) == len(self.replicas)
+        return self.directories[self.replicas.index(broker)] if named else MIGRATING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,7 @@ class ClusterReplay:
         self._configs: dict[str, dict[str, str]] = {}  # "2 name of a topic", "4 broker", "4 " -> its configs
         self._base = -1  # of the batch, if a record of it was taken
         self._elr_in_use = False
+        self._level: int | None = None  # of metadata.version
         self._producer_ids = 0  # all below it are handed out
         self._told: set[tuple[str, object]] = set()
         self._waiting: list[tuple[int, str, Contradiction]] = []  # broker, partition, what is wrong if it stays so
@@ -153,7 +170,8 @@ class ClusterReplay:
     def end_of_batch(self, offset: int) -> None:
         for broker, about, found in self._waiting:
             held, dead = self._partitions.get(about), self._is_dead(broker)
-            still = {DROPPED: not dead, DEAD_LEADER: dead and held is not None and held.leader == broker}
+            can_serve = not dead and (held is None or self._is_usable(broker, held.directory(broker)))
+            still = {DROPPED: can_serve, DEAD_LEADER: dead and held is not None and held.leader == broker}
             if still.get(found.kind, dead and held is not None and broker in held.isr):
                 self._tell(found.kind, about, found.offset, found.since, found.words)
         self._waiting.clear()
@@ -201,7 +219,10 @@ class ClusterReplay:
         if not same and not fields["fenced"]:
             words = f"A new incarnation of broker {number} is registered at offset {offset} and is not fenced."
             self._tell(UNFENCED_AT_ONCE, number, offset, since, words)
-        self._brokers[number] = Broker(fields["incarnation"], epoch, fields["fenced"], fields["leaving"])
+        directories = tuple(fields.get("directories") or ())
+        self._brokers[number] = Broker(fields["incarnation"], epoch, fields["fenced"], fields["leaving"], directories)
+        if directories:
+            self._look_at_level(offset, about, f"the registration of broker {number}")
         self._epochs[number] = max(before, epoch)
         self._since[number] = offset
 
@@ -222,7 +243,9 @@ class ClusterReplay:
         if known is not None:
             fenced = {1: True, -1: False}.get(fields.get("fenced", 0), known.fenced)
             leaving = known.leaving or fields.get("leaving") == 1
-            self._brokers[_number(about)] = replace(known, fenced=fenced, leaving=leaving)
+            directories = tuple(fields.get("directories") or known.directories)
+            changed = replace(known, fenced=fenced, leaving=leaving, directories=directories)
+            self._brokers[_number(about)] = changed
             self._since[_number(about)] = offset
 
     def fence(self, offset: int, about: str, fields: dict[str, Any]) -> None:
@@ -249,6 +272,13 @@ class ClusterReplay:
     def feature(self, offset: int, about: str, fields: dict[str, Any]) -> None:
         if about == "eligible.leader.replicas.version":
             self._elr_in_use = fields["level"] > 0
+        elif about == "metadata.version":
+            self._level = fields["level"]
+
+    def clear_elr(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+        for partition, held in self._partitions.items():
+            if about in ("", self._names.get(partition.partition("/")[0])):
+                self._partitions[partition] = replace(held, elr=(), last_elr=())
 
     def topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
         self._names[about] = fields["name"]
@@ -288,10 +318,13 @@ class ClusterReplay:
             elr=tuple(fields.get("elr") or ()),
             last_elr=tuple(fields.get("last_elr") or ()),
             recovery=fields.get("recovery", 0),
+            directories=tuple(fields.get("directories") or ()),
         )
         if about in self._partitions:
             words = f"{self._name(about).capitalize()} is made again at offset {offset}."
             self._tell(TWICE, about, offset, self._since.get(about, offset), words)
+        if made.directories:
+            self._look_at_level(offset, about, f"the record of {self._name(about)}")
         self._look_at(offset, about, made, set(made.isr))
         self._partitions[about], self._since[about] = made, offset
 
@@ -304,7 +337,7 @@ class ClusterReplay:
             return
         given: dict[str, Any] = {
             name: tuple(fields[name] or ())
-            for name in ("replicas", "isr", "adding", "removing", "elr", "last_elr")
+            for name in ("replicas", "isr", "adding", "removing", "elr", "last_elr", "directories")
             if name in fields
         }
         after = replace(
@@ -314,6 +347,8 @@ class ClusterReplay:
             recovery=fields.get("recovery", before.recovery),
         )
         self._look_at(offset, about, after, set(after.isr) - set(before.isr))
+        if fields.get("directories"):
+            self._look_at_level(offset, about, f"the change of {self._name(about)}")
         self._look_at_change(offset, about, before, after)
         self._look_at_eligible(offset, about, before, after, elects="leader" in fields)
         self._partitions[about], self._since[about] = after, offset
@@ -326,6 +361,9 @@ class ClusterReplay:
         if not set(held.isr) <= set(held.replicas) or len(set(held.isr)) < len(held.isr):
             words = f"{where} has replicas on {list(held.replicas)}, and {list(held.isr)} are in sync."
             self._tell(NOT_A_REPLICA, about, offset, since, words)
+        if held.directories and len(held.directories) != len(held.replicas):
+            words = f"{where} has replicas on {list(held.replicas)}, and {len(held.directories)} directories."
+            self._tell(DIRECTORIES, about, offset, since, words)
         if set(held.isr) & set(held.elr):
             words = f"{where} has {list(held.isr)} in sync and {list(held.elr)} as eligible leaders."
             self._tell(BOTH, about, offset, since, words)
@@ -340,6 +378,18 @@ class ClusterReplay:
                     f"{where} gets broker {number} into its in-sync set, which is fenced, leaves or is not registered."
                 )
                 self._wait(DEAD_JOINS, number, offset, about, words)
+
+    def _look_at_level(self, offset: int, about: str, what: str) -> None:
+        if self._level is not None and self._level < DIRECTORIES_SINCE:
+            words = f"At offset {offset} {what} names directories, though metadata.version is {self._level}."
+            self._tell(TOO_EARLY, about, offset, self._since.get(about, offset), words)
+
+    def _is_usable(self, broker: int, directory: str) -> bool:
+        """Whether a broker can use a directory; one that is not known, or not chosen yet, counts as usable."""
+        known = self._brokers.get(broker)
+        if directory in (MIGRATING, UNASSIGNED) or known is None or not known.directories:
+            return directory != LOST
+        return directory in known.directories
 
     def _wait(self, kind: str, broker: int, offset: int, about: str, words: str) -> None:
         """Judge this where the batch ends: by then the broker may be fenced, or not any more."""
@@ -390,6 +440,7 @@ _ACTS: dict[str, Callable[[ClusterReplay, int, str, dict[str, Any]], None]] = {
     "unregister broker": ClusterReplay.unregister,
     "producer ids": ClusterReplay.producer_ids,
     "feature": ClusterReplay.feature,
+    "clear elr": ClusterReplay.clear_elr,
     "fence broker": ClusterReplay.fence,
     "unfence broker": ClusterReplay.unfence,
     "change broker": ClusterReplay.change_broker,

@@ -81,7 +81,8 @@ def _batch(position: int, header: BatchHeader) -> str:
 
 def _records(header: BatchHeader, raw: bytes) -> Iterator[str]:
     if header.control:
-        yield f"    {header.base_offset}  {_control(raw)}"
+        for number, (kind, value) in enumerate(codec.controls(raw)):
+            yield f"    {header.base_offset + number}  {_control(raw, kind, value)}"
         return
     for number, value in enumerate(codec.values(raw)):
         record = decode(value)
@@ -93,8 +94,7 @@ def _records(header: BatchHeader, raw: bytes) -> Iterator[str]:
         yield f"    {header.base_offset + number}  {words}"
 
 
-def _control(raw: bytes) -> str:
-    type_number, value = codec.control(raw)
+def _control(raw: bytes, type_number: int, value: bytes) -> str:
     if type_number == _LEADER_CHANGE:
         return str(codec.leader_change(raw))
     if type_number == snapshot_file.HEADER:
@@ -105,6 +105,8 @@ def _control(raw: bytes) -> str:
         )
     if type_number == snapshot_file.FOOTER:
         return "snapshot footer: complete"
+    if type_number == codec.VOTERS:
+        return str(codec.voters(raw))
     return f"control record of type {type_number}, {len(value)} bytes"
 
 
@@ -122,8 +124,10 @@ def _timeindex(path: Path, records: bool) -> Iterator[str]:
 
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
-    data = path.read_bytes()
-    return entry.iter_unpack(data[: len(data) // entry.size * entry.size])
+    """Kafka makes an index as large as it may grow: the zeros behind the last entry are none."""
+    data = path.read_bytes().rstrip(b"\0")
+    size_bytes = -(-len(data) // entry.size) * entry.size
+    return entry.iter_unpack(data.ljust(size_bytes, b"\0"))
 
 
 def _epochs(path: Path, records: bool) -> Iterator[str]:

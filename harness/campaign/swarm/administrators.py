@@ -76,7 +76,7 @@ from system_under_test.kraft.controller.topics import (
     delete_topics,
     registered,
 )
-from system_under_test.kraft.records.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, QuotaEntity, encode
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, QuotaEntity, Record
 
 REQUEST_S_MAX = 3.0
 
@@ -189,7 +189,7 @@ NUMBERS: Mapping[str, int] = {**dict.fromkeys(SETTINGS, 2), "quota": 4, "credent
 
 Each of two users has two quotas and two credentials: a store that is keyed by the user alone mixes them up."""
 
-Decision = tuple[list[bytes], Collection[ErrorCode]]
+Decision = tuple[list[Record], Collection[ErrorCode]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,7 @@ class TopicRequest:
 
     def decide(
         self, image: Image, new_id: Callable[[], UUID], bugs: Collection[str]
-    ) -> tuple[list[bytes], Collection[ErrorCode]]:
+    ) -> tuple[list[Record], Collection[ErrorCode]]:
         """The records of the request, and the error of each topic or partition.  Raises Refused."""
         if self.how == "create":
             wanted = new_topic(image, self.name, 1 + self.number % 3, CONFIGS[self.number // 4 % len(CONFIGS)])
@@ -453,9 +453,9 @@ class RegistryRequest:
     broker: int
     epoch: int
 
-    def decide(self, image: Image, sessions: Sessions) -> list[bytes]:
+    def decide(self, image: Image, sessions: Sessions) -> list[Record]:
         """The records of the request.  Raises Refused."""
         if self.how == PRODUCER_IDS:
             return allocate_producer_ids(image, self.broker, self.epoch)[0]
         require_broker(image, self.broker, self.epoch)
-        return [encode(record) for record in unregister(image, sessions, self.broker)]
+        return unregister(image, sessions, self.broker)

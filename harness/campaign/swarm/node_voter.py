@@ -68,7 +68,7 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
-from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, decode
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode
 from system_under_test.kraft.simulated import LoopNetwork
 from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
@@ -282,7 +282,7 @@ class NodeVoter(VoterOnMachine):
                 wanted = [Resource(TOPIC_RESOURCE, key, self._alterations(function, value or 0))]
                 made: list[int] = []
 
-                def decide(image: Image) -> tuple[list[bytes], list[ResourceResult]]:
+                def decide(image: Image) -> tuple[list[Record], list[ResourceResult]]:
                     records, results = alter_configs(image, wanted)
                     made.append(len(records))
                     return records, results
@@ -296,7 +296,7 @@ class NodeVoter(VoterOnMachine):
         except LostLeadership:
             reply((UNKNOWN, None))
 
-    def _create(self, image: Image, key: str) -> tuple[list[bytes], list[TopicResult]]:
+    def _create(self, image: Image, key: str) -> tuple[list[Record], list[TopicResult]]:
         if not self._scenario.brokers:
             return create_topics(image, [NewTopic(key)], of_ids([1]), self._new_id)
         return create_topics(image, [new_topic(image, key)], registered(image), self._new_id)

@@ -23,67 +23,13 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import CLUSTER
 from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
+from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.log_files import segments
 
 UNDECODABLE = "undecodable"
 
 Row = tuple[int, int, int, str, str, str]
 """Offset, epoch, base offset of the batch, kind, about what, fields as JSON."""
-
-
-class Cursor:
-    """A cursor.  Each verb raises ValueError or IndexError where the bytes end."""
-
-    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
-        self.data, self.at, self.end = data, at, len(data) if end is None else end
-
-    def take(self, size: int) -> bytes:
-        if size < 0 or self.at + size > self.end:
-            raise ValueError("a field reaches beyond its record")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big", signed=True)
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def zigzag(self) -> int:
-        value = self.uvarint()
-        return (value >> 1) ^ -(value & 1)
-
-    def uuid(self) -> str:
-        return self.take(16).hex()
-
-    def text(self) -> str | None:
-        size = self.uvarint()
-        return None if size == 0 else self.take(size - 1).decode()
-
-    def array(self, element: Callable[[Cursor], Any]) -> list[Any] | None:
-        count = self.uvarint()
-        return None if count == 0 else [element(self) for _ in range(count - 1)]
-
-    def skip_tags(self) -> None:
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            self.take(self.uvarint())
-
-    def tags(self, known: Mapping[int, tuple[str, Callable[[Cursor], Any]]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for _ in range(self.uvarint()):
-            tag = self.uvarint()
-            content = Cursor(self.take(self.uvarint()))
-            if tag in known:
-                name, read = known[tag]
-                found[name] = read(content)
-        return found
 
 
 def _int8(data: Cursor) -> int:
@@ -96,6 +42,10 @@ def _int32(data: Cursor) -> int:
 
 def _ids(data: Cursor) -> list[int] | None:
     return data.array(_int32)
+
+
+def _uuids(data: Cursor) -> list[str]:
+    return data.array(Cursor.uuid) or []
 
 
 def _endpoint(data: Cursor) -> None:
@@ -116,7 +66,7 @@ def _register_broker(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     data.array(_endpoint), data.array(_feature)
     fields["rack"], fields["fenced"] = data.text(), bool(data.number(1))
     fields["leaving"] = bool(data.number(1)) if version >= 1 else False
-    return f"broker {broker}", fields
+    return f"broker {broker}", fields | data.tags({0: ("directories", _uuids)})
 
 
 def _broker_and_epoch(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
@@ -130,7 +80,7 @@ def _producer_ids(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
 
 def _change_broker(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     about, fields = _broker_and_epoch(data, version)
-    return about, fields | data.tags({0: ("fenced", _int8), 1: ("leaving", _int8)})
+    return about, fields | data.tags({0: ("fenced", _int8), 1: ("leaving", _int8), 2: ("directories", _uuids)})
 
 
 def _topic(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
@@ -147,7 +97,7 @@ def _partition(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     fields: dict[str, Any] = {name: _ids(data) or [] for name in ("replicas", "isr", "removing", "adding")}
     fields |= {"leader": data.number(4), "leader_epoch": data.number(4), "partition_epoch": data.number(4)}
     if version >= 1:
-        data.array(Cursor.uuid)
+        fields["directories"] = _uuids(data)
     fields |= data.tags({0: ("recovery", _int8), 1: ("elr", _ids), 2: ("last_elr", _ids)})
     return f"{topic}/{number}", fields
 
@@ -163,6 +113,7 @@ def _change_partition(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
         5: ("recovery", _int8),
         6: ("elr", _ids),
         7: ("last_elr", _ids),
+        8: ("directories", _uuids),
     }
     return f"{topic}/{number}", data.tags(known)
 
@@ -174,6 +125,10 @@ def _config(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
 
 def _feature_level(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return str(data.text()), {"level": data.number(2)}
+
+
+def _clear_elr(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
+    return str(data.text()), {}
 
 
 def _nothing(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
@@ -194,6 +149,7 @@ _KINDS: Mapping[int, tuple[str, Callable[[Cursor, int], tuple[str, dict[str, Any
     15: ("producer ids", _producer_ids),
     17: ("change broker", _change_broker),
     20: ("no-op", _nothing),
+    28: ("clear elr", _clear_elr),
 }
 _CONFIGS = ("min.insync.replicas", "unclean.leader.election.enable")
 """The configs of topics that decide about partitions; other config records are left out."""
@@ -210,22 +166,12 @@ def read_cluster(folder: Path) -> Iterator[Row]:
             cursor, row = Cursor(data, start + HEADER_SIZE_BYTES, stop), 0
             try:
                 for row in range(count):
-                    found = row_of(value_of_next(cursor), base + row, epoch, base)
+                    found = row_of(record_of_next(cursor)[1], base + row, epoch, base)
                     if found is not None:
                         yield found
             except (ValueError, IndexError) as problem:
                 yield base + row, epoch, base, UNDECODABLE, "", json.dumps({"why": str(problem)})
                 return
-
-
-def value_of_next(cursor: Cursor) -> bytes:
-    """The value of the next record of a batch."""
-    after = cursor.zigzag() + cursor.at
-    cursor.take(1), cursor.zigzag(), cursor.zigzag()
-    cursor.take(max(cursor.zigzag(), 0))
-    value = cursor.take(max(cursor.zigzag(), 0))
-    cursor.at = after
-    return value
 
 
 def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
@@ -237,7 +183,7 @@ def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
         return None
     name, read = _KINDS[kind]
     about, fields = read(data, version)
-    if read not in (_change_broker, _partition, _change_partition):  # these have read their tags
+    if read not in (_register_broker, _change_broker, _partition, _change_partition):  # these have read their tags
         data.skip_tags()
     if data.at != data.end:
         raise ValueError(f"{data.end - data.at} bytes follow a record of type {kind}, version {version}")

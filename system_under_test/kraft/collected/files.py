@@ -32,7 +32,8 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG, REPLAYED
 from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
-from system_under_test.kraft.collected.cluster_files import Cursor, Row, read_cluster, value_of_next, write_cluster
+from system_under_test.kraft.collected.cluster_files import Row, read_cluster, write_cluster
+from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log, segments
 from system_under_test.kraft.collected.snapshot_files import read_snapshots
 from system_under_test.kraft.collected.state_model import StateModel
@@ -281,7 +282,7 @@ def replayed(folder: Path) -> Iterator[tuple[int, int]]:
             cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
             try:
                 for _ in range(0 if attributes & CONTROL else count):
-                    model.replay(value_of_next(cursor))
+                    model.replay(record_of_next(cursor)[1])
             except (ValueError, IndexError, KeyError):
                 return
             records += count

@@ -16,14 +16,14 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from system_under_test.kraft.collected.cluster_files import Cursor
+from system_under_test.kraft.collected.cursor import Cursor
 
 VERSIONS_MAX: Mapping[int, int] = {
-    **dict.fromkeys((1, 2, 4, 7, 8, 9, 10, 11, 12, 14, 15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27), 0),
-    0: 3,
+    **dict.fromkeys((1, 2, 4, 7, 8, 9, 10, 11, 12, 14, 15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29), 0),
+    0: 4,
     3: 2,
     5: 2,
-    17: 2,
+    17: 3,
 }
 """The newest version of each type of record that has a meaning here.  Any other record is kept as it is."""
 
@@ -34,7 +34,8 @@ TOPIC_CONFIGS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """middle: the bytes of endpoints, features and rack, which no change touches.  log_dirs: the bytes of an array."""
+    """middle: the bytes of endpoints, features and rack, which no change touches.  log_dirs, cordoned: the bytes of
+    arrays."""
 
     migrates: bool
     incarnation: bytes
@@ -43,13 +44,15 @@ class _Broker:
     fenced: bool
     leaving: bool
     log_dirs: bytes | None
+    cordoned: bytes | None = None
 
     def value(self, number: int) -> bytes:
-        version = 3 if self.log_dirs else 2 if self.migrates else 1 if self.leaving else 0
+        version = 4 if self.cordoned else 3 if self.log_dirs else 2 if self.migrates else 1 if self.leaving else 0
         migrates = _flag(self.migrates) if version >= 2 else b""
         leaving = _flag(self.leaving) if version >= 1 else b""
         head = b"".join((_int(number, 4), migrates, self.incarnation, _int(self.epoch, 8), self.middle))
-        tags = {0: self.log_dirs} if self.log_dirs else {}
+        arrays = {0: self.log_dirs, 1: self.cordoned}
+        tags = {tag: held for tag, held in arrays.items() if held}
         return _value(0, version, head + _flag(self.fenced) + leaving, tags)
 
 
@@ -131,10 +134,10 @@ class StateModel:
         incarnation, epoch, begin = data.take(16), data.number(8), data.at
         data.array(_endpoint), data.array(_feature), data.text()
         middle, fenced = data.data[begin : data.at], bool(data.number(1))
-        leaving = bool(data.number(1)) if version >= 1 else False
-        self._keep_broker(
-            number, _Broker(migrates, incarnation, epoch, middle, fenced, leaving, _directories(_tags(data), 0))
-        )
+        leaving, tags = bool(data.number(1)) if version >= 1 else False, _tags(data)
+        cordoned = _cordoned(tags, 1)
+        made = _Broker(migrates, incarnation, epoch, middle, fenced, leaving, _directories(tags, 0), cordoned)
+        self._keep_broker(number, made)
 
     def _keep_broker(self, number: int, broker: _Broker) -> None:
         self._brokers[number] = broker
@@ -166,7 +169,9 @@ class StateModel:
         fenced = {b"\x01": True, b"\xff": False}.get(tags.get(0, b""), broker.fenced)
         leaving = broker.leaving or tags.get(1) == b"\x01"
         log_dirs = _directories(tags, 2) or broker.log_dirs
-        self._keep_broker(number, replace(broker, fenced=fenced, leaving=leaving, log_dirs=log_dirs))
+        cordoned = _cordoned(tags, 3) or broker.cordoned
+        changed = replace(broker, fenced=fenced, leaving=leaving, log_dirs=log_dirs, cordoned=cordoned)
+        self._keep_broker(number, changed)
 
     # Topics
 
@@ -198,6 +203,10 @@ class StateModel:
         self._keep_partition(topic, number, made)
 
     def _keep_partition(self, topic: bytes, number: int, partition: _Partition) -> None:
+        """Kafka can neither load nor snapshot a partition with another number of directories than replicas."""
+        if partition.directories and len(partition.directories) != len(partition.replicas):
+            words = f"{len(partition.replicas)} replicas and {len(partition.directories)} directories"
+            raise ValueError(f"partition {number} of topic {self._names.get(topic)} has {words}")
         self._partitions[topic][number] = partition
         self._set(("partition", topic, number), partition.value(topic, number))
 
@@ -222,6 +231,18 @@ class StateModel:
             last_elr=held.last_elr if last_elr is None else last_elr or None,
         )
         self._keep_partition(topic, number, after)
+
+    def _clear_elr(self, data: Cursor, version: int, value: bytes) -> None:
+        """An empty name stands for all topics.  Each partition with eligible leaders has changed."""
+        name = data.text()
+        topics = [topic for topic, held in self._names.items() if name in ("", held)]
+        if name and not topics:
+            raise ValueError(f"there is no topic {name}")
+        for topic in topics:
+            for number, held in list(self._partitions[topic].items()):
+                if held.elr or held.last_elr:
+                    epoch = held.partition_epoch + 1
+                    self._keep_partition(topic, number, replace(held, partition_epoch=epoch, elr=None, last_elr=None))
 
     def _config(self, data: Cursor, version: int, value: bytes) -> None:
         kind, resource, name, held = data.number(1), data.text(), data.text(), data.text()
@@ -270,6 +291,9 @@ class StateModel:
     def _controller(self, data: Cursor, version: int, value: bytes) -> None:
         self._set(("controller", data.number(4)), value)
 
+    def _remove_controller(self, data: Cursor, version: int, value: bytes) -> None:
+        self._set(("controller", data.number(4)), None)
+
     def _nothing(self, data: Cursor, version: int, value: bytes) -> None:
         """A no-op says only that the controller lives."""
 
@@ -301,6 +325,8 @@ _ACTS: Mapping[int, Callable[[StateModel, Cursor, int, bytes], None]] = {
     23: StateModel._begin,
     26: StateModel._remove_token,
     27: StateModel._controller,
+    28: StateModel._clear_elr,
+    29: StateModel._remove_controller,
 }
 
 
@@ -345,6 +371,11 @@ def _byte_in(tags: Mapping[int, bytes], tag: int, otherwise: int) -> int:
 def _directories(tags: Mapping[int, bytes], tag: int) -> bytes | None:
     """The bytes of an array of directories; None for an empty one."""
     return tags[tag] if tags.get(tag, b"\x01") not in (b"\x00", b"\x01") else None
+
+
+def _cordoned(tags: Mapping[int, bytes], tag: int) -> bytes | None:
+    """The bytes of an array of directories, which may be empty; None for a null one."""
+    return None if tags.get(tag, b"\x00") == b"\x00" else tags[tag]
 
 
 # Writing

@@ -27,10 +27,10 @@ from system_under_test.kraft.records.metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     QuotaEntity,
+    Record,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
-    encode,
 )
 
 ANY, MATCH = 1, 2
@@ -86,17 +86,19 @@ class FilterResult:
     matching: tuple[Acl, ...] = ()
 
 
-def create_acls(image: Image, wanted: Sequence[Acl], new_id: Callable[[], UUID]) -> tuple[list[bytes], list[AclResult]]:
+def create_acls(
+    image: Image, wanted: Sequence[Acl], new_id: Callable[[], UUID]
+) -> tuple[list[Record], list[AclResult]]:
     """An entry that is there already succeeds and makes no record.  Results stand in the order of the request."""
     there = set(_acls(image).values())
-    records: list[bytes] = []
+    records: list[Record] = []
     results: list[AclResult] = []
     for acl in wanted:
         problem = _why_no_acl(acl)
         results.append(AclResult(*problem) if problem else AclResult())
         if problem is None and acl not in there:
             there.add(acl)
-            records.append(encode(AccessControlEntryRecord(new_id(), *astuple(acl))))
+            records.append(AccessControlEntryRecord(new_id(), *astuple(acl)))
     return records, results
 
 
@@ -107,7 +109,7 @@ def describe_acls(image: Image, wanted: AclFilter) -> list[Acl]:
     return sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
 
 
-def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[bytes], list[FilterResult]]:
+def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[Record], list[FilterResult]]:
     """Remove what any of the filters matches.  Results stand in the order of the request."""
     gone: set[UUID] = set()
     results: list[FilterResult] = []
@@ -119,7 +121,7 @@ def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[bytes]
         matching = {number: acl for number, acl in _acls(image).items() if matches(wanted, acl)}
         gone |= set(matching)
         results.append(FilterResult(matching=tuple(sorted(matching.values(), key=astuple))))
-    return [encode(RemoveAccessControlEntryRecord(number)) for number in sorted(gone)], results
+    return [RemoveAccessControlEntryRecord(number) for number in sorted(gone)], results
 
 
 def matches(wanted: AclFilter, acl: Acl) -> bool:
@@ -230,7 +232,7 @@ class Credentials:
 
 def alter_credentials(
     image: Image, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
-) -> tuple[list[bytes], list[UserResult]]:
+) -> tuple[list[Record], list[UserResult]]:
     """All of what a user's changes ask for, or nothing of it; one result per user, in the order of the request."""
     changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
     refused: dict[str, tuple[ErrorCode, str]] = {}
@@ -242,7 +244,7 @@ def alter_credentials(
         seen.add((each.user, each.mechanism))
         if problem:
             refused.setdefault(each.user, problem)
-    records = [encode(_change(each)) for each in changes if each.user not in refused]
+    records: list[Record] = [_change(each) for each in changes if each.user not in refused]
     users = dict.fromkeys(each.user for each in changes)
     return records, [UserResult(user, *refused.get(user, (ErrorCode.none, None))) for user in users]
 
@@ -327,9 +329,9 @@ class Component:
 
 def alter_quotas(
     image: Image, wanted: Sequence[QuotaAlteration], *, validate_only: bool = False
-) -> tuple[list[bytes], list[QuotaResult]]:
+) -> tuple[list[Record], list[QuotaResult]]:
     """Results stand in the order of the request.  An entity with one bad value gets none of its values."""
-    records: list[bytes] = []
+    records: list[Record] = []
     results: list[QuotaResult] = []
     held = _held(image)
     for each in wanted:
@@ -339,7 +341,7 @@ def alter_quotas(
             entity = _sorted(each.entity)
             for key, value in each.values:
                 if held.get(entity, {}).get(key) != value:
-                    records.append(encode(ClientQuotaRecord(entity, key, value or 0.0, remove=value is None)))
+                    records.append(ClientQuotaRecord(entity, key, value or 0.0, remove=value is None))
     return ([] if validate_only else records), results
 
 

@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.configs import MIN_INSYNC, effective_config
 from system_under_test.kraft.controller.decisions import (
     epoch_of_registration,
     expects_heartbeat,
@@ -32,13 +34,25 @@ from system_under_test.kraft.controller.decisions import (
     may_lead,
     renews_session,
 )
+from system_under_test.kraft.controller.features import METADATA_VERSION, levels_of
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partition_rules import PartitionRules, with_broker, without_broker
+from system_under_test.kraft.controller.partition_rules import (
+    PartitionRules,
+    directory_held,
+    with_broker,
+    without_broker,
+)
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
+    DIRECTORIES_SINCE,
+    LOST,
+    MIGRATING,
+    RESERVED_DIRECTORIES,
+    UNASSIGNED,
     BrokerRegistrationChangeRecord,
     Endpoint,
     FeatureRange,
+    PartitionChangeRecord,
     PartitionRecord,
     Record,
     RegisterBrokerRecord,
@@ -50,12 +64,12 @@ SESSION_TIMEOUT_S = 9.0
 
 UNKNOWN_EPOCH = -1
 NOT_SHUTTING_DOWN = 0
+SHRINK_IS_NO_NEW_EPOCH_SINCE = 12
+"""The level of `metadata.version` below which a smaller in-sync set begins a new leader epoch (KAFKA-15021)."""
 FENCE, UNFENCE = 1, -1
 """`fenced` of a BrokerRegistrationChangeRecord."""
 
-MIN_INSYNC = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
-ELR_FEATURE = "eligible.leader.replicas.version"
 
 
 class BrokerState(Enum):
@@ -80,17 +94,20 @@ class Registration:
     rack: str | None = None
     log_dirs: tuple[UUID, ...] = ()
     previous_epoch: int = UNKNOWN_EPOCH
+    migrates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """metadata_offset: the last offset of metadata that the broker has applied."""
+    """metadata_offset: the last offset of metadata that the broker has applied.  lost_dirs: directories that it can
+    use no more."""
 
     broker: int
     broker_epoch: int
     metadata_offset: int
     wants_fence: bool = False
     wants_shutdown: bool = False
+    lost_dirs: tuple[UUID, ...] = ()
 
 
 @dataclass(slots=True)
@@ -160,7 +177,11 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
     if known is not None and known.incarnation_id != request.incarnation and sessions.live(request.broker, now_s):
         words = f"Another broker is registered with id {request.broker}, and its session has not expired."
         raise Refused(ErrorCode.duplicate_broker_registration, words)
-    _require_own_directories(image, request)
+    if request.migrates:
+        raise Refused(ErrorCode.broker_id_not_registered, "Brokers of a ZooKeeper cluster cannot register here.")
+    names_directories = directories_are_named(image)
+    if names_directories:
+        _require_own_directories(image, request)
     _require_features(image, request)
     again = known is not None and known.incarnation_id == request.incarnation
     epoch = epoch_of_registration(next_offset, None if known is None else known.broker_epoch, sessions.bugs)
@@ -174,11 +195,11 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
         rack=request.rack,
         fenced=known.fenced if again and known is not None else is_fenced_at_first(sessions.bugs),
         in_controlled_shutdown=known.in_controlled_shutdown if again and known is not None else False,
-        log_dirs=request.log_dirs,
+        log_dirs=request.log_dirs if names_directories else (),
     )
     records: list[Record] = [record]
     # One that was taken out of the cluster may still be an eligible leader.
-    unclean = known is None or request.previous_epoch != known.broker_epoch
+    unclean = known is None or request.previous_epoch != known.broker_epoch or not image.keeps_elr
     if not again:
         records += _leave(image, request.broker, sessions.bugs, lost_data=unclean)
         # A late repetition finds a broker that may be unfenced by now: its session goes on.
@@ -215,7 +236,8 @@ def heartbeat(
     before, after = _next_state(image, sessions, broker, request, session)
     if after is BrokerState.CONTROLLED_SHUTDOWN and before is not after:
         session.shutdown_offset = end_offset
-    return list(_transition(image, broker, before, after, sessions.bugs)), after
+    records = list(_transition(image, broker, before, after, sessions.bugs))
+    return [*records, *_lose_directories(image, broker, request.lost_dirs, records, sessions.bugs)], after
 
 
 def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
@@ -229,7 +251,40 @@ def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
     return []
 
 
+def _lose_directories(
+    image: Image,
+    broker: RegisterBrokerRecord,
+    lost: Collection[UUID],
+    decided: Collection[Record],
+    bugs: Collection[str],
+) -> Iterator[Record]:
+    """Take a broker out of the partitions whose replicas it has lost, and note the directories that remain.
+
+    decided: the other records of the heartbeat, which may have changed the same partitions.  These are changed by the
+    next heartbeat, which reports the directories again."""
+    if not directories_are_named(image):
+        return
+    gone = set(broker.log_dirs) & set(lost)
+    if not gone or any(isinstance(each, PartitionChangeRecord) for each in decided):
+        return
+    number = broker.broker_id
+    for topic, partition in _partitions(image):
+        if number in partition.isr and directory_held(partition, number) in gone:
+            yield from _without(image, topic, partition, number, bugs)
+    if remaining := tuple(each for each in broker.log_dirs if each not in gone):
+        yield BrokerRegistrationChangeRecord(number, broker.broker_epoch, log_dirs=remaining)
+
+
+def directories_are_named(image: Image) -> bool:
+    """Whether records name the directories of replicas; where `metadata.version` is not in use, they do."""
+    return image.metadata_version is None or image.metadata_version >= DIRECTORIES_SINCE
+
+
 def _require_own_directories(image: Image, request: Registration) -> None:
+    if image.metadata_version is not None and not request.log_dirs:
+        raise Refused(ErrorCode.invalid_registration, "A broker names its directories.")
+    if any(each.int < RESERVED_DIRECTORIES for each in request.log_dirs):
+        raise Refused(ErrorCode.invalid_registration, "A directory has an id that is reserved.")
     if len(set(request.log_dirs)) != len(request.log_dirs):
         raise Refused(ErrorCode.invalid_registration, "A directory is named twice.")
     for other in image.brokers.values():
@@ -240,8 +295,12 @@ def _require_own_directories(image: Image, request: Registration) -> None:
 
 def _require_features(image: Image, request: Registration) -> None:
     """A feature that a broker does not name is one that it supports at level 0 alone, which is: not in use."""
-    supported = {each.name: range(each.level_min, each.level_max + 1) for each in request.features}
-    for name, level in sorted(image.features.items()):
+    supported = levels_of(request.features)
+    if image.metadata_version is not None and METADATA_VERSION not in supported:
+        raise Refused(ErrorCode.invalid_registration, f"The features of a broker name {METADATA_VERSION}.")
+    asked = {*image.features, *(set(supported) - {METADATA_VERSION})} if image.features else set()
+    for name in sorted(asked):
+        level = image.features.get(name, 0)
         if level not in supported.get(name, range(1)):
             words = f"Broker {request.broker} does not support {name} at level {level}."
             raise Refused(ErrorCode.unsupported_version, words)
@@ -277,13 +336,33 @@ def rules_of(
             return number == also
         return broker is not None and may_lead(broker.fenced, broker.in_controlled_shutdown, bugs)
 
-    minimum = int(image.configs(topic).get(MIN_INSYNC, "1"))
-    return PartitionRules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1, bugs)
+    minimum = int(effective_config(image, topic, MIN_INSYNC))
+    default_directory = partial(directory_of, image) if directories_are_named(image) else None
+    bumps = image.metadata_version is not None and image.metadata_version < SHRINK_IS_NO_NEW_EPOCH_SINCE
+    return PartitionRules(
+        alive, minimum, image.keeps_elr, bugs, default_directory, partial(is_online, image), bumps_on_shrink=bumps
+    )
+
+
+def directory_of(image: Image, number: int) -> UUID:
+    """Return where a broker will put a new replica: its only directory, else one that it has still to choose."""
+    broker = image.brokers.get(number)
+    if broker is None or len(broker.log_dirs) > 1:
+        return UNASSIGNED
+    return broker.log_dirs[0] if broker.log_dirs else MIGRATING
+
+
+def is_online(image: Image, number: int, directory: UUID) -> bool:
+    """Whether a broker can use a directory; one that is not known yet, or not chosen yet, counts as usable."""
+    broker = image.brokers.get(number)
+    if directory in (UNASSIGNED, MIGRATING) or broker is None or not broker.log_dirs:
+        return directory != LOST
+    return directory in broker.log_dirs
 
 
 def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:
     """Whether a partition of the topic gets a leader that is not in sync rather than none."""
-    return may_elect_unclean(image.configs(topic).get(UNCLEAN_ELECTION) == "true", bugs)
+    return may_elect_unclean(effective_config(image, topic, UNCLEAN_ELECTION).lower() == "true", bugs)
 
 
 def leads_anything(image: Image, number: int) -> bool:
@@ -333,11 +412,22 @@ def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool 
     """The changes of all partitions when a broker can neither lead nor be in sync any more."""
     for topic, partition in _partitions(image):
         if number in (*partition.isr, *(partition.elr or ()), partition.leader):
-            rules = rules_of(image, topic, bugs, but=number)
-            unclean = elects_unclean(image, topic, bugs)
-            record = without_broker(partition, number, rules, unclean=unclean, lost_data=lost_data)
-            if record is not None:
-                yield record
+            yield from _without(image, topic, partition, number, bugs, lost_data=lost_data)
+
+
+def _without(
+    image: Image,
+    topic: str,
+    partition: PartitionRecord,
+    number: int,
+    bugs: Collection[str],
+    *,
+    lost_data: bool = False,
+) -> Iterator[Record]:
+    rules, unclean = rules_of(image, topic, bugs, but=number), elects_unclean(image, topic, bugs)
+    record = without_broker(partition, number, rules, unclean=unclean, lost_data=lost_data)
+    if record is not None:
+        yield record
 
 
 def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[Record]:

@@ -23,9 +23,12 @@ from system_under_test.kraft.records.metadata import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
+    ClearElrRecord,
     ConfigRecord,
-    encode,
+    Record,
 )
+
+MIN_INSYNC = "min.insync.replicas"
 
 
 class ConfigType(IntEnum):
@@ -124,8 +127,7 @@ OF_BROKERS: Mapping[str, Definition] = {
     "sasl.kerberos.min.time.before.relogin": Definition(ConfigType.LONG, "60000", 0, _LONG_MAX),
     "unclean.leader.election.enable": DEFINITIONS["unclean.leader.election.enable"],
 }
-"""The configs of brokers that can change while they run, and their defaults.  They are kept and described; the
-controller decides by those of topics alone."""
+"""The configs of brokers that can change while they run, and their defaults."""
 
 OF_GROUPS: Mapping[str, Definition] = {
     "consumer.heartbeat.interval.ms": Definition(ConfigType.INT, "5000", 1, _INT_MAX),
@@ -203,10 +205,10 @@ class Described:
 
 def alter_configs(
     image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
-) -> tuple[list[bytes], list[ResourceResult]]:
+) -> tuple[list[Record], list[ResourceResult]]:
     """Results in the order of the request; the records of all accepted resources form one atomic batch."""
     repeated = _repeated([(resource.type, resource.name) for resource in wanted])
-    values: list[bytes] = []
+    records: list[Record] = []
     results: list[ResourceResult] = []
     for resource in wanted:
         problem: tuple[ErrorCode, str] | None
@@ -218,13 +220,19 @@ def alter_configs(
             results.append(ResourceResult(resource.type, resource.name, *problem))
             continue
         results.append(ResourceResult(resource.type, resource.name))
-        values += map(encode, _changes(image, resource))
-    return ([] if validate_only else values), results
+        records += _changes(image, resource)
+    if image.keeps_elr:
+        # Who was eligible under the old number need not hold everything that is acknowledged under the new one.
+        changed = [each for each in records if isinstance(each, ConfigRecord) and each.name == MIN_INSYNC]
+        records += [
+            ClearElrRecord(each.resource_name if each.resource_type == TOPIC_RESOURCE else "") for each in changed
+        ]
+    return ([] if validate_only else records), results
 
 
 def replace_configs(
     image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
-) -> tuple[list[bytes], list[ResourceResult]]:
+) -> tuple[list[Record], list[ResourceResult]]:
     """As the older AlterConfigs has it: overrides that a resource does not name are removed."""
 
     def completed(resource: Resource) -> Resource:
@@ -265,6 +273,16 @@ def describe_configs(
         if names is None or name in names:
             described.append(Described(name, value, ConfigSource.STATIC_BROKER, STATIC_OF_BROKERS[name], None))
     return sorted(described, key=lambda config: config.name)
+
+
+def effective_config(image: Image, topic: str | None, name: str) -> str:
+    """Return the value of a config that decides about a topic: its own, else that of the active controller as a node,
+    else that of all nodes, else the default.  topic: None for a value without that of any topic."""
+    sources = [] if topic is None else [image.configs(topic)]
+    if image.controller is not None:
+        sources.append(image.configs(str(image.controller), BROKER_RESOURCE))
+    sources.append(image.configs("", BROKER_RESOURCE))
+    return next((held[name] for held in sources if name in held), DEFINITIONS[name].default)
 
 
 def list_resources(image: Image, wanted: Collection[int], brokers: Collection[str]) -> list[tuple[int, str]] | None:
@@ -319,6 +337,11 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
         name = alteration.name
         if resource.type == BROKER_RESOURCE and name in STATIC_OF_BROKERS:
             return ErrorCode.invalid_request, f"The config {name} changes only when the broker starts anew."
+        if resource.type == BROKER_RESOURCE and name == MIN_INSYNC and image.keeps_elr:
+            if resource.name:
+                return ErrorCode.invalid_config, f"{name} of one broker cannot change while eligible leaders are kept."
+            if alteration.operation == ConfigOperation.DELETE:
+                return ErrorCode.invalid_config, f"{name} of the cluster stays while eligible leaders are kept."
         if name in repeated:
             return ErrorCode.invalid_request, f"The config {name} is named more than once."
         match alteration.operation:

@@ -4,6 +4,7 @@ duties = Duties(image, now_s, settings)     when a node becomes the active contr
 duties.next_due_s(image)                    when `perform` has something to do
 duties.perform(image, now_s) -> records     of one duty that is due; then ask again
 
+abort       a metadata transaction that the controller before this one has not ended
 bootstrap   the levels of features, if the log holds none
 fencing     a broker whose session has ended is fenced, one at a time
 balance     partitions whose first replica could lead again get it as their leader, if too many are led by others
@@ -18,10 +19,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Sessions, fence_stale
+from system_under_test.kraft.controller.features import ELR_VERSION, elr_safety
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import elect_leaders
 from system_under_test.kraft.controller.partition_rules import Election
-from system_under_test.kraft.records.metadata import FeatureLevelRecord, NoOpRecord, encode
+from system_under_test.kraft.records.metadata import AbortTransactionRecord, FeatureLevelRecord, NoOpRecord, Record
 
 ELECTIONS_MAX = 1000
 """Of one round of balancing."""
@@ -60,24 +62,29 @@ class Duties:
 
     def next_due_s(self, image: Image) -> float:
         """Infinity if there is nothing to do, ever."""
-        if self._settings.features and not image.features:
+        if (self._settings.features and not image.features) or image.in_transaction:
             return -math.inf
         fencing_s = self.sessions.next_deadline_s(image)
         return min(math.inf if fencing_s is None else fencing_s, self._balance_at_s, self._no_op_at_s)
 
-    def perform(self, image: Image, now_s: float) -> list[bytes]:
+    def perform(self, image: Image, now_s: float) -> list[Record]:
+        if image.in_transaction:  # of a controller before this one, for here a decision is one atomic batch
+            return [AbortTransactionRecord("Controller failover")]
         if self._settings.features and not image.features:
-            return [encode(FeatureLevelRecord(name, level)) for name, level in self._settings.features.items()]
-        records = [encode(record) for record in fence_stale(image, self.sessions, now_s)]
+            levels = self._settings.features
+            keeps_elr = levels.get(ELR_VERSION, 0) > 0
+            records: list[Record] = [FeatureLevelRecord(name, level) for name, level in levels.items()]
+            return [*records, *(elr_safety(image) if keeps_elr else ())]
+        records = fence_stale(image, self.sessions, now_s)
         if not records and now_s >= self._balance_at_s:
             self._balance_at_s = now_s + (self._settings.balance_interval_s or math.inf)
             records = self._balance(image)
         if not records and now_s >= self._no_op_at_s:
             self.appended(now_s)
-            records = [encode(NoOpRecord())]
+            records = [NoOpRecord()]
         return records
 
-    def _balance(self, image: Image) -> list[bytes]:
+    def _balance(self, image: Image) -> list[Record]:
         preferred: Counter[int] = Counter()
         elsewhere: dict[int, list[tuple[str, int]]] = {}
         for topic in image.topics.values():

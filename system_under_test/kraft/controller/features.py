@@ -10,26 +10,42 @@ gets its level from outside, and makes no record of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.configs import MIN_INSYNC, effective_config
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.records.metadata import FeatureLevelRecord, FeatureRange, encode
+from system_under_test.kraft.records.metadata import (
+    BROKER_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    FeatureRange,
+    Record,
+    RegisterControllerRecord,
+)
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+ELR_VERSION = "eligible.leader.replicas.version"
 
 SUPPORTED: Mapping[str, range] = {
-    METADATA_VERSION: range(1, 26),  # 25 is 4.0-IV3
+    METADATA_VERSION: range(7, 34),  # from 3.3-IV3 to 4.4-IV2
     KRAFT_VERSION: range(2),
-    "eligible.leader.replicas.version": range(2),
+    ELR_VERSION: range(2),
     "group.version": range(2),
-    "share.version": range(2),
+    "share.version": range(3),
+    "streams.version": range(2),
     "transaction.version": range(3),
 }
 """The levels of each feature that this software understands.  Level 0 means that the feature is not in use."""
+
+
+_RECORDS_CHANGE_AT = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
+"""Levels of `metadata.version` at which records change: a downgrade past one of them might lose metadata."""
+_ELR_NEEDS_LEVEL = 23
+CONTROLLERS_REGISTER_SINCE = 15
 
 
 def supported_ranges() -> tuple[FeatureRange, ...]:
@@ -65,19 +81,41 @@ class FeatureResult:
 
 
 def update_features(
-    image: Image, wanted: Sequence[LevelWanted], kraft_version: int, *, validate_only: bool = False
-) -> tuple[list[bytes], list[FeatureResult]]:
-    """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request."""
+    image: Image,
+    wanted: Sequence[LevelWanted],
+    kraft_version: int,
+    *,
+    validate_only: bool = False,
+    controllers: Collection[int] = (),
+) -> tuple[list[Record], list[FeatureResult]]:
+    """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request.
+
+    controllers: the voters besides this one, which must be registered to be asked for what they support."""
     levels = {**image.features, KRAFT_VERSION: kraft_version}
-    problems = [_why_impossible(levels, each, wanted) for each in wanted]
+    problems = [_why_impossible(levels, each, wanted) or _why_unsupported(image, each, controllers) for each in wanted]
     if any(problems):
         return [], refused_levels(wanted, problems)
-    records = [
-        encode(FeatureLevelRecord(each.feature, each.level))
+    enables_elr = any(each.feature == ELR_VERSION and each.level > 0 for each in wanted)
+    records: list[Record] = elr_safety(image) if enables_elr else []
+    records += [
+        FeatureLevelRecord(each.feature, each.level)
         for each in wanted
         if each.feature != KRAFT_VERSION and levels.get(each.feature, 0) != each.level
     ]
     return ([] if validate_only else records), [FeatureResult(each.feature) for each in wanted]
+
+
+def elr_safety(image: Image) -> list[Record]:
+    """Return the configs that must be set before eligible leaders are kept: `min.insync.replicas` is one number for
+    the whole cluster then, unless a topic has its own."""
+    records: list[Record] = []
+    if MIN_INSYNC not in image.configs("", BROKER_RESOURCE):
+        default = effective_config(image, None, MIN_INSYNC)
+        records.append(ConfigRecord(BROKER_RESOURCE, "", MIN_INSYNC, default))
+    for broker in image.configured(BROKER_RESOURCE):
+        if broker and MIN_INSYNC in image.configs(broker, BROKER_RESOURCE):
+            records.append(ConfigRecord(BROKER_RESOURCE, broker, MIN_INSYNC, None))
+    return records
 
 
 def refused_levels(
@@ -103,4 +141,34 @@ def _why_impossible(
         why = "it cannot be lowered" if each.feature == KRAFT_VERSION else "the request allows no downgrade"
         words = f"{each.feature} is at level {levels[each.feature]}, and {why}."
         return ErrorCode.invalid_update_version, words
+    if each.feature == METADATA_VERSION:
+        lost = _RECORDS_CHANGE_AT & set(range(each.level + 1, levels.get(METADATA_VERSION, 0) + 1))
+        if lost:
+            words = f"A downgrade to {each.level} might lose metadata: records have changed at level {max(lost)}."
+            return ErrorCode.invalid_update_version, words
+    elif each.feature == ELR_VERSION and each.level > 0:
+        proposed = {**levels, **{other.feature: other.level for other in wanted}}.get(METADATA_VERSION)
+        if proposed is not None and proposed < _ELR_NEEDS_LEVEL:
+            words = f"{each.feature} needs {METADATA_VERSION} {_ELR_NEEDS_LEVEL}, and it would be {proposed}."
+            return ErrorCode.invalid_update_version, words
     return None
+
+
+def _why_unsupported(image: Image, each: LevelWanted, controllers: Collection[int]) -> tuple[ErrorCode, str] | None:
+    """Ask every registered node whether it supports the level, as Kafka does."""
+    registered = image.table(RegisterControllerRecord)
+    nodes = [(f"Broker {broker.broker_id}", broker.features) for broker in image.brokers.values()]
+    nodes += [(f"Controller {node.controller_id}", node.features) for node in registered.values()]
+    for name, features in nodes:
+        if each.level not in levels_of(features).get(each.feature, range(1)):
+            return ErrorCode.invalid_update_version, f"{name} does not support {each.feature} at level {each.level}."
+    missing = sorted(set(controllers) - set(registered))
+    if missing and (image.metadata_version or 0) >= CONTROLLERS_REGISTER_SINCE:
+        words = f"Controller {missing[0]} has not registered, and may not support {each.feature}."
+        return ErrorCode.invalid_update_version, words
+    return None
+
+
+def levels_of(features: Sequence[FeatureRange]) -> dict[str, range]:
+    """Return the levels that a registered node supports; a feature that it does not name it supports at 0 alone."""
+    return {each.name: range(each.level_min, each.level_max + 1) for each in features}

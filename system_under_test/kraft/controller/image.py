@@ -36,11 +36,13 @@ from uuid import UUID
 from system_under_test.kraft.controller.decisions import configs_go_with_topic, topic_id_after_change
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
+    MIGRATING,
     TOPIC_RESOURCE,
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     CorruptRecord,
@@ -63,6 +65,7 @@ from system_under_test.kraft.records.metadata import (
     UnfenceBrokerRecord,
     UnknownRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
     decode,
@@ -113,6 +116,7 @@ REMOVERS: dict[type[Record], tuple[type[Record], Callable[[Any], Hashable]]] = {
     RemoveUserScramCredentialRecord: (UserScramCredentialRecord, lambda r: (r.name, r.mechanism)),
     RemoveDelegationTokenRecord: (DelegationTokenRecord, lambda r: r.token_id),
     RemoveAccessControlEntryRecord: (AccessControlEntryRecord, lambda r: r.id),
+    UnregisterControllerRecord: (RegisterControllerRecord, lambda r: r.controller_id),
 }
 """The types that take an entry of another type away, and the key of that entry."""
 
@@ -123,11 +127,12 @@ class Image:
     `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions and of configs,
     and each copies a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
 
-    bugs: planted ones of the controller.
+    bugs: planted ones of the controller.  controller: the id of the node that decides on the image, if one does.
     """
 
-    def __init__(self, bugs: Collection[str] = ()) -> None:
+    def __init__(self, bugs: Collection[str] = (), controller: int | None = None) -> None:
         self._bugs = bugs
+        self.controller = controller
         self._own_partitions: dict[str, dict[int, PartitionRecord]] = {}  # of topics whose map no other image shares
         self._own_configs: dict[tuple[int, str], dict[str, str]] = {}  # the same of the configs of resources
         self._reads_of_hash = 0
@@ -149,6 +154,18 @@ class Image:
     def features(self) -> Mapping[str, int]:
         """The finalized level of each feature that is in use."""
         return {name: record.level for name, record in self.table(FeatureLevelRecord).items()}  # type: ignore[misc]
+
+    @property
+    def metadata_version(self) -> int | None:
+        """The level of `metadata.version`, which decides in which versions records are written; None without any."""
+        held = self.table(FeatureLevelRecord).get("metadata.version")
+        return None if held is None else held.level
+
+    @property
+    def keeps_elr(self) -> bool:
+        """Whether eligible leader replicas are kept (KIP-966)."""
+        held = self.table(FeatureLevelRecord).get("eligible.leader.replicas.version")
+        return held is not None and held.level > 0
 
     @property
     def brokers(self) -> Mapping[int, RegisterBrokerRecord]:
@@ -210,7 +227,7 @@ class Image:
         yield from self._unknown
 
     def copy(self) -> Image:
-        twin = Image(self._bugs)
+        twin = Image(self._bugs, self.controller)
         twin._topics = self._topics.copy()
         twin._names = self._names.copy()
         twin._configs = self._configs.copy()
@@ -307,6 +324,8 @@ class Image:
             changes["in_controlled_shutdown"] = True
         if record.log_dirs:
             changes["log_dirs"] = record.log_dirs
+        if record.cordoned_dirs is not None:
+            changes["cordoned_dirs"] = record.cordoned_dirs
         self._set_broker(broker, **changes)
 
     # -- Topics, partitions and configs
@@ -347,6 +366,16 @@ class Image:
         after = replace(after, topic_id=topic_id_after_change(after.topic_id, self._bugs))
         self._names[after.topic_id] = topic.name
         self._keep_partition(topic, after)
+
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        """Kafka counts it as a change of each partition that had eligible leaders."""
+        if record.topic and record.topic not in self._topics:
+            raise CorruptRecord(f"a record clears the eligible leaders of topic {record.topic}, which does not exist")
+        for name in [record.topic] if record.topic else list(self._topics):
+            for partition in list(self._topics[name].partitions.values()):
+                if partition.elr or partition.last_known_elr:
+                    change = PartitionChangeRecord(partition.partition, partition.topic_id, elr=(), last_known_elr=())
+                    self._keep_partition(self._topics[name], changed(partition, change))
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topic_of(record.topic_id)
@@ -393,13 +422,17 @@ class Image:
 def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
     """The partition after a change (KIP-631).
 
-    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.
+    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  Directories
+    that are not one for each replica are not known any more.
     """
     changes: dict[str, Any] = {
         name: value
         for name in ("isr", "replicas", "removing", "adding", "directories")
         if (value := getattr(change, name)) is not None
     }
+    replicas, directories = changes.get("replicas", partition.replicas), changes.get("directories")
+    if len(partition.directories if directories is None else directories) not in (0, len(replicas)):
+        changes["directories"] = (MIGRATING,) * len(replicas)
     for name in ("elr", "last_known_elr"):  # an empty one is not written
         if (value := getattr(change, name)) is not None:
             changes[name] = value or None
@@ -425,6 +458,7 @@ _APPLY: dict[type, Callable[[Image, Any], None]] = {
     PartitionRecord: Image._set_partition,
     PartitionChangeRecord: Image._change_partition,
     RemoveTopicRecord: Image._remove_topic,
+    ClearElrRecord: Image._clear_elr,
     ConfigRecord: Image._set_config,
     FenceBrokerRecord: Image._fence,
     UnfenceBrokerRecord: Image._unfence,

@@ -4,6 +4,7 @@ alter_partitions(image, leader, ...) -> (records, one answer per partition)   a 
 elect_leaders(image, wanted, ...)    -> (records, one answer per partition)   KIP-183, KIP-460
 reassign_partitions(image, wanted)   -> (records, one answer per partition)   KIP-455
 reassignments(image, wanted)         -> what is under way
+assign_directories(image, broker, ...) -> (records, one answer per partition)  KIP-858
 allocate_producer_ids(image, ...)    -> (records, the first id of a block)     KIP-730
 """
 
@@ -16,7 +17,13 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.brokers import require_broker, rules_of
+from system_under_test.kraft.controller.brokers import (
+    directories_are_named,
+    elects_unclean,
+    is_online,
+    require_broker,
+    rules_of,
+)
 from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.image import Image, changed
 from system_under_test.kraft.controller.partition_rules import (
@@ -36,7 +43,7 @@ from system_under_test.kraft.records.metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    encode,
+    Record,
 )
 
 PRODUCER_IDS_OF_A_BLOCK = 1000
@@ -60,14 +67,14 @@ def alter_partitions(
     broker_epoch: int,
     wanted: Sequence[tuple[UUID, int, AlterPartition]],
     bugs: Collection[str] = (),
-) -> tuple[list[bytes], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[PartitionAnswer]]:
     """Take the in-sync sets that a leader proposes, partition by partition.  wanted: (topic id, partition, proposal).
 
     Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
     """
     require_broker(image, broker, broker_epoch)
     _require_each_once((topic_id, number) for topic_id, number, _ in wanted)
-    records: list[bytes] = []
+    records: list[Record] = []
     answers: list[PartitionAnswer] = []
     for topic_id, number, proposal in wanted:
         topic = image.topic_of(topic_id)
@@ -82,7 +89,7 @@ def alter_partitions(
         isr = tuple(member.broker for member in proposal.isr)
         aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
         record = change(partition, aim, rules_of(image, topic.name, bugs))
-        records += _encoded(record)
+        records += [] if record is None else [record]
         answers.append(PartitionAnswer(topic_id, number, now=_after(partition, record)))
     return records, answers
 
@@ -97,14 +104,14 @@ def _is_eligible(image: Image, member: IsrMember, bugs: Collection[str]) -> bool
 
 def elect_leaders(
     image: Image, wanted: Sequence[tuple[str, int]] | None, election: Election, bugs: Collection[str] = ()
-) -> tuple[list[bytes], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[PartitionAnswer]]:
     """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
 
     A preferred election needs one where the first replica does not lead; an unclean one where nobody leads.  A request
     for all partitions has no answers for those that need none.  Raises Refused if a partition is named twice.
     """
     _require_each_once(wanted or ())
-    records: list[bytes] = []
+    records: list[Record] = []
     answers: list[PartitionAnswer] = []
     for name, number in wanted if wanted is not None else _all(image):
         topic = image.topics.get(name)
@@ -127,7 +134,7 @@ def elect_leaders(
             words = "No replica of the partition is available."
             answers.append(PartitionAnswer(name, number, ErrorCode.eligible_leaders_not_available, words))
         else:
-            records += _encoded(record)
+            records += [] if record is None else [record]
             answers.append(PartitionAnswer(name, number, now=now))
     return records, answers
 
@@ -138,13 +145,13 @@ def reassign_partitions(
     bugs: Collection[str] = (),
     *,
     factor_may_change: bool = True,
-) -> tuple[list[bytes], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[PartitionAnswer]]:
     """Begin, change or cancel reassignments.  wanted: (topic, partition, replicas); replicas None: cancel.
 
     Raises Refused if a partition is named twice.
     """
     _require_each_once((name, number) for name, number, _ in wanted)
-    records: list[bytes] = []
+    records: list[Record] = []
     answers: list[PartitionAnswer] = []
     for name, number, replicas in wanted:
         try:
@@ -156,7 +163,7 @@ def reassign_partitions(
         except NothingInSync as problem:
             answers.append(PartitionAnswer(name, number, ErrorCode.invalid_replica_assignment, f"{problem}."))
         else:
-            records += _encoded(record)
+            records += [] if record is None else [record]
             answers.append(PartitionAnswer(name, number, now=_after(partition, record)))
     return records, answers
 
@@ -172,7 +179,41 @@ def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> d
     return found
 
 
-def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[bytes], int]:
+def assign_directories(
+    image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, UUID, int]], bugs: Collection[str] = ()
+) -> tuple[list[Record], list[PartitionAnswer]]:
+    """Take where a broker says that its replicas are (KIP-858).  wanted: (directory, topic id, partition).
+
+    A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`,
+    and where records name no directories.
+    """
+    if not directories_are_named(image):
+        raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
+    require_broker(image, broker, broker_epoch)
+    records: list[Record] = []
+    answers: list[PartitionAnswer] = []
+    for directory, topic_id, number in wanted:
+        topic = image.topic_of(topic_id)
+        partition = None if topic is None else topic.partitions.get(number)
+        error = ErrorCode.none
+        if topic is None:
+            error = ErrorCode.unknown_topic_id
+        elif partition is None:
+            error = ErrorCode.unknown_topic_or_partition
+        elif broker not in partition.replicas:
+            error = ErrorCode.not_leader_or_follower
+        else:
+            lost = not is_online(image, broker, directory)
+            isr = tuple(each for each in partition.isr if not lost or each != broker)
+            election = Election.UNCLEAN if lost and elects_unclean(image, topic.name, bugs) else Election.ONLINE
+            rules = rules_of(image, topic.name, bugs, but=broker if lost else None)
+            record = change(partition, Wanted(isr=isr, election=election, assigned={broker: directory}), rules)
+            records += [] if record is None else [record]
+        answers.append(PartitionAnswer(topic_id, number, error))
+    return records, answers
+
+
+def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[Record], int]:
     """A block of PRODUCER_IDS_OF_A_BLOCK ids that no broker was ever given.  Returns its first id.
 
     The block is handed out when its record is committed, never before: a successor would hand it out again.
@@ -183,7 +224,7 @@ def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple
     first = held[0].next_producer_id if held else 0
     if first > PRODUCER_IDS_END:
         raise Refused(ErrorCode.unknown_server_error, "All producer ids have been handed out.")
-    return [encode(ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK))], first
+    return [ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK)], first
 
 
 def _check_target(
@@ -226,10 +267,6 @@ def _all(image: Image) -> Iterator[tuple[str, int]]:
     for topic in image.topics.values():
         for number in sorted(topic.partitions):
             yield topic.name, number
-
-
-def _encoded(record: PartitionChangeRecord | None) -> list[bytes]:
-    return [] if record is None else [encode(record)]
 
 
 def _after(partition: PartitionRecord, record: PartitionChangeRecord | None) -> PartitionRecord:

@@ -17,9 +17,10 @@ may have lost data before any of them can lead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -32,6 +33,7 @@ from system_under_test.kraft.controller.decisions import (
 from system_under_test.kraft.controller.image import changed
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
+    MIGRATING,
     NO_LEADER,
     PartitionChangeRecord,
     PartitionRecord,
@@ -62,13 +64,18 @@ class PartitionRules:
 
     alive: whether a broker can lead: registered, not fenced, not shutting down.
     min_insync: `min.insync.replicas` of the topic.  elr: whether eligible leader replicas are kept (KIP-966).
-    bugs: planted ones (`decisions.py`).
+    bugs: planted ones (`decisions.py`).  default_directory: broker -> where it puts a new replica; None where records
+    name no directories.  online: whether a broker can use a directory.  bumps_on_shrink: a smaller in-sync set begins
+    a new leader epoch.
     """
 
     alive: Callable[[int], bool]
     min_insync: int = 1
     elr: bool = False
     bugs: Collection[str] = ()
+    default_directory: Callable[[int], UUID] | None = lambda broker: MIGRATING
+    online: Callable[[int, UUID], bool] = lambda broker, directory: True
+    bumps_on_shrink: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class Wanted:
     """What shall become of a partition; None leaves it as it is.
 
     isr: the in-sync set from now on.  replicas, removing, adding: of a reassignment.  unclean_shutdown: brokers that
-    may have lost data.
+    may have lost data.  assigned: broker -> the directory of its replica.
     """
 
     isr: tuple[int, ...] | None = None
@@ -86,6 +93,7 @@ class Wanted:
     recovery_state: int | None = None
     election: Election = Election.ONLINE
     unclean_shutdown: frozenset[int] = frozenset()
+    assigned: Mapping[int, UUID] = field(default_factory=dict)
 
 
 def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) -> PartitionChangeRecord | None:
@@ -100,13 +108,52 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) ->
     )
     target = _finish_reassignment(target, rules.bugs)
     target = _with_elr(partition, target, wanted.unclean_shutdown, rules)
-    target = _elect(target, wanted.election, rules)
+    target = _elect(partition, target, wanted.election, rules)
     if not target.isr and not rules.elr:
         target = replace(target, isr=partition.isr)  # the last one that held everything is not forgotten
-    if target.leader == partition.leader and set(partition.replicas) - set(target.replicas):
-        # A replica that was removed must not believe that its leader still counts it.
-        return _difference(partition, target, leader=partition.leader)
-    return _difference(partition, target, leader=None if target.leader == partition.leader else target.leader)
+    if rules.default_directory is not None:
+        target = _with_directories(partition, target, wanted.assigned, rules.default_directory)
+    # A replica that was removed must not believe that its leader still counts it.
+    removed = set(partition.replicas) - set(target.replicas)
+    shrunk = rules.bumps_on_shrink and set(partition.isr) - set(target.isr)
+    names_leader = target.leader != partition.leader or bool(removed or shrunk)
+    if rules.elr and names_leader:
+        target = _with_last_leader(partition, target)
+    return _difference(partition, target, leader=target.leader if names_leader else None)
+
+
+def directory_held(partition: PartitionRecord, broker: int) -> UUID:
+    """Return the directory of a broker's replica; MIGRATING where the partition does not name it."""
+    return dict(zip(partition.replicas, _directories_held(partition), strict=True)).get(broker, MIGRATING)
+
+
+def _directories_held(partition: PartitionRecord) -> tuple[UUID, ...]:
+    """One for each replica, even where an older version of this software has left fewer or more."""
+    if len(partition.directories) == len(partition.replicas):
+        return partition.directories
+    return (MIGRATING,) * len(partition.replicas)
+
+
+def _with_directories(
+    before: PartitionRecord,
+    target: PartitionRecord,
+    assigned: Mapping[int, UUID],
+    default: Callable[[int], UUID],
+) -> PartitionRecord:
+    """One directory for each replica: where it was, unless it has been assigned; the default of a new one."""
+    held = _directories_held(before)
+    known = {**dict(zip(before.replicas, held, strict=True)), **assigned}
+    directories = tuple(known[each] if each in known else default(each) for each in target.replicas)
+    return target if directories == held else replace(target, directories=directories)
+
+
+def _with_last_leader(before: PartitionRecord, target: PartitionRecord) -> PartitionRecord:
+    """A partition that loses its leader remembers it: nobody else can have acknowledged more."""
+    if target.leader != NO_LEADER:
+        return replace(target, last_known_elr=None)
+    if before.leader == NO_LEADER or before.last_known_elr:
+        return target
+    return replace(target, last_known_elr=(before.leader,))
 
 
 def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> PartitionRecord:
@@ -123,23 +170,23 @@ def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> Part
 def _with_elr(
     before: PartitionRecord, target: PartitionRecord, unclean_shutdown: Collection[int], rules: PartitionRules
 ) -> PartitionRecord:
-    if not rules.elr:
-        return target
-    if len(target.isr) >= min(rules.min_insync, len(target.replicas)):
-        return replace(target, elr=None, last_known_elr=None)
+    if not rules.elr or len(target.isr) >= min(rules.min_insync, len(target.replicas)):
+        return replace(target, elr=None)
     lost = lost_replicas(unclean_shutdown, rules.bugs)
     eligible = _ordered({*(before.elr or ()), *before.isr} - set(target.isr) - lost, target.replicas)
-    known = _ordered(set(before.last_known_elr or ()) | {*(before.elr or ()), *before.isr}, target.replicas)
-    last_known = tuple(replica for replica in known if replica not in eligible and replica not in target.isr)
-    return replace(target, elr=eligible or None, last_known_elr=last_known or None)
+    return replace(target, elr=eligible or None)
 
 
-def _elect(target: PartitionRecord, election: Election, rules: PartitionRules) -> PartitionRecord:
+def _elect(
+    before: PartitionRecord, target: PartitionRecord, election: Election, rules: PartitionRules
+) -> PartitionRecord:
     """The target with its leader, and with the in-sync set that goes with this leader."""
 
+    def alive(replica: int) -> bool:
+        return rules.alive(replica) and rules.online(replica, directory_held(before, replica))
+
     def can_lead(replica: int) -> bool:
-        in_sync = replica in target.isr or (not target.isr and replica in (target.elr or ()))
-        return in_sync and rules.alive(replica)
+        return alive(replica) and (replica in target.isr or (not target.isr and replica in (target.elr or ())))
 
     # A replica that a reassignment removes may lead, too: without a leader no reassignment ends.
     staying = tuple(replica for replica in target.replicas if replica not in target.removing)
@@ -153,11 +200,11 @@ def _elect(target: PartitionRecord, election: Election, rules: PartitionRules) -
             return _led_by(target, replica)
     last_known = target.last_known_elr or ()
     nobody_left = rules.elr and not target.isr and not target.elr and len(last_known) == 1
-    if nobody_left and last_known_may_lead(rules.alive(last_known[0]), rules.bugs):
+    if nobody_left and last_known_may_lead(alive(last_known[0]), rules.bugs):
         return _uncleanly_led_by(target, last_known[0])
     if election is Election.UNCLEAN:
         for replica in candidates:
-            if rules.alive(replica):
+            if alive(replica):
                 return _uncleanly_led_by(target, replica)
     return replace(target, leader=NO_LEADER)
 
@@ -186,6 +233,7 @@ def _difference(before: PartitionRecord, after: PartitionRecord, leader: int | N
         isr=after.isr if differs("isr") else None,
         leader=LEADER_UNCHANGED if leader is None else leader,
         replicas=after.replicas if differs("replicas") else None,
+        directories=after.directories if differs("directories") else None,
         removing=after.removing if differs("removing") else None,
         adding=after.adding if differs("adding") else None,
         recovery_state=after.recovery_state if differs("recovery_state") else -1,

@@ -26,17 +26,17 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
+from system_under_test.kraft.controller.brokers import directories_are_named, directory_of
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
-    NO_UUID,
     TOPIC_RESOURCE,
+    UNASSIGNED,
     ConfigRecord,
     PartitionRecord,
     Record,
     RemoveTopicRecord,
     TopicRecord,
-    encode,
 )
 
 NAME_MAX_CHARACTERS = 249
@@ -81,13 +81,13 @@ def create_topics(
     new_id: Callable[[], UUID],
     *,
     validate_only: bool = False,
-) -> tuple[list[bytes], list[TopicResult]]:
+) -> tuple[list[Record], list[TopicResult]]:
     """new_id: a fresh topic id at each call.
 
     Results stand in the order of the request."""
     candidates = list(brokers)
     times_wanted = Counter(topic.name for topic in wanted)
-    values: list[bytes] = []
+    records: list[Record] = []
     results: list[TopicResult] = []
     created = 0
     for topic in wanted:
@@ -99,7 +99,7 @@ def create_topics(
             _check_name(image, topic.name)
             placed = _place(topic, candidates, first=len(image.topics) + created)
             overrides = _check_configs(topic)
-            if len(values) + 1 + len(overrides) + len(placed) > RECORDS_MAX:
+            if len(records) + 1 + len(overrides) + len(placed) > RECORDS_MAX:
                 message = f"One request may make {RECORDS_MAX} records at most: topics, partitions and configs."
                 raise Refused(ErrorCode.policy_violation, message)
         except Refused as refusal:
@@ -107,10 +107,10 @@ def create_topics(
             continue
         created += 1
         topic_id = new_id()
-        values += (encode(record) for record in _records(topic.name, topic_id, overrides, placed, candidates))
+        records += _records(topic.name, topic_id, overrides, placed, candidates)
         factor = len(placed[0])
         results.append(TopicResult(topic.name, topic_id=topic_id, partitions=len(placed), replication_factor=factor))
-    return ([] if validate_only else values), results
+    return ([] if validate_only else records), results
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,11 @@ def create_partitions(
     brokers: Iterable[PlacementCandidate],
     *,
     validate_only: bool = False,
-) -> tuple[list[bytes], list[TopicResult]]:
+) -> tuple[list[Record], list[TopicResult]]:
     """Add partitions behind the existing ones.  Results stand in the order of the request."""
     candidates = list(brokers)
     times_wanted = Counter(topic.name for topic in wanted)
-    values: list[bytes] = []
+    records: list[Record] = []
     results: list[TopicResult] = []
     for more in wanted:
         try:
@@ -143,21 +143,21 @@ def create_partitions(
                 raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
             first = len(known.partitions)
             placed = _place_more(more, first, len(known.partitions[0].replicas), candidates)
-            if len(values) + len(placed) > RECORDS_MAX:
+            if len(records) + len(placed) > RECORDS_MAX:
                 raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
         except Refused as refusal:
             results.append(TopicResult(more.name, refusal.error, refusal.message))
             continue
-        values += (encode(_partition(first + i, known.id, replicas, candidates)) for i, replicas in enumerate(placed))
+        records += (_partition(first + i, known.id, replicas, candidates) for i, replicas in enumerate(placed))
         results.append(TopicResult(more.name, topic_id=known.id, partitions=more.count))
-    return ([] if validate_only else values), results
+    return ([] if validate_only else records), results
 
 
-def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[bytes], list[TopicResult]]:
+def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[Record], list[TopicResult]]:
     """Delete topics by name or by id.  Results stand in the order of the request; an unknown id has no name."""
     found = [image.topics.get(which) if isinstance(which, str) else image.topic_of(which) for which in wanted]
     times_wanted = Counter(topic.id for topic in found if topic is not None)
-    values: list[bytes] = []
+    records: list[Record] = []
     results: list[TopicResult] = []
     for which, topic in zip(wanted, found, strict=True):
         if topic is None and isinstance(which, str):
@@ -170,9 +170,9 @@ def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[byte
             words = "The topic is named more than once in the request."
             results.append(TopicResult(topic.name, ErrorCode.invalid_request, words, topic.id))
         else:
-            values.append(encode(RemoveTopicRecord(topic.id)))
+            records.append(RemoveTopicRecord(topic.id))
             results.append(TopicResult(topic.name, topic_id=topic.id))
-    return values, results
+    return records, results
 
 
 def _place_more(
@@ -286,6 +286,7 @@ def _partition(
     number: int, topic_id: UUID, replicas: tuple[int, ...], brokers: Sequence[PlacementCandidate]
 ) -> PartitionRecord:
     fenced = {broker.id for broker in brokers if not broker.alive}
+    directories = {broker.id: broker.directory for broker in brokers if broker.directory is not None}
     isr = tuple(replica for replica in replicas if replica not in fenced)
     return PartitionRecord(
         number,
@@ -295,17 +296,19 @@ def _partition(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(NO_UUID for _ in replicas),
+        directories=tuple(directories[each] for each in replicas if each in directories),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementCandidate:
-    """A broker that can hold replicas.  alive: it is neither fenced nor shutting down."""
+    """A broker that can hold replicas.  alive: it is neither fenced nor shutting down.  directory: where it puts new
+    ones; None where records name no directories."""
 
     id: int
     rack: str | None = None
     alive: bool = True
+    directory: UUID | None = UNASSIGNED
 
 
 def of_ids(ids: Iterable[int]) -> list[PlacementCandidate]:
@@ -316,7 +319,12 @@ def of_ids(ids: Iterable[int]) -> list[PlacementCandidate]:
 def registered(image: Image) -> list[PlacementCandidate]:
     """Every broker that is registered."""
     return [
-        PlacementCandidate(broker.broker_id, broker.rack, not broker.fenced and not broker.in_controlled_shutdown)
+        PlacementCandidate(
+            broker.broker_id,
+            broker.rack,
+            not broker.fenced and not broker.in_controlled_shutdown,
+            directory_of(image, broker.broker_id) if directories_are_named(image) else None,
+        )
         for broker in image.brokers.values()
     ]
 

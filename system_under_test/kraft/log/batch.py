@@ -256,23 +256,27 @@ def values(raw: bytes) -> list[bytes]:
     return found
 
 
-def control(raw: bytes) -> tuple[int, bytes]:
-    """(type, value) of the record in a control batch.  Raises CorruptBatch unless it holds exactly one."""
-    found = values(raw)
-    at = HEADER_SIZE_BYTES
-    _, at = _read_uvarint(raw, at)
-    _, at = _read_uvarint(raw, at + 1)
-    _, at = _read_uvarint(raw, at)
-    size, at = _read_uvarint(raw, at)
-    if len(found) != 1 or size != _CONTROL_KEY.size << 1:
-        raise CorruptBatch("a control batch holds one record, whose key is its version and its type")
-    _, type_number = _CONTROL_KEY.unpack_from(raw, at)
-    return type_number, found[0]
+def controls(raw: bytes) -> list[tuple[int, bytes]]:
+    """Return (type, value) of each record in a control batch: Kafka's first leader writes several into one.
+
+    Raises CorruptBatch."""
+    found, at = [], HEADER_SIZE_BYTES
+    for value in values(raw):
+        length, at = _read_uvarint(raw, at)
+        end = at + (length >> 1)
+        _, at = _read_uvarint(raw, at + 1)
+        _, at = _read_uvarint(raw, at)
+        size, at = _read_uvarint(raw, at)
+        if size != _CONTROL_KEY.size << 1:
+            raise CorruptBatch("the key of a control record is its version and its type")
+        found.append((_CONTROL_KEY.unpack_from(raw, at)[1], value))
+        at = end
+    return found
 
 
 def leader_change(raw: bytes) -> LeaderChange:
-    """The LeaderChange in a control batch.  Raises CorruptBatch if it holds another control record."""
-    type_number, value = control(raw)
+    """The LeaderChange that begins a control batch.  Raises CorruptBatch if another record does."""
+    type_number, value = controls(raw)[0]
     if type_number != _LEADER_CHANGE:
         raise CorruptBatch(f"a control record of type {type_number} is no LeaderChange")
     (leader_id,) = struct.unpack_from(">i", value, 2)
@@ -285,11 +289,9 @@ def voters(raw: bytes) -> VoterSet | None:
     """The set of voters that a whole batch names; None if it names none.  Raises CorruptBatch."""
     if not is_control(raw):
         return None
-    type_number, value = control(raw)
-    if type_number != VOTERS:
-        return None
+    value = dict(controls(raw)).get(VOTERS)
     try:
-        return decode_voters(value)
+        return None if value is None else decode_voters(value)
     except Malformed as problem:
         raise CorruptBatch(str(problem)) from None
 

@@ -3,7 +3,7 @@
 The content is record batches, as in the log, that amount to the state at its end.
 
     a control batch with the header    int16 version 0 | int64 time of the last record it stands for | tags
-    two control batches                KRaftVersion and Voters, if the log names voters
+    KRaftVersion and Voters            if the log names voters: two control batches here, in Kafka's the first has all
     data batches                       the records that make up the state
     a control batch with the footer    int16 version 0 | tags
 
@@ -38,6 +38,7 @@ from system_under_test.kraft.log.batch import KRAFT_VERSION, VOTERS, CorruptBatc
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.messages import Batch, SnapshotId
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
+from system_under_test.kraft.records.metadata import decode, encode
 from system_under_test.kraft.records.struct import Int16, Int64, Malformed, Struct, StructCodec, Tag
 
 HEADER, FOOTER = 3, 4
@@ -76,8 +77,8 @@ class Content:
 
     @property
     def state_hash(self) -> int:
-        """See `Writer.content_hash`."""
-        return reduce(xor, map(value_hash, self.values), 0)
+        """See `SnapshotWriter.content_hash`.  Kafka writes some records in a later version than they need."""
+        return reduce(xor, (value_hash(encode(decode(value))) for value in self.values), 0)
 
 
 _HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader, 0), StructCodec(Footer, 0)
@@ -147,15 +148,20 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
             codec.check_crc(raw)
             if (found.base_offset, found.epoch) != (offset, snapshot.epoch) or ended:
                 raise CorruptBatch(f"a batch at offset {found.base_offset} of epoch {found.epoch} stands at {offset}")
-            if offset == 0:
-                header = _control(_HEADER_CODEC, HEADER, raw)
-            elif found.control and codec.control(raw)[0] in (KRAFT_VERSION, VOTERS):
+            if found.control:
                 voters = codec.voters(raw) or voters
-            elif found.control:
-                _control(_FOOTER_CODEC, FOOTER, raw)
-                ended = True
             else:
                 values += codec.values(raw)
+            for place, (kind, value) in enumerate(codec.controls(raw) if found.control else (), offset):
+                if place == 0 and kind == HEADER:
+                    header = _HEADER_CODEC.read(value, 0, 0)[0]
+                elif place and kind == FOOTER and not ended:
+                    _FOOTER_CODEC.read(value, 0, 0)
+                    ended = True
+                elif not place or ended or kind not in (KRAFT_VERSION, VOTERS):
+                    raise CorruptBatch(f"a control record of type {kind} stands at offset {place}")
+            if header is None:
+                raise CorruptBatch("a data batch where the header must stand")
         except (CorruptBatch, Malformed) as problem:
             raise CorruptSnapshot(f"byte {position}: {problem}") from None
         position += found.size_bytes
@@ -170,18 +176,16 @@ def read_snapshot_header(data: bytes) -> SnapshotHeader:
     try:
         found = codec.read_header(data)
         codec.check_crc(data[: found.size_bytes])
-        header: SnapshotHeader = _control(_HEADER_CODEC, HEADER, data[: found.size_bytes])
+        if not found.control or (first := codec.controls(data[: found.size_bytes])[0])[0] != HEADER:
+            raise CorruptBatch("another record where the header must stand")
+        header: SnapshotHeader = _HEADER_CODEC.read(first[1], 0, 0)[0]
         return header
     except (CorruptBatch, Malformed) as problem:
         raise CorruptSnapshot(f"it has no header: {problem}") from None
 
 
-HEADER_MAX_BYTES = 256
-"""`read_snapshot_header` needs no more."""
-
-
-VOTERS_MAX_BYTES = 1 << 16
-"""`read_voters` needs no more: enough for 500 voters."""
+BEGINNING_MAX_BYTES = 1 << 16
+"""`read_snapshot_header` and `read_voters` need no more: enough for 500 voters."""
 
 
 def read_voters(data: bytes) -> VoterSet | None:
@@ -203,16 +207,6 @@ def read_voters(data: bytes) -> VoterSet | None:
     return None
 
 
-def _control(wanted: StructCodec, type_number: int, raw: bytes) -> SnapshotHeader:
-    if not codec.is_control(raw):
-        raise CorruptBatch("a data batch where the header must stand")
-    found, value = codec.control(raw)
-    if found != type_number:
-        raise CorruptBatch(f"a control record of type {found} where {type_number} must stand")
-    read_value, _ = wanted.read(value, 0, 0)
-    return read_value  # type: ignore[no-any-return]
-
-
 PART = ".part"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -222,9 +216,12 @@ def file_name(snapshot: SnapshotId) -> str:
 
 
 def snapshots_in(disk: Disk, folder: str) -> list[SnapshotId]:
-    """The complete snapshots in a folder, oldest first."""
+    """The complete snapshots in a folder, oldest first.
+
+    The one at offset 0, which Kafka's formatter writes, stands for nothing of the log: it is neither loaded nor offered
+    to followers."""
     found = [_NAME.fullmatch(name) for name in disk.names(folder)]
-    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match and int(match[1]))
 
 
 class Snapshots:
@@ -267,7 +264,7 @@ class Snapshots:
     def header(self, snapshot: SnapshotId) -> SnapshotHeader:
         """Raises CorruptSnapshot."""
         if snapshot not in self._headers:
-            found = self.read_at(snapshot, 0, snapshot_file.HEADER_MAX_BYTES)
+            found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
             try:
                 self._headers[snapshot] = snapshot_file.read_snapshot_header(found[0] if found else b"")
             except CorruptSnapshot as problem:
@@ -276,7 +273,7 @@ class Snapshots:
 
     def voters(self, snapshot: SnapshotId) -> VoterSet | None:
         """In force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
-        found = self.read_at(snapshot, 0, snapshot_file.VOTERS_MAX_BYTES)
+        found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
         try:
             return snapshot_file.read_voters(found[0] if found else b"")
         except CorruptSnapshot as problem:

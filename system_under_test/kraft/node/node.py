@@ -68,7 +68,7 @@ from system_under_test.kraft.raft.messages import (
     RaftResponse,
 )
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterEntry, VoterSet, voter_set
-from system_under_test.kraft.records.metadata import CorruptRecord
+from system_under_test.kraft.records.metadata import CorruptRecord, Record
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class QuorumNode:
         self._trace = parts.trace
         state = parts.state_file.load()
         self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now(), _voters_in_log(parts))
-        self._machine = StateMachine(parts.log.start_offset, parts.identity.bugs | parts.controller_bugs)
+        self._machine = StateMachine(parts.log.start_offset, parts.identity.bugs | parts.controller_bugs, self.node_id)
         if parts.log.snapshot is not None:
             content = parts.log.snapshots.load(parts.log.snapshot)
             self._machine.load(parts.log.snapshot.end_offset, content.values)
@@ -256,7 +256,7 @@ class QuorumNode:
 
     def submit(
         self,
-        decide: Callable[[Image], tuple[list[bytes], T]],
+        decide: Callable[[Image], tuple[list[Record], T]],
         settled: Callable[[T, Exception | None], None],
         *,
         at_once: bool = False,
@@ -277,7 +277,7 @@ class QuorumNode:
         else:
             self._proposals.soon(self._core.high_watermark or 0)
 
-    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]], *, at_once: bool = False) -> T:
+    async def write(self, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
         """As `submit`, for callers that can wait; raises what `settled` would get."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 

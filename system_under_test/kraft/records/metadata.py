@@ -3,7 +3,8 @@
     value = uvarint frame version (1) | uvarint record type | uvarint record version | struct (`struct.py`)
 
 Types, fields, versions and tags are Kafka's own (KIP-631 and later), so that any reader of Kafka's metadata
-understands this log.  A record is written in the lowest version that holds all of it.
+understands this log.  `encode_at` writes a record in the version that Kafka chooses at a `metadata.version`.  `encode`
+alone takes the lowest version that holds all of the record: the canonical form, which state hashes are made of.
 
 A record of a type or version that is not known here was written by a later version of the software.  It is kept as an
 `UnknownRecord`, byte for byte: an upgrade must not end the nodes that are not upgraded yet.
@@ -41,6 +42,14 @@ GROUP_RESOURCE = 32
 """`resource_type` of a config: of a topic, a broker, a group."""
 
 NO_UUID = UUID(int=0)
+MIGRATING, UNASSIGNED, LOST = NO_UUID, UUID(int=1), UUID(int=2)
+"""Directories of replicas (KIP-858): not known yet, not chosen yet, and one that its broker has lost."""
+RESERVED_DIRECTORIES = 100
+"""The ids below this number are no directories of brokers."""
+
+DIRECTORIES_SINCE = 17
+"""The level of `metadata.version` from which on records name directories (3.7-IV2)."""
+
 NO_LEADER = -1
 LEADER_UNCHANGED = -2
 """`leader` of a PartitionChangeRecord that leaves the leader as it is."""
@@ -112,9 +121,11 @@ class QuotaEntity(Struct):
 # -- Brokers and controllers
 
 
-@_record(0, version_max=3)
+@_record(0, version_max=4)
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord(Record):
+    """cordoned_dirs: take no new replicas (KIP-1066); None until the broker has reported them."""
+
     broker_id: Int32
     is_migrating_zk_broker: Annotated[bool, Since(2)] = False
     incarnation_id: UUID = NO_UUID
@@ -125,6 +136,7 @@ class RegisterBrokerRecord(Record):
     fenced: bool = True
     in_controlled_shutdown: Annotated[bool, Since(1)] = False
     log_dirs: Annotated[tuple[UUID, ...], Since(3), Tag(0)] = ()
+    cordoned_dirs: Annotated[tuple[UUID, ...] | None, Since(4), Tag(1)] = None
 
 
 @_record(1)
@@ -148,7 +160,7 @@ class UnfenceBrokerRecord(Record):
     broker_epoch: Int64
 
 
-@_record(17, version_max=2)
+@_record(17, version_max=3)
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord(Record):
     """fenced: -1 unfences, 1 fences, 0 leaves it.  in_controlled_shutdown: 1 sets it, 0 leaves it."""
@@ -158,6 +170,7 @@ class BrokerRegistrationChangeRecord(Record):
     fenced: Annotated[Int8, Tag(0)] = 0
     in_controlled_shutdown: Annotated[Int8, Since(1), Tag(1)] = 0
     log_dirs: Annotated[tuple[UUID, ...], Since(2), Tag(2)] = ()
+    cordoned_dirs: Annotated[tuple[UUID, ...] | None, Since(3), Tag(3)] = None
 
 
 @_record(27)
@@ -168,6 +181,12 @@ class RegisterControllerRecord(Record):
     zk_migration_ready: bool = False
     endpoints: tuple[Endpoint, ...] = ()
     features: tuple[FeatureRange, ...] = ()
+
+
+@_record(29)
+@dataclass(frozen=True, slots=True)
+class UnregisterControllerRecord(Record):
+    controller_id: Int32
 
 
 # -- Topics and partitions
@@ -183,7 +202,7 @@ class TopicRecord(Record):
 @_record(3, version_max=2)
 @dataclass(frozen=True, slots=True)
 class PartitionRecord(Record):
-    """directories: one per replica, or () as in version 0; Uuid(0) means not assigned.  elr: KIP-966."""
+    """directories: one for each replica (KIP-858), or () as in version 0.  elr: KIP-966."""
 
     partition: Int32
     topic_id: UUID
@@ -222,6 +241,14 @@ class PartitionChangeRecord(Record):
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord(Record):
     topic_id: UUID
+
+
+@_record(28)
+@dataclass(frozen=True, slots=True)
+class ClearElrRecord(Record):
+    """Removes the eligible leaders of a topic's partitions (KIP-966).  topic: a name; empty for all topics."""
+
+    topic: str
 
 
 # -- Configurations, features and ids
@@ -381,6 +408,25 @@ def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
     out = bytearray((FRAME_VERSION, number, chosen))
     codec.write(out, record, chosen)
     return bytes(out)
+
+
+_VERSIONS_AT_LEVEL: dict[type[Record], tuple[tuple[int, int], ...]] = {
+    RegisterBrokerRecord: ((30, 4), (DIRECTORIES_SINCE, 3), (8, 2), (0, 1)),
+    PartitionRecord: ((23, 2), (DIRECTORIES_SINCE, 1), (0, 0)),
+    PartitionChangeRecord: ((23, 2), (DIRECTORIES_SINCE, 1), (0, 0)),
+}
+"""(level of `metadata.version`, version that Kafka writes from that level on), the highest first.  Kafka writes the
+records of other types in the lowest version that holds all of them."""
+
+
+def encode_at(record: Record | UnknownRecord, level: int | None) -> bytes:
+    """Return the value of a record in the version that Kafka writes at a level of `metadata.version`.
+
+    level: None if the cluster has none.  Raises ValueError as `encode`."""
+    versions_at = _VERSIONS_AT_LEVEL.get(type(record)) if level is not None else None  # type: ignore[arg-type]
+    if versions_at is None or level is None:
+        return encode(record)
+    return encode(record, next(version for since, version in versions_at if level >= since))
 
 
 def decode(value: bytes) -> Record | UnknownRecord:

@@ -56,7 +56,7 @@ from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
-from system_under_test.kraft.records.metadata import BROKER_RESOURCE
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 from system_under_test.kraft.wire import admin, answers, packed_write
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, acl_filter, is_ours, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
@@ -273,7 +273,7 @@ class Api:
         """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
         between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
 
-        def decide(image: Image, *, validate_only: bool) -> tuple[list[bytes], list[FeatureResult]]:
+        def decide(image: Image, *, validate_only: bool) -> tuple[list[Record], list[FeatureResult]]:
             return update_features(image, wanted, self._quorum.kraft_version, validate_only=validate_only)
 
         results = await self._write(partial(decide, validate_only=True))
@@ -287,7 +287,7 @@ class Api:
             return refused_levels(wanted, [problem if each is raised else None for each in wanted])
         return await self._write(partial(decide, validate_only=check_only))
 
-    async def _write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
+    async def _write(self, decide: Callable[[Image], tuple[list[Record], T]]) -> T:
         """What `QuorumService.submit` settles with.  Raises what it raises."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 

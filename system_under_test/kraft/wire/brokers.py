@@ -28,7 +28,7 @@ from system_under_test.kraft.controller.partition_requests import (
 )
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, encode
+from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, Record
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import (
     Decide,
@@ -82,12 +82,12 @@ def _register(body: Any, cluster: DecisionContext) -> Decide:
     )
     quorum = cluster.quorum
 
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         if body.cluster_id != quorum.cluster_id:
             words = f"This is cluster {quorum.cluster_id}, not {body.cluster_id}."
             raise Refused(ErrorCode.inconsistent_cluster_id, words)
         records = life.register(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
-        return [encode(record) for record in records], _ok(life.epoch_in(records))
+        return records, _ok(life.epoch_in(records))
 
     return decide
 
@@ -103,10 +103,10 @@ def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
     )
     quorum = cluster.quorum
 
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
         caught_up = knows_its_registration(request.metadata_offset, request.broker_epoch, quorum.bugs)
-        return [encode(record) for record in records], _ok((state, caught_up))
+        return records, _ok((state, caught_up))
 
     return decide
 
@@ -123,9 +123,9 @@ def _beaten(types: ModuleType, answer: Answer) -> Entity:
 
 
 def _unregister(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         records = life.unregister(image, cluster.quorum.sessions, body.broker_id)
-        return [encode(record) for record in records], _ok(())
+        return records, _ok(())
 
     return decide
 
@@ -135,7 +135,7 @@ def _unregistered(types: ModuleType, answer: Answer) -> Entity:
 
 
 def _allocate(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
         return records, _ok(first)
 
@@ -156,7 +156,7 @@ def _allocated(types: ModuleType, answer: Answer) -> Entity:
 
 
 def _alter(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         wanted = [
             (topic.topic_id or NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
             for topic in body.topics
@@ -207,7 +207,7 @@ _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 def _elect(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         election = _ELECTIONS.get(getattr(body, "election_type", 0))
         if election is None:
             raise Refused(ErrorCode.invalid_request, f"There is no election of type {body.election_type}.")
@@ -243,7 +243,7 @@ def _reassign(body: Any, cluster: DecisionContext) -> Decide:
     ]
     factor_may_change = getattr(body, "allow_replication_factor_change", True)
 
-    def decide(image: Image) -> tuple[list[bytes], Answer]:
+    def decide(image: Image) -> tuple[list[Record], Answer]:
         records, answers = reassign_partitions(image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change)
         return records, _ok(answers)
 

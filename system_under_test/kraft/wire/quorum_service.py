@@ -31,6 +31,7 @@ from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.topics import PlacementCandidate, of_ids, registered
 from system_under_test.kraft.raft.changes import VoterChange
+from system_under_test.kraft.records.metadata import Record
 from system_under_test.kraft.wire.frames import Entity
 
 T = TypeVar("T")
@@ -132,7 +133,7 @@ class QuorumService(Protocol):
 
     def submit(
         self,
-        decide: Callable[[Image], tuple[list[bytes], T]],
+        decide: Callable[[Image], tuple[list[Record], T]],
         settled: Callable[[T, Exception | None], None],
         *,
         at_once: bool = False,
@@ -178,7 +179,7 @@ class DecisionContext:
         return registered(image) if self.quorum.registers_brokers else of_ids(self.quorum.brokers)
 
 
-Decide = Callable[[Image], tuple[list[bytes], Any]]
+Decide = Callable[[Image], tuple[list[Record], Any]]
 
 
 @dataclass(frozen=True, slots=True)

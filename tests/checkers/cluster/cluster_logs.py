@@ -9,13 +9,18 @@ from uuid import UUID
 from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Heartbeat, Registration, Sessions
-from system_under_test.kraft.controller.features import supported_ranges
+from system_under_test.kraft.controller.features import ELR_VERSION, METADATA_VERSION, supported_ranges
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partition_requests import alter_partitions, elect_leaders, reassign_partitions
+from system_under_test.kraft.controller.partition_requests import (
+    alter_partitions,
+    assign_directories,
+    elect_leaders,
+    reassign_partitions,
+)
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.topics import NewTopic, create_topics, delete_topics, registered
-from system_under_test.kraft.records.metadata import Endpoint, FeatureLevelRecord, encode
+from system_under_test.kraft.records.metadata import LOST, Endpoint, FeatureLevelRecord, Record, encode_at
 
 TOPIC = "ab" * 16
 BROKERS = (1, 2, 3, 4)
@@ -77,15 +82,18 @@ class _World:
         self.incarnations = dict.fromkeys(BROKERS, 0)
         self.topics = 0
         self.leaving: set[int] = set()  # a broker that wants to stop does not change its mind
-        if random.random() < 0.7:
-            self.write([encode(FeatureLevelRecord(life.ELR_FEATURE, 1))])
+        level = random.choice([None, 14, 17, 25, 33])
+        if level is not None:
+            self.write([FeatureLevelRecord(METADATA_VERSION, level)])
+        if random.random() < 0.7 and (level is None or level >= 23):
+            self.write([FeatureLevelRecord(ELR_VERSION, 1)])
         for broker in BROKERS:
             self.restart(broker)
             self.beat(broker)
 
-    def write(self, records: list[bytes]) -> None:
-        base = self.end_offset
-        for record in records:
+    def write(self, records: list[Record]) -> None:
+        base, level = self.end_offset, self.image.metadata_version
+        for record in [encode_at(each, level) for each in records]:
             self.image.replay(record)
             if (row := row_of(record, self.end_offset, 1, base)) is not None:
                 offset, _, batch, kind, about, fields = row
@@ -101,6 +109,7 @@ class _World:
             UUID(int=broker << 32 | self.incarnations[broker]),
             (Endpoint("PLAINTEXT", f"n{broker}", 9092),),
             supported_ranges(),
+            log_dirs=tuple(UUID(int=1000 * broker + disk) for disk in range(1, 2 + broker % 2)),
             previous_epoch=clean,
         )
         self._decide(lambda: life.register(self.image, self.sessions, request, self.end_offset, self.now_s))
@@ -112,12 +121,14 @@ class _World:
             self.leaving.add(broker)
         epoch = self.image.brokers[broker].broker_epoch
         wants |= {"wants_shutdown": broker in self.leaving}
-        request = Heartbeat(broker, epoch, self.end_offset - 1, **wants)
+        known = self.image.brokers[broker].log_dirs
+        lost = known[:1] if len(known) > 1 and self.random.random() < 0.1 else ()
+        request = Heartbeat(broker, epoch, self.end_offset - 1, lost_dirs=lost, **wants)
         self._decide(lambda: life.heartbeat(self.image, self.sessions, request, self.end_offset, self.now_s)[0])
 
     def _decide(self, decide: Any) -> None:
         try:
-            self.write([encode(record) for record in decide()])
+            self.write(decide())
         except Refused:
             return
 
@@ -127,7 +138,7 @@ class _World:
         if move == 0:
             self.now_s += random.choice([1.0, 4.0, SESSION_TIMEOUT_S])
             while records := life.fence_stale(self.image, self.sessions, self.now_s):
-                self.write([encode(record) for record in records])
+                self.write(records)
         elif move == 1:
             self.restart(broker)
         elif move == 2 and len(self.image.topics) < 3:
@@ -142,6 +153,8 @@ class _World:
             self.write(elect_leaders(self.image, None, election, self.bugs)[0])
         elif move in (5, 6):
             self._alter()
+        elif move == 7 and random.random() < 0.5:
+            self._assign(broker)
         elif move == 7:
             name = random.choice(["t1", "t2", "t3"])
             self.write(delete_topics(self.image, [name])[0] if random.random() < 0.3 else [])
@@ -154,6 +167,15 @@ class _World:
             name, number = self.random.choice(partitions)
             target = self.random.sample(BROKERS, 3) if self.random.random() < 0.8 else None
             self.write(reassign_partitions(self.image, [(name, number, target)], self.bugs)[0])
+
+    def _assign(self, broker: int) -> None:
+        """A broker reports where a replica is, or that its directory is lost."""
+        held = [p for t in self.image.topics.values() for p in t.partitions.values() if broker in p.replicas]
+        known = self.image.brokers[broker]
+        if held and known.log_dirs:
+            which = self.random.choice(held)
+            wanted = [(self.random.choice([*known.log_dirs, LOST]), which.topic_id, which.partition)]
+            self._decide(lambda: assign_directories(self.image, broker, known.broker_epoch, wanted, self.bugs)[0])
 
     def _alter(self) -> None:
         """A leader proposes some in-sync set, by what it may believe."""

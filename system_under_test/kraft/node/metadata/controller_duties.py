@@ -11,9 +11,10 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.metadata.state_machine import NOT_ACTIVE, StateMachine
 from system_under_test.kraft.ports import Clock
+from system_under_test.kraft.records.metadata import Record
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
-Write = Callable[[Callable[[Image], tuple[list[bytes], None]]], Awaitable[None]]
+Write = Callable[[Callable[[Image], tuple[list[Record], None]]], Awaitable[None]]
 
 
 class ControllerDuties:

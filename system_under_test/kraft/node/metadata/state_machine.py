@@ -31,7 +31,13 @@ from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.ports import Timer
 from system_under_test.kraft.raft.decisions import drops_what_it_decided, is_answered
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.records.metadata import EndTransactionRecord, FeatureLevelRecord, Record, UnknownRecord
+from system_under_test.kraft.records.metadata import (
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    Record,
+    UnknownRecord,
+    encode_at,
+)
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 T = TypeVar("T")
@@ -51,7 +57,7 @@ LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
 class Write:
     """A write on its way.
 
-    records: none if it only waits for what was pending before it.  end_offset: -1 until it is queued.
+    records: their values; none if it only waits for what was pending before it.  end_offset: -1 until it is queued.
     done: called once, with what went wrong.
     """
 
@@ -64,14 +70,16 @@ class StateMachine:
     """applied_offset: everything below it has been replayed into the committed image.
 
     not_served: why no request may be answered from the committed image; None if it may.  bugs: planted ones.
+    node: the id of this node.
     """
 
-    def __init__(self, start_offset: int, bugs: Collection[str] = ()) -> None:
+    def __init__(self, start_offset: int, bugs: Collection[str] = (), node: int | None = None) -> None:
         self._bugs = bugs
+        self._node = node
         self.applied_offset = start_offset
         self.applied_bytes = 0  # of all batches since the process started
         self.not_served: str | None = None
-        self.committed = Image(bugs)
+        self.committed = Image(bugs, node)
         self._speculative: Image | None = None
         self._decided: dict[bytes, Record | UnknownRecord] = {}  # records of this controller, until they are applied
         self._pending: list[Write] = []  # decided, not handed to the core yet
@@ -124,7 +132,7 @@ class StateMachine:
 
         onto: see `raft.decisions.keeps_state_under_snapshot`.  Raises CorruptRecord."""
         assert self._speculative is None, "a leader never loads a snapshot"
-        image = Image(self._bugs) if onto is None else onto
+        image = Image(self._bugs, self._node) if onto is None else onto
         for value in values:
             image.replay(value)
         self.committed, self.applied_offset = image, end_offset
@@ -154,7 +162,7 @@ class StateMachine:
             write.done(LostLeadership() if write.records else NotQueued(LOST_BEFORE_APPEND))
 
     def decide(
-        self, decide: Callable[[Image], tuple[list[bytes], T]], settled: Callable[[T, Exception | None], None]
+        self, decide: Callable[[Image], tuple[list[Record], T]], settled: Callable[[T, Exception | None], None]
     ) -> Write:
         """Run a decision on the speculative image, replay its records there, and keep it pending.
 
@@ -166,15 +174,17 @@ class StateMachine:
         if self.not_served is not None:
             raise NotQueued(self.not_served)
         records, result = decide(self._speculative)
-        size_bytes = sum(map(len, records))
-        if len(records) > WRITE_MAX_RECORDS or size_bytes > WRITE_MAX_BYTES:
+        level = self._speculative.metadata_version
+        values = [encode_at(record, level) for record in records]
+        size_bytes = sum(map(len, values))
+        if len(values) > WRITE_MAX_RECORDS or size_bytes > WRITE_MAX_BYTES:
             raise TooLarge(
-                f"The request makes {len(records)} records of {size_bytes} bytes; "
+                f"The request makes {len(values)} records of {size_bytes} bytes; "
                 f"{WRITE_MAX_RECORDS} records and {WRITE_MAX_BYTES} bytes are the most for one atomic batch."
             )
-        for record in records:
-            self._decided[record] = self._speculative.replay(record)
-        write = Write(records, partial(settled, result))
+        for value in values:
+            self._decided[value] = self._speculative.replay(value)
+        write = Write(values, partial(settled, result))
         self._pending.append(write)
         return write
 

@@ -51,7 +51,7 @@ def test_what_is_written_is_read_and_what_is_removed_is_not(kind: str, number: i
         records, errors = SettingWrite(setting, value).decide(image, lambda: UUID(int=next(ids)))
         assert not any(errors) or setting.read(image) == value, "refused only where nothing is to be done"
         for record in () if any(errors) else records:
-            image.replay(record)
+            image.apply(record)
         assert setting.read(image) == value
         others = set(range(NUMBERS[kind])) - {number}
         assert {Setting(kind, other).read(image) for other in others} == {None}

@@ -16,6 +16,7 @@ from kraft_server import serve
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.duties import Duties
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.records.metadata import Record, encode
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
 from system_under_test.kraft.wire.server import Server, WireCall
@@ -67,7 +68,7 @@ class FakeQuorum:
 
     def submit(
         self,
-        decide: Callable[[Image], tuple[list[bytes], T]],
+        decide: Callable[[Image], tuple[list[Record], T]],
         settled: Callable[[T, Exception | None], None],
         *,
         at_once: bool = False,
@@ -81,8 +82,8 @@ class FakeQuorum:
                 settled(result, LostLeadership())
                 return
             for record in records:
-                self.image.replay(record)
-                self.log.append(record)
+                self.image.apply(record)
+                self.log.append(encode(record))
             settled(result, None)
 
         asyncio.get_running_loop().call_later(self.delay_s, settle)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration, Sessions
+from system_under_test.kraft.controller.configs import MIN_INSYNC
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.records.metadata import (
@@ -65,9 +66,7 @@ class Controller:
         for broker in BROKERS:
             self.register(broker)
             assert self.beat(broker) is BrokerState.UNFENCED
-        self.take(
-            [TopicRecord("orders", ORDERS), ConfigRecord(TOPIC_RESOURCE, "orders", life.MIN_INSYNC, str(min_insync))]
-        )
+        self.take([TopicRecord("orders", ORDERS), ConfigRecord(TOPIC_RESOURCE, "orders", MIN_INSYNC, str(min_insync))])
         for number in range(3):
             replicas = (BROKERS * 2)[number : number + 3]
             partition = PartitionRecord(

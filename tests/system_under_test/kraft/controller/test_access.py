@@ -52,7 +52,7 @@ acls = st.builds(
 def image_with(*wanted: Acl) -> Image:
     image, numbers = Image(), count(1)
     for record in create_acls(image, wanted, lambda: UUID(int=next(numbers)))[0]:
-        image.replay(record)
+        image.apply(record)
     return image
 
 
@@ -102,7 +102,7 @@ def test_what_a_filter_deletes_is_gone_and_nothing_else() -> None:
     image = image_with(ORDERS, replace(ORDERS, principal="User:b"))
     records, results = delete_acls(image, [replace(EVERYTHING, principal="User:a"), replace(EVERYTHING, operation=99)])
     for record in records:
-        image.replay(record)
+        image.apply(record)
     assert [acl.principal for acl in results[0].matching] == ["User:a"]
     assert results[1].error == ErrorCode.invalid_request
     assert [acl.principal for acl in describe_acls(image, EVERYTHING)] == ["User:b"]
@@ -136,8 +136,7 @@ def test_keys_are_those_of_the_rfc() -> None:
     salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     upsertion = Upsertion("user", 1, 4096, salt, pbkdf2_hmac("sha256", b"pencil", salt, 4096))
     records, results = alter_credentials(Image(), [], [upsertion])
-    image = Image()
-    record = image.replay(records[0])
+    [record] = records
     assert results[0].error == ErrorCode.none and isinstance(record, UserScramCredentialRecord)
     assert record.stored_key == b64decode("WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=")
     assert record.server_key == b64decode("wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=")
@@ -147,10 +146,10 @@ def test_credentials_are_described_without_secrets_and_deleted() -> None:
     image = Image()
     wanted = [Upsertion("a", 1, 4096, b"s", b"p"), Upsertion("a", 2, 8192, b"s", b"p")]
     for record in alter_credentials(image, [], wanted)[0]:
-        image.replay(record)
+        image.apply(record)
     assert describe_credentials(image, [])[0].credentials == ((1, 4096), (2, 8192))
     for record in alter_credentials(image, [Deletion("a", 1)], [])[0]:
-        image.replay(record)
+        image.apply(record)
     assert describe_credentials(image, ["a"])[0].credentials == ((2, 8192),)
     assert describe_credentials(image, ["b"])[0].error == ErrorCode.resource_not_found
 

@@ -17,6 +17,7 @@ from system_under_test.kraft.controller.brokers import (
     BrokerState,
     Sessions,
 )
+from system_under_test.kraft.controller.features import ELR_VERSION
 from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_LEADER,
@@ -67,14 +68,14 @@ def test_a_request_that_was_repeated_and_comes_late_leaves_the_session() -> None
 def test_one_that_was_unregistered_comes_back_without_what_it_may_have_lost() -> None:
     """No registration shows any more which incarnation left cleanly, so its replicas count as incomplete (KIP-966)."""
     controller = Controller().with_topic(min_insync=3)
-    controller.take([FeatureLevelRecord(life.ELR_FEATURE, 1)])
+    controller.take([FeatureLevelRecord(ELR_VERSION, 1)])
     controller.take(life.unregister(controller.image, controller.sessions, 1))
     eligible = [partition.elr for partition in controller.image.topics["orders"].partitions.values()]
     assert eligible == [(1,)] * 3, "it may still hold everything"
     controller.register(1, incarnation=2)
     partitions = controller.image.topics["orders"].partitions.values()
     assert [partition.elr for partition in partitions] == [None] * 3
-    assert [partition.last_known_elr for partition in partitions] == [(1,)] * 3
+    assert [partition.leader for partition in partitions] == [2, 2, 3]
 
 
 def test_a_repeated_registration_keeps_epoch_and_state() -> None:
@@ -159,7 +160,7 @@ def test_the_last_broker_leaves_no_leader_and_comes_back_as_one() -> None:
 
 def test_an_unclean_restart_leaves_the_eligible_replicas() -> None:
     controller = Controller().with_topic(min_insync=2)
-    controller.take([FeatureLevelRecord(life.ELR_FEATURE, 1)])
+    controller.take([FeatureLevelRecord(ELR_VERSION, 1)])
     for broker in (1, 2):
         controller.beat(broker, wants_fence=True)
     partition = controller.image.topics["orders"].partitions[0]
@@ -177,7 +178,7 @@ def test_whatever_brokers_do_the_rules_of_registrations_and_partitions_hold(seed
     random = Random(seed)
     controller = Controller().with_topic(min_insync=random.choice([1, 2]))
     if random.random() < 0.5:
-        controller.take([FeatureLevelRecord(life.ELR_FEATURE, 1)])
+        controller.take([FeatureLevelRecord(ELR_VERSION, 1)])
     epochs = {broker: controller.image.brokers[broker].broker_epoch for broker in BROKERS}
     for _ in range(60):
         broker = random.choice(BROKERS)

@@ -27,7 +27,7 @@ def image() -> Image:
 def update(image: Image, *wanted: LevelWanted) -> list[ErrorCode]:
     records, results = update_features(image, wanted, 0)
     for record in records:
-        image.replay(record)
+        image.apply(record)
     return [result.error for result in results]
 
 

@@ -30,7 +30,7 @@ def controller() -> Controller:
 
 def take(controller: Controller, decided: tuple[list[bytes], list[PartitionAnswer]]) -> list[ErrorCode]:
     for record in decided[0]:
-        controller.image.replay(record)
+        controller.image.apply(record)
         controller.end_offset += 1
     for answer in decided[1]:
         if answer.now is not None and isinstance(answer.topic, str):
@@ -156,7 +156,7 @@ def test_no_producer_id_is_handed_out_twice(controller: Controller) -> None:
     for broker in (1, 2, 1):
         records, first = allocate_producer_ids(controller.image, broker, controller.image.brokers[broker].broker_epoch)
         for record in records:
-            controller.image.replay(record)
+            controller.image.apply(record)
         firsts.append(first)
     assert firsts == [0, PRODUCER_IDS_OF_A_BLOCK, 2 * PRODUCER_IDS_OF_A_BLOCK]
     with pytest.raises(Refused, match="is not registered"):

@@ -29,7 +29,13 @@ from system_under_test.kraft.controller.partition_rules import (
     with_broker,
     without_broker,
 )
-from system_under_test.kraft.records.metadata import NO_LEADER, PartitionChangeRecord, PartitionRecord
+from system_under_test.kraft.records.metadata import (
+    LOST,
+    MIGRATING,
+    NO_LEADER,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 
 TOPIC = UUID(int=7)
 BROKERS = (1, 2, 3, 4, 5)
@@ -124,7 +130,46 @@ def test_a_replica_that_leaves_a_small_isr_stays_eligible() -> None:
 def test_a_replica_that_lost_data_is_not_eligible() -> None:
     partition = partition_of((), NO_LEADER, elr=(1, 2))
     found = after(partition, without_broker(partition, 2, rules(min_insync=2, elr=True), lost_data=True))
-    assert (found.elr, found.last_known_elr) == ((1,), (2,))
+    assert (found.elr, found.last_known_elr) == ((1,), None)
+
+
+def test_a_partition_without_a_leader_remembers_its_last_one() -> None:
+    partition = partition_of((1,), 1)
+    gone = after(partition, without_broker(partition, 1, rules(2, elr=True), lost_data=True))
+    assert (gone.isr, gone.elr, gone.leader, gone.last_known_elr) == ((), None, NO_LEADER, (1,))
+    back = after(gone, with_broker(gone, rules(1, elr=True)))
+    assert (back.leader, back.isr, back.last_known_elr) == (1, (1,), None)
+
+
+def test_directories_follow_their_replicas() -> None:
+    """A snapshot with another number of directories than replicas ends Kafka's controllers and brokers."""
+    partition = partition_of((1, 2), 1, (1, 2), directories=(UUID(int=101), UUID(int=102)))
+    begun = after(partition, reassign(partition, (2, 3), rules(1, 2, 3)))
+    assert dict(zip(begun.replicas, begun.directories, strict=True)) == {
+        1: UUID(int=101),
+        2: UUID(int=102),
+        3: MIGRATING,
+    }
+    done = after(begun, change(begun, Wanted(isr=(1, 2, 3)), rules(1, 2, 3)))
+    assert (done.replicas, done.directories) == ((2, 3), (UUID(int=102), MIGRATING))
+    moved = after(done, change(done, Wanted(assigned={3: UUID(int=103)}), rules(1, 2, 3)))
+    assert moved.directories == (UUID(int=102), UUID(int=103)) and moved.leader_epoch == done.leader_epoch
+    assert change(moved, Wanted(assigned={3: UUID(int=103)}), rules(1, 2, 3)) is None
+
+
+def test_older_levels_name_no_directories_and_begin_an_epoch_when_the_isr_shrinks() -> None:
+    old = PartitionRules(lambda broker: True, default_directory=None, bumps_on_shrink=True)
+    partition = partition_of((1, 2), 1, (1, 2))
+    record = reassign(partition, (1, 2, 3), old)
+    assert record is not None and record.directories is None
+    shrunk = after(partition, change(partition, Wanted(isr=(1,)), old))
+    assert (shrunk.leader, shrunk.leader_epoch) == (1, partition.leader_epoch + 1)
+
+
+def test_a_replica_in_a_lost_directory_does_not_lead() -> None:
+    lost = PartitionRules(lambda broker: True, online=lambda broker, directory: directory != LOST)
+    partition = partition_of((1, 2), 1, (1, 2), directories=(LOST, UUID(int=102)))
+    assert after(partition, change(partition, Wanted(), lost)).leader == 2
 
 
 def test_the_last_known_leader_leads_only_if_it_is_alive() -> None:

@@ -28,7 +28,7 @@ ALICE, DEFAULT_USER, APP = QuotaEntity(USER, "alice"), QuotaEntity(USER, None), 
 def alter(image: Image, *wanted: QuotaAlteration) -> list[ErrorCode]:
     records, results = alter_quotas(image, wanted)
     for record in records:
-        image.replay(record)
+        image.apply(record)
     return [result.error for result in results]
 
 

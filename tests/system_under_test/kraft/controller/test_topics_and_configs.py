@@ -51,7 +51,7 @@ def create(image: Image, *topics: NewTopic, validate_only: bool = False) -> list
         image, topics, of_ids(BROKERS), lambda: UUID(int=next(numbers)), validate_only=validate_only
     )
     for record in records:
-        image.replay(record)
+        image.apply(record)
     return results
 
 
@@ -59,7 +59,7 @@ def alter(image: Image, *alterations: Alteration, topic: str = "orders", kind: i
     """(number of records, error)."""
     records, results = alter_configs(image, [Resource(kind, topic, alterations)])
     for record in records:
-        image.replay(record)
+        image.apply(record)
     return len(records), results[0].error
 
 
@@ -245,7 +245,7 @@ def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused() -> None:
 def grow(image: Image, *wanted: MorePartitions) -> list[tuple[str, ErrorCode]]:
     records, results = create_partitions(image, wanted, of_ids(BROKERS))
     for record in records:
-        image.replay(record)
+        image.apply(record)
     return [(result.name, result.error) for result in results]
 
 
@@ -281,7 +281,7 @@ def test_partitions_that_cannot_be_added(image: Image, wanted: MorePartitions, e
 def delete(image: Image, *wanted: str | UUID) -> list[tuple[str, ErrorCode]]:
     records, results = delete_topics(image, wanted)
     for record in records:
-        image.replay(record)
+        image.apply(record)
     return [(result.name, result.error) for result in results]
 
 
@@ -310,7 +310,7 @@ def test_replacing_configs_removes_what_is_not_named(image: Image) -> None:
     alter(image, set_to("7"), set_to("9", "segment.ms"))
     records, results = replace_configs(image, [Resource(TOPIC_RESOURCE, "orders", (set_to("8"),))])
     for record in records:
-        image.replay(record)
+        image.apply(record)
     assert results[0].error == ErrorCode.none and image.configs("orders") == {"retention.ms": "8"}
 
 

@@ -23,7 +23,7 @@ from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
-from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord, encode
+from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord
 
 VOTERS = (1, 2, 3)
 OBSERVERS = (4, 5)
@@ -187,8 +187,8 @@ def topic_id(name: str) -> UUID:
 
 
 def create(name: str) -> Any:
-    return lambda image: ([encode(TopicRecord(name, topic_id(name)))], name)
+    return lambda image: ([TopicRecord(name, topic_id(name))], name)
 
 
 def set_retention(topic: str, value: int) -> Any:
-    return lambda image: ([encode(ConfigRecord(2, topic, "retention.ms", str(value)))], value)
+    return lambda image: ([ConfigRecord(2, topic, "retention.ms", str(value))], value)

@@ -22,7 +22,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     VoteRequest,
 )
-from system_under_test.kraft.records.metadata import ConfigRecord, FeatureLevelRecord, encode
+from system_under_test.kraft.records.metadata import ConfigRecord, FeatureLevelRecord, Record, decode, encode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
 pytestmark = pytest.mark.virtual_time
@@ -61,7 +61,7 @@ async def test_a_write_without_records_waits_for_what_was_pending(cluster: Clust
     await asyncio.sleep(0)
     seen: list[bool] = []
 
-    def look(image: Image) -> tuple[list[bytes], str]:
+    def look(image: Image) -> tuple[list[Record], str]:
         seen.append("t" in image.topics)
         return [], "looked"
 
@@ -86,7 +86,7 @@ async def deposed_and_believing(bugs: frozenset[str]) -> tuple[Cluster, QuorumNo
     return cluster, old
 
 
-def keep_retention(image: Image) -> tuple[list[bytes], str]:
+def keep_retention(image: Image) -> tuple[list[Record], str]:
     """A SET to the value that is already there makes no record."""
     return [], image.configs("t")["retention.ms"]
 
@@ -262,7 +262,7 @@ async def test_a_record_of_later_software_ends_no_node(cluster: Cluster, capsys:
     """Every voter that applied one died; each died again after its restart."""
     leader = await cluster.leader()
     later = bytes.fromhex("016300ff")
-    await leader.write(lambda image: ([later, bytes.fromhex("010409")], None))
+    await leader.write(lambda image: ([decode(later), decode(bytes.fromhex("010409"))], None))
     await leader.write(create("t"))
     await everywhere_applied(cluster, leader.applied_offset)
     assert not any(node.ended.done() for node in cluster.network.nodes.values())
@@ -276,9 +276,9 @@ async def test_a_level_that_is_not_supported_is_not_served(cluster: Cluster) -> 
     """The records behind such a level mean something that this software does not know."""
     leader = await cluster.leader()
     await leader.write(create("t"))
-    await leader.write(lambda image: ([encode(FeatureLevelRecord("metadata.version", 99))], None))
+    await leader.write(lambda image: ([FeatureLevelRecord("metadata.version", 99)], None))
     for refused in (leader.read(), leader.write(create("u"))):
-        with pytest.raises(NotQueued, match="is at level 99, and this software supports levels 1 to"):
+        with pytest.raises(NotQueued, match="is at level 99, and this software supports levels 7 to"):
             await refused
     assert not leader.ended.done()
 

@@ -14,7 +14,7 @@ from system_under_test.kraft.controller.brokers import Heartbeat, Registration
 from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.records.metadata import Endpoint, NoOpRecord, RegisterBrokerRecord, decode, encode
+from system_under_test.kraft.records.metadata import Endpoint, NoOpRecord, RegisterBrokerRecord, decode
 
 SESSION_S = 0.6
 
@@ -24,7 +24,7 @@ async def register(node: QuorumNode, broker: int, incarnation: int = 1) -> int:
 
     def decide(image):  # type: ignore[no-untyped-def]
         records = life.register(image, node.sessions, request, node.next_offset, node.now_s())
-        return [encode(record) for record in records], life.epoch_in(records)
+        return records, life.epoch_in(records)
 
     return await node.write(decide, at_once=True)
 
@@ -33,7 +33,7 @@ async def unfence(node: QuorumNode, broker: int, epoch: int) -> None:
     def decide(image):  # type: ignore[no-untyped-def]
         beat = Heartbeat(broker, epoch, metadata_offset=epoch)
         records, state = life.heartbeat(image, node.sessions, beat, node.next_offset, node.now_s())
-        return [encode(record) for record in records], state
+        return records, state
 
     await node.write(decide)
 

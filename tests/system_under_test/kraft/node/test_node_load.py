@@ -15,7 +15,7 @@ from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, cre
 from system_under_test.kraft.node.metadata import snapshotting
 from system_under_test.kraft.node.metadata.snapshotting import Replay
 from system_under_test.kraft.node.metadata.state_machine import WRITE_MAX_BYTES
-from system_under_test.kraft.records.metadata import ConfigRecord, encode
+from system_under_test.kraft.records.metadata import ConfigRecord
 from system_under_test.kraft.wire.quorum_service import TooLarge
 
 pytestmark = pytest.mark.virtual_time
@@ -69,8 +69,8 @@ async def test_an_atomic_write_has_a_largest_size() -> None:
     leader = await cluster.leader()
     await leader.write(create("t"))
     end = leader._log.end_offset
-    record = encode(ConfigRecord(2, "t", "retention.ms", "1"))
-    large = encode(ConfigRecord(2, "t", "retention.ms", "x" * WRITE_MAX_BYTES))
+    record = ConfigRecord(2, "t", "retention.ms", "1")
+    large = ConfigRecord(2, "t", "retention.ms", "x" * WRITE_MAX_BYTES)
     for records in ([record] * (RECORDS_MAX + 1), [large]):
         with pytest.raises(TooLarge):
             await leader.write(lambda image, records=records: (records, None))

@@ -24,7 +24,7 @@ from system_under_test.kraft.raft.decisions import (
     SNAPSHOT_ID_INCLUSIVE,
     SNAPSHOT_OF_UNCOMMITTED,
 )
-from system_under_test.kraft.records.metadata import FeatureLevelRecord, RemoveTopicRecord, encode
+from system_under_test.kraft.records.metadata import FeatureLevelRecord, RemoveTopicRecord
 
 pytestmark = pytest.mark.virtual_time
 
@@ -146,7 +146,7 @@ async def lagging(*bugs: str, wiped: bool = False) -> tuple[Cluster, int]:
     await leader.write(create("gone"))
     await until(lambda: cluster.network.nodes[away].applied_offset >= 3)
     cluster.network.isolate(away)
-    await leader.write(lambda image: ([encode(RemoveTopicRecord(topic_id("gone")))], None))
+    await leader.write(lambda image: ([RemoveTopicRecord(topic_id("gone"))], None))
     await fill(leader, 80)
     if wiped:
         await cluster.network.nodes.pop(away).stop(0)
@@ -235,7 +235,7 @@ async def test_a_snapshot_that_a_leader_sends_damaged_is_refused_and_fetched_aga
 async def test_inside_a_metadata_transaction_no_snapshot_is_taken() -> None:
     cluster = booted()
     leader = await cluster.leader()
-    await leader.write(lambda image: ([encode(FeatureLevelRecord("metadata.version", 7))], None))
+    await leader.write(lambda image: ([FeatureLevelRecord("metadata.version", 7)], None))
     await leader.write(create("t"))
     leader.committed_image()._transaction = []
     await fill(leader, 40)

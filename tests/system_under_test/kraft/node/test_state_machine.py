@@ -7,7 +7,7 @@ from uuid import UUID
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, TopicRecord, encode
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, TopicRecord, decode, encode
 
 TOPIC = encode(TopicRecord("t", UUID(int=7)))
 ONE, TWO = (encode(ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", value)) for value in "12")
@@ -20,7 +20,7 @@ def controller() -> StateMachine:
 
 
 def decide(machine: StateMachine, *records: bytes) -> None:
-    machine.decide(lambda image: (list(records), None), lambda result, problem: None)
+    machine.decide(lambda image: ([decode(record) for record in records], None), lambda result, problem: None)
 
 
 def batch(offset: int, *records: bytes) -> Batch:
