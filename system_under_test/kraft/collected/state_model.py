@@ -230,6 +230,8 @@ class StateModel:
             elr=held.elr if elr is None else elr or None,
             last_elr=held.last_elr if last_elr is None else last_elr or None,
         )
+        if 8 not in tags and held.directories and len(held.directories) != len(after.replicas):
+            after = replace(after, directories=(bytes(16),) * len(after.replicas))  # none is known any more
         self._keep_partition(topic, number, after)
 
     def _clear_elr(self, data: Cursor, version: int, value: bytes) -> None:

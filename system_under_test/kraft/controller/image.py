@@ -351,6 +351,10 @@ class Image:
         self._keep_partition(self._topic_with(record.topic_id, record.partition), record)
 
     def _keep_partition(self, topic: Topic, record: PartitionRecord) -> None:
+        if len(record.directories) not in (0, len(record.replicas)):
+            which = f"partition {record.partition} of {topic.name}"
+            words = f"{which} has {len(record.replicas)} replicas and {len(record.directories)} directories"
+            raise CorruptRecord(words)
         partitions = self._own_partitions.get(topic.name)
         if partitions is None:
             partitions = self._own_partitions[topic.name] = dict(topic.partitions)
@@ -422,16 +426,16 @@ class Image:
 def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
     """The partition after a change (KIP-631).
 
-    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  Directories
-    that are not one for each replica are not known any more.
+    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  If another
+    number of replicas comes without directories, none is known any more.
     """
     changes: dict[str, Any] = {
         name: value
         for name in ("isr", "replicas", "removing", "adding", "directories")
         if (value := getattr(change, name)) is not None
     }
-    replicas, directories = changes.get("replicas", partition.replicas), changes.get("directories")
-    if len(partition.directories if directories is None else directories) not in (0, len(replicas)):
+    replicas = changes.get("replicas", partition.replicas)
+    if change.directories is None and len(partition.directories) not in (0, len(replicas)):
         changes["directories"] = (MIGRATING,) * len(replicas)
     for name in ("elr", "last_known_elr"):  # an empty one is not written
         if (value := getattr(change, name)) is not None:

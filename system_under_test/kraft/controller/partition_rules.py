@@ -124,14 +124,8 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) ->
 
 def directory_held(partition: PartitionRecord, broker: int) -> UUID:
     """Return the directory of a broker's replica; MIGRATING where the partition does not name it."""
-    return dict(zip(partition.replicas, _directories_held(partition), strict=True)).get(broker, MIGRATING)
-
-
-def _directories_held(partition: PartitionRecord) -> tuple[UUID, ...]:
-    """One for each replica, even where an older version of this software has left fewer or more."""
-    if len(partition.directories) == len(partition.replicas):
-        return partition.directories
-    return (MIGRATING,) * len(partition.replicas)
+    held = dict(zip(partition.replicas, partition.directories, strict=True)) if partition.directories else {}
+    return held.get(broker, MIGRATING)
 
 
 def _with_directories(
@@ -141,7 +135,7 @@ def _with_directories(
     default: Callable[[int], UUID],
 ) -> PartitionRecord:
     """One directory for each replica: where it was, unless it has been assigned; the default of a new one."""
-    held = _directories_held(before)
+    held = before.directories or (MIGRATING,) * len(before.replicas)
     known = {**dict(zip(before.replicas, held, strict=True)), **assigned}
     directories = tuple(known[each] if each in known else default(each) for each in target.replicas)
     return target if directories == held else replace(target, directories=directories)

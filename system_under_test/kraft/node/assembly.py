@@ -13,6 +13,9 @@ Report.  A voter sends UpdateRaftVoter to the leader.  While `kraft.version` is 
 leader keeps the report in memory, and needs it for an upgrade (`raft/changes.py`).  Afterwards a voter does so only
 while its entry in the log differs from what it is.  So does the leader itself: nobody else can say where it is reached.
 
+Registration.  A controller registers with the active one: Kafka refuses a level of a feature that a voter has not said
+to support (KIP-919).
+
 Join.  A controller with `controller.quorum.auto.join.enable` that follows a leader and is no voter sends AddRaftVoter.
 The leader refuses until the controller has caught up, so the controller sends it again.  Where the log names its id
 with the directory of another disk, that disk was replaced: the controller first has the voter removed that it was with
@@ -29,13 +32,15 @@ from functools import partial
 from uuid import UUID
 
 from kio.schema.add_raft_voter.v1 import request as adding
+from kio.schema.controller_registration.v0 import request as registering
 from kio.schema.remove_raft_voter.v0 import request as removing
 from kio.schema.update_raft_voter.v0 import request as updating
 
 from system_under_test.kraft.broker.lifecycle import LifeSettings
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.duties import DutySettings
-from system_under_test.kraft.controller.features import KRAFT_VERSION
+from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE, KRAFT_VERSION, supported_ranges
+from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
@@ -51,11 +56,11 @@ from system_under_test.kraft.ports import Calls, Network, Ports, Transport
 from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.changes import KRAFT_VERSIONS, AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.decisions import must_check_batches
-from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.states import Role
 from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterSet
-from system_under_test.kraft.records.metadata import CorruptRecord
+from system_under_test.kraft.records.metadata import CorruptRecord, Endpoint, RegisterControllerRecord
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.channel import Channel
@@ -94,7 +99,15 @@ class KraftNode:
         self._broker = _broker_role(config, ports, quorum, api)
         me = config.peers[config.node_id]
         at = VoterEndpoint(LISTENER, me.host, me.port)
-        self._own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
+        drawn = ports.random(f"controller/{quorum.incarnation}").getrandbits(128)
+        self._own_voter = OwnVoter(
+            quorum,
+            at,
+            api.ask_controller,
+            ports.say,
+            joins=config.auto_join,
+            incarnation=UUID(int=drawn, version=4) if quorum.registers_brokers and config.is_controller else None,
+        )
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -307,7 +320,9 @@ def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
             log.warning("connection %d asks for what no voter asks: %s", connection, problem)
             reply(partial(encode_response, header.correlation_id, translate.invalid_request(header.api_key)))
             return True
-        encode = partial(translate.encode_response, request, header.correlation_id)
+        knows_leader = isinstance(request, FetchRequest) and node.voters.entry(request.replica.id) is not None
+        address_of = None if knows_leader else node.address_of
+        encode = partial(translate.encode_response, request, header.correlation_id, address_of=address_of)
         node.take_raft_request(connection, request, lambda response: reply(partial(encode, response)))
         return True
 
@@ -361,7 +376,7 @@ def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int,
 
 class OwnVoter:
     """at: where the other voters reach this node.  joins: it makes itself a voter if it is none.  every_s: how often it
-    looks; None: EVERY_S."""
+    looks; None: EVERY_S.  incarnation: as which it registers as a controller; None if it does not."""
 
     def __init__(
         self,
@@ -372,7 +387,14 @@ class OwnVoter:
         *,
         joins: bool,
         every_s: float | None = None,
+        incarnation: UUID | None = None,
     ) -> None:
+        self._registration = None
+        if incarnation is not None:
+            endpoints = (Endpoint(at.listener, at.host, at.port),)
+            self._registration = RegisterControllerRecord(
+                quorum.node_id, incarnation, endpoints=endpoints, features=supported_ranges()
+            )
         self._quorum = quorum
         self._me = VoterEntry(
             ReplicaKey(quorum.node_id, quorum.directory), (at,), (KRAFT_VERSIONS[0], KRAFT_VERSIONS[-1])
@@ -397,6 +419,8 @@ class OwnVoter:
         while not quorum.ended.done():
             await asyncio.sleep(self._every_s)
             epoch, role, voters = quorum.epoch, quorum.role, quorum.voters
+            if self._registration is not None and must_register(self._registration, quorum.committed_image()):
+                await self._succeeds(self._registration)
             reported = epoch == self._reported_epoch
             if must_report(self._me, role, voters, quorum.kraft_version, reported=reported):
                 if await self._succeeds(UpdateVoter(self._me)):
@@ -407,7 +431,7 @@ class OwnVoter:
                 what = "added" if isinstance(change, AddVoter) else "removed the voter before it"
                 self._say(f"auto-join: {what}")
 
-    async def _succeeds(self, change: AddVoter | RemoveVoter | UpdateVoter) -> bool:
+    async def _succeeds(self, change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRecord) -> bool:
         try:
             answer = await self._send(_request(change, self._quorum.epoch), PATIENCE_S)
         except (NotQueued, MalformedFrame, OSError):  # a TimeoutError is an OSError
@@ -419,8 +443,30 @@ class OwnVoter:
             self._quorum.collapse(problem)
 
 
-def _request(change: AddVoter | RemoveVoter | UpdateVoter, epoch: int) -> Entity:
+def must_register(registration: RegisterControllerRecord, image: Image) -> bool:
+    """Whether a controller has still to register, where `metadata.version` has registrations of controllers."""
+    held = image.table(RegisterControllerRecord).get(registration.controller_id)
+    return (image.metadata_version or 0) >= CONTROLLERS_REGISTER_SINCE and held != registration
+
+
+def _request(change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRecord, epoch: int) -> Entity:
     match change:
+        case RegisterControllerRecord():
+            return registering.ControllerRegistrationRequest(
+                controller_id=change.controller_id,
+                incarnation_id=change.incarnation_id,
+                zk_migration_ready=False,
+                listeners=tuple(
+                    registering.Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                    for e in change.endpoints
+                ),
+                features=tuple(
+                    registering.Feature(
+                        name=e.name, min_supported_version=e.level_min, max_supported_version=e.level_max
+                    )
+                    for e in change.features
+                ),
+            )
         case AddVoter(entry):
             return adding.AddRaftVoterRequest(
                 cluster_id=None,

@@ -449,6 +449,14 @@ def decode(value: bytes) -> Record | UnknownRecord:
     return record  # type: ignore[no-any-return]  # of the class that its type declares
 
 
+def canonical(value: bytes) -> bytes:
+    """The same record in the lowest version that holds all of it; bytes that are no record as they are."""
+    try:
+        return encode(decode(value))
+    except CorruptRecord:
+        return value
+
+
 _PREFIX_BYTES = 3
 """Frame version, type and version, as long as each takes one byte."""
 _READERS: dict[bytes, Reader] = {}

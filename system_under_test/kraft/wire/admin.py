@@ -9,9 +9,10 @@ A broker reports one log folder (KIP-113, KIP-827).  Its nodes keep no data of t
 0 bytes there, and no replica can move.
 
 A broker forwards the admin requests of stock clients to the active controller.  Stock clients may send admin requests
-to any broker, which passes them to the controller.  Kafka wraps them into ENVELOPE 58, to carry the client's identity;
-without authentication the plain request says the same.  The request goes out under a client id of ours, and such
-requests are never handed on again.  So no loop is possible, even if nodes disagree about who the controller is.
+to any broker, which passes them to the controller.  Kafka's brokers wrap them into ENVELOPE 58, to carry the client's
+identity; without authentication the plain request, which our brokers send, says the same.  It goes out under a client
+id of ours, and such requests are never handed on again.  So no loop is possible, even if nodes disagree about who the
+controller is.
 
 A connection carries one request at a time.  A few are kept open for each controller and used again; a request without
 an answer costs its connection (`server.py`).
@@ -75,6 +76,7 @@ from system_under_test.kraft.wire.quorum_service import (
     Decision,
     DecisionContext,
     NotQueued,
+    QuorumService,
 )
 from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import (
@@ -183,6 +185,12 @@ def levels_wanted(body: Any) -> list[LevelWanted]:
     ]
 
 
+def other_controllers(quorum: QuorumService) -> list[int]:
+    """The voters besides this node, where controllers register."""
+    voters = quorum.describe().voters if quorum.registers_brokers else ()
+    return [voter.id for voter in voters if voter.id != quorum.node_id]
+
+
 def validates_only(body: Any) -> bool:
     """Version 0 of UpdateFeatures cannot ask for a mere check."""
     return bool(getattr(body, "validate_only", False))
@@ -287,7 +295,11 @@ DECISIONS: dict[int, Decision] = {
     UPDATE_FEATURES: Decision(
         lambda body, cluster: (
             lambda image: update_features(
-                image, levels_wanted(body), cluster.quorum.kraft_version, validate_only=validates_only(body)
+                image,
+                levels_wanted(body),
+                cluster.quorum.kraft_version,
+                validate_only=validates_only(body),
+                controllers=other_controllers(cluster.quorum),
             )
         ),
         lambda body, error, message: [FeatureResult(each.feature, error, message) for each in body.feature_updates],

@@ -57,15 +57,18 @@ from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
-from system_under_test.kraft.wire import admin, answers, packed_write
+from system_under_test.kraft.records.struct import Malformed, read_uvarint
+from system_under_test.kraft.wire import admin, answers, lengths_within_frame, packed_write
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, acl_filter, is_ours, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
 from system_under_test.kraft.wire.frames import (
     Entity,
+    MalformedFrame,
     RequestHeader,
     codec,
     decode_request_body,
+    decode_request_header,
     encode_response,
     packed_response,
 )
@@ -81,7 +84,12 @@ from system_under_test.kraft.wire.quorum_service import (
 from system_under_test.kraft.wire.server import Reply, WireCall
 from system_under_test.kraft.wire.time_limits import TimeLimits
 from system_under_test.kraft.wire.versions import (
+    ALTER_PARTITION,
     ALTER_REPLICA_LOG_DIRS,
+    ASSIGN_REPLICAS_TO_DIRS,
+    BROKER_HEARTBEAT,
+    BROKER_REGISTRATION,
+    CONTROLLER_REGISTRATION,
     DESCRIBE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CLUSTER,
@@ -90,10 +98,12 @@ from system_under_test.kraft.wire.versions import (
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ENVELOPE,
     LIST_CONFIG_RESOURCES,
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
+    SUPPORTED,
     UPDATE_FEATURES,
 )
 
@@ -255,6 +265,38 @@ class Api:
         except _REFUSALS as problem:
             settled(None, problem)
 
+    async def _unwrap(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        """A request that a broker hands on for its client (KIP-590).
+
+        Its principal must be one that can be read; nothing is forbidden to any."""
+        try:
+            error, data = ErrorCode.none, await self._unwrapped(call)
+        except Refused as refused:
+            error, data = refused.error, None
+        return types.EnvelopeResponse(response_data=data, error_code=error)
+
+    async def _unwrapped(self, call: WireCall) -> bytes:
+        """The answer, from the header on.  Raises Refused."""
+        if not self._quorum.is_active():
+            raise Refused(ErrorCode.not_controller, "This node is not the active controller.")
+        body = call.body
+        if not _is_principal(body.request_principal or b""):
+            raise Refused(ErrorCode.principal_deserialization_failure, "The principal cannot be read.")
+        if len(body.client_host_address) not in (4, 16):
+            raise Refused(ErrorCode.invalid_request, "The address of the client is none.")
+        try:
+            header, at = decode_request_header(body.request_data)
+            lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
+            if header.api_key not in FORWARDABLE or not lowest <= header.version <= highest:
+                known = header.api_key in FORWARDABLE
+                error = ErrorCode.unsupported_version if known else ErrorCode.invalid_request
+                raise Refused(error, f"API {header.api_key} version {header.version} is not forwarded.")
+            inner = decode_request_body(header, body.request_data, at)
+        except MalformedFrame as problem:
+            raise Refused(ErrorCode.unsupported_version, str(problem)) from None
+        answer = await self.handle(WireCall(call.connection, header.api_key, header.version, OUR_PREFIX, inner))
+        return encode_response(header.correlation_id, answer)[4:]
+
     async def _update_features(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         """Levels other than `kraft.version` are records of metadata, which are decided like any other."""
         wanted = levels_wanted(call.body)
@@ -274,7 +316,13 @@ class Api:
         between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
 
         def decide(image: Image, *, validate_only: bool) -> tuple[list[Record], list[FeatureResult]]:
-            return update_features(image, wanted, self._quorum.kraft_version, validate_only=validate_only)
+            return update_features(
+                image,
+                wanted,
+                self._quorum.kraft_version,
+                validate_only=validate_only,
+                controllers=admin.other_controllers(self._quorum),
+            )
 
         results = await self._write(partial(decide, validate_only=True))
         if any(each.error != ErrorCode.none for each in results):
@@ -408,6 +456,31 @@ class Api:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
 
 
+FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, DESCRIBE_QUORUM}) - {
+    ALTER_PARTITION,
+    ASSIGN_REPLICAS_TO_DIRS,
+    BROKER_HEARTBEAT,
+    BROKER_REGISTRATION,
+    CONTROLLER_REGISTRATION,
+}
+"""What a broker hands on for its clients: not what brokers and controllers ask for themselves."""
+
+
+def _is_principal(data: bytes) -> bool:
+    """Whether bytes are Kafka's DefaultPrincipalData of version 0: type, name, and whether a token authenticated it."""
+    try:
+        at = 2
+        for _ in range(2):
+            size, at = read_uvarint(data, at)
+            data[at : at + max(size - 1, 0)].decode()
+            at += max(size - 1, 0)
+            if size == 0 or at > len(data):
+                return False
+        return data[:2] == b"\0\0" and data[at] in (0, 1) and lengths_within_frame.skip_tags(data, at + 1) == len(data)
+    except (IndexError, UnicodeDecodeError, Malformed, lengths_within_frame.MalformedBody):
+        return False
+
+
 _REFUSALS = (NotQueued, Refused, TooLarge, LostLeadership, TimeoutError)
 
 
@@ -439,6 +512,7 @@ def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> byt
 _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),
     UPDATE_FEATURES: Api._update_features,
+    ENVELOPE: Api._unwrap,
     METADATA: Api._metadata,
     LIST_OFFSETS: Api._list_offsets,
     DESCRIBE_CONFIGS: Api._describe_configs,

@@ -17,18 +17,27 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration
 from system_under_test.kraft.controller.decisions import knows_its_registration
+from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import (
     PRODUCER_IDS_OF_A_BLOCK,
     PartitionAnswer,
     allocate_producer_ids,
     alter_partitions,
+    assign_directories,
     elect_leaders,
     reassign_partitions,
 )
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.records.metadata import NO_UUID, Endpoint, FeatureRange, PartitionRecord, Record
+from system_under_test.kraft.records.metadata import (
+    NO_UUID,
+    Endpoint,
+    FeatureRange,
+    PartitionRecord,
+    Record,
+    RegisterControllerRecord,
+)
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import (
     Decide,
@@ -39,8 +48,10 @@ from system_under_test.kraft.wire.versions import (
     ALLOCATE_PRODUCER_IDS,
     ALTER_PARTITION,
     ALTER_PARTITION_REASSIGNMENTS,
+    ASSIGN_REPLICAS_TO_DIRS,
     BROKER_HEARTBEAT,
     BROKER_REGISTRATION,
+    CONTROLLER_REGISTRATION,
     ELECT_LEADERS,
     NO_TIME,
     UNREGISTER_BROKER,
@@ -72,13 +83,12 @@ def _register(body: Any, cluster: DecisionContext) -> Decide:
     request = Registration(
         body.broker_id,
         body.incarnation_id or NO_UUID,
-        tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in body.listeners),
-        tuple(
-            FeatureRange(each.name, each.min_supported_version, each.max_supported_version) for each in body.features
-        ),
+        _endpoints_of(body),
+        _features_of(body),
         body.rack,
         tuple(each or NO_UUID for each in getattr(body, "log_dirs", ())),
         getattr(body, "previous_broker_epoch", life.UNKNOWN_EPOCH),
+        getattr(body, "is_migrating_zk_broker", False),
     )
     quorum = cluster.quorum
 
@@ -92,6 +102,16 @@ def _register(body: Any, cluster: DecisionContext) -> Decide:
     return decide
 
 
+def _endpoints_of(body: Any) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in body.listeners)
+
+
+def _features_of(body: Any) -> tuple[FeatureRange, ...]:
+    return tuple(
+        FeatureRange(each.name, each.min_supported_version, each.max_supported_version) for each in body.features
+    )
+
+
 def _registered(types: ModuleType, answer: Answer) -> Entity:
     epoch = life.UNKNOWN_EPOCH if answer.found is None else answer.found
     return types.BrokerRegistrationResponse(throttle_time=NO_TIME, error_code=answer.error, broker_epoch=epoch)
@@ -99,7 +119,12 @@ def _registered(types: ModuleType, answer: Answer) -> Entity:
 
 def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
     request = Heartbeat(
-        body.broker_id, body.broker_epoch, body.current_metadata_offset, body.want_fence, body.want_shut_down
+        body.broker_id,
+        body.broker_epoch,
+        body.current_metadata_offset,
+        body.want_fence,
+        body.want_shut_down,
+        tuple(each or NO_UUID for each in getattr(body, "offline_log_dirs", ())),
     )
     quorum = cluster.quorum
 
@@ -134,6 +159,25 @@ def _unregistered(types: ModuleType, answer: Answer) -> Entity:
     return types.UnregisterBrokerResponse(throttle_time=NO_TIME, error_code=answer.error, error_message=answer.message)
 
 
+def _register_controller(body: Any, cluster: DecisionContext) -> Decide:
+    record = RegisterControllerRecord(
+        body.controller_id, body.incarnation_id or NO_UUID, False, _endpoints_of(body), _features_of(body)
+    )
+
+    def decide(image: Image) -> tuple[list[Record], Answer]:
+        if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
+            raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
+        return [record], _ok(())
+
+    return decide
+
+
+def _controller_registered(types: ModuleType, answer: Answer) -> Entity:
+    return types.ControllerRegistrationResponse(
+        throttle_time=NO_TIME, error_code=answer.error, error_message=answer.message
+    )
+
+
 def _allocate(body: Any, cluster: DecisionContext) -> Decide:
     def decide(image: Image) -> tuple[list[Record], Answer]:
         records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
@@ -153,6 +197,39 @@ def _allocated(types: ModuleType, answer: Answer) -> Entity:
 
 
 # -- Partitions
+
+
+def _assign(body: Any, cluster: DecisionContext) -> Decide:
+    wanted = [
+        (directory.id_ or NO_UUID, topic.topic_id or NO_UUID, partition.partition_index)
+        for directory in body.directories
+        for topic in directory.topics
+        for partition in topic.partitions
+    ]
+
+    def decide(image: Image) -> tuple[list[Record], Answer]:
+        records, answers = assign_directories(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
+        return records, _ok(list(zip(wanted, answers, strict=True)))
+
+    return decide
+
+
+def _assigned(types: ModuleType, answer: Answer) -> Entity:
+    found: dict[UUID, dict[UUID, list[Entity]]] = {}
+    for (directory, topic, number), each in answer.found or ():
+        partition = types.PartitionData(partition_index=number, error_code=each.error)
+        found.setdefault(directory, {}).setdefault(topic, []).append(partition)
+    return types.AssignReplicasToDirsResponse(
+        throttle_time=NO_TIME,
+        error_code=answer.error,
+        directories=tuple(
+            types.DirectoryData(
+                id_=directory,
+                topics=tuple(types.TopicData(topic_id=key, partitions=tuple(some)) for key, some in topics.items()),
+            )
+            for directory, topics in found.items()
+        ),
+    )
 
 
 def _alter(body: Any, cluster: DecisionContext) -> Decide:
@@ -297,6 +374,8 @@ DECISIONS: dict[int, Decision] = {
     BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
     BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
     UNREGISTER_BROKER: Decision(_unregister, _refused, _unregistered),
+    CONTROLLER_REGISTRATION: Decision(_register_controller, _refused, _controller_registered),
+    ASSIGN_REPLICAS_TO_DIRS: Decision(_assign, _refused, _assigned),
     ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
     ALTER_PARTITION: Decision(_alter, _refused, _altered),
     ELECT_LEADERS: Decision(_elect, _refused, _elected),

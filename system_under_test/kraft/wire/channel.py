@@ -3,13 +3,15 @@
 Why two lanes: a fetch may stay parked at the leader for half a second, and a connection is answered in order.  A vote
 behind it would be late for its election.  Each lane is one TCP connection and carries one request at a time:
 
-    READY --request--> AWAITING_RESPONSE --answer--> READY
+    READY --(ApiVersions) request--> AWAITING_RESPONSE --answer--> READY
       ^                        | refused, reset, timeout, another correlation id, malformed
       +----retry backoff---- BACKING_OFF          (the connection is closed; the caller gets None)
 
 A request without an answer always costs the connection, so a late answer has nowhere to arrive.  A newer request on a
 busy lane waits `patience_s` for the one in flight, then gives that one up.  After a heal a vote must not queue behind
 a request that will never be answered.  Of several that wait only the newest is sent; the others get None.
+
+The first request of a connection for fetches asks which versions of Fetch the peer speaks: a Kafka of 4.0 speaks 17.
 
 Connecting is given up after `connect_timeout_s`, before the kernel repeats a lost SYN after its own, ever longer
 pauses: a healed link is tried again within half a second.
@@ -25,12 +27,15 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from kio.schema.api_versions.v0.request import ApiVersionsRequest
+
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.frames import MalformedFrame
 from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.time_limits import TimeLimit, TimeLimits
+from system_under_test.kraft.wire.versions import FETCH, SUPPORTED
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +115,7 @@ class _Lane:
         self._limits = TimeLimits()  # of requests that are sent at once
         self._newest = 0
         self._closed = False
+        self._fetch_version = SUPPORTED[FETCH][1]
 
     async def request(self, request: RaftRequest, endpoint: translate.Endpoint | None) -> RaftResponse | None:
         self._newest += 1
@@ -135,7 +141,9 @@ class _Lane:
     def send_at_once(self, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
         if self._closed or (self._in_flight is not None and not self._in_flight.done()):
             return False
-        frame = self._connection.send(partial(translate.encode_request, request, None))
+        frame = self._connection.send(
+            partial(translate.encode_request, request, None, fetch_version=self._fetch_version)
+        )
         if frame is None:
             return False
         self._newest += 1
@@ -180,8 +188,11 @@ class _Lane:
         self.state = ChannelState.AWAITING_RESPONSE
         try:
             async with asyncio.timeout(self._times.request_s):
+                if isinstance(request, FetchRequest) and not self._connection.is_open:
+                    await self._negotiate()
                 return await self._connection.exchange(
-                    partial(translate.encode_request, request, endpoint), partial(translate.decode_response, request)
+                    partial(translate.encode_request, request, endpoint, fetch_version=self._fetch_version),
+                    partial(translate.decode_response, request),
                 )
         except _NO_ANSWER as problem:
             self._connection.close()
@@ -190,6 +201,13 @@ class _Lane:
             self.state = ChannelState.READY
         await self._back_off()
         return None
+
+    async def _negotiate(self) -> None:
+        """Find the highest version of Fetch that both sides speak.  Raises as `Connection.ask`."""
+        answer = await self._connection.ask(ApiVersionsRequest())
+        lowest, highest = SUPPORTED[FETCH]
+        spoken = next((each.max_version for each in answer.api_keys if each.api_key == FETCH), highest)
+        self._fetch_version = max(lowest, min(highest, spoken))
 
     def _report(self, problem: Exception) -> None:
         if isinstance(problem, OSError):

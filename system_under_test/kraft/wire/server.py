@@ -387,6 +387,10 @@ class Connection:
             if not answered:
                 self.close()
 
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None and not self._open.over
+
     def send(self, encode: Callable[[int, str], bytes]) -> asyncio.Future[bytes] | None:
         """Send a request over the open connection, without a task: the future of the frame that answers it, or None if
         no connection is open.  It fails as `exchange` does.  The caller hands the frame to `take`, and closes this

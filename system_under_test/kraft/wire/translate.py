@@ -1,5 +1,5 @@
 """The quorum's RPCs: `raft.messages` <-> kio's entities (Vote 52 v2, BeginQuorumEpoch 53 v1, EndQuorumEpoch 54 v1,
-Fetch 1 v18, FetchSnapshot 59 v1; KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166).
+Fetch 1 v17 and v18, FetchSnapshot 59 v1; KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166).
 
 What the core says of one partition is wrapped into the topic and partition lists of Kafka's schemas, which in a quorum
 always hold exactly the metadata partition.  "Unknown" is None in the core and, on the wire, -1 for ids and
@@ -17,8 +17,11 @@ The usual Fetch has no entity: its bytes are packed and read directly (`packed_f
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from kio.schema.begin_quorum_epoch.v1 import request as begin_request
@@ -26,6 +29,7 @@ from kio.schema.begin_quorum_epoch.v1 import response as begin_response
 from kio.schema.end_quorum_epoch.v1 import request as end_request
 from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v17 import request as older_fetch_request
 from kio.schema.fetch.v18 import request as fetch_request
 from kio.schema.fetch.v18 import response as fetch_response
 from kio.schema.fetch_snapshot.v1 import request as snapshot_request
@@ -62,6 +66,7 @@ from system_under_test.kraft.wire.versions import (
     NO_TIME,
     SUPPORTED,
     VOTE,
+    make,
 )
 
 TOPIC = "__cluster_metadata"
@@ -72,8 +77,17 @@ RAFT_APIS = frozenset({FETCH, FETCH_SNAPSHOT, VOTE, BEGIN_QUORUM_EPOCH, END_QUOR
 Endpoint = tuple[str, str, int]
 """(listener name, host, port)."""
 
-_TOP_LEVEL = frozenset({Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID})
-"""Errors of the whole request: Kafka answers them without any partition."""
+AddressOf = Callable[[int], tuple[str, int] | None]
+"""The (host, port) where a voter is reached, if that is known."""
+
+_TOP_LEVEL = frozenset({Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID, Error.INVALID_REQUEST})
+"""Errors of the whole request: Kafka answers them without any partition.  A voter of Kafka ends if it finds
+INVALID_REQUEST beside a partition of its own epoch."""
+
+MARK_SINCE = 18
+"""The version of Fetch from which on a replica says how far it knows what is committed (KIP-1166)."""
+_ANY_MARK = 2**63 - 1
+"""The high watermark of a replica that does not say it: it is not answered early for a higher one."""
 
 _NO_TAGS = b"\0"
 _BATCH_HEADER = struct.Struct(">qii")
@@ -87,11 +101,20 @@ class MalformedRpc(ValueError):
     """A well-formed body no voter sends: another topic, no or several partitions, an unknown error, torn batches."""
 
 
-def encode_request(request: RaftRequest, endpoint: Endpoint | None, correlation_id: int, client_id: str) -> bytes:
-    """The frame of a request, with its size."""
-    body = packed_fetch.pack_request(request) if isinstance(request, FetchRequest) else None
-    if body is not None:
-        return frames.packed_request(FETCH, SUPPORTED[FETCH][1], correlation_id, client_id, body)
+def encode_request(
+    request: RaftRequest,
+    endpoint: Endpoint | None,
+    correlation_id: int,
+    client_id: str,
+    fetch_version: int = SUPPORTED[FETCH][1],
+) -> bytes:
+    """The frame of a request, with its size.  fetch_version: the highest of Fetch that both sides speak."""
+    if isinstance(request, FetchRequest):
+        if fetch_version < MARK_SINCE:
+            return frames.encode_request(correlation_id, client_id, _fetch_request(request, older_fetch_request))
+        body = packed_fetch.pack_request(request)
+        if body is not None:
+            return frames.packed_request(FETCH, SUPPORTED[FETCH][1], correlation_id, client_id, body)
     return frames.encode_request(correlation_id, client_id, request_to_wire(request, endpoint))
 
 
@@ -104,14 +127,28 @@ def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
     return request_from_wire(header.api_key, frames.decode_request_body(header, frame, at))
 
 
-def encode_response(request: RaftRequest, correlation_id: int, response: RaftResponse) -> bytes:
-    """The frame of a response, with its size."""
-    if isinstance(response, FetchResponse):  # a pattern of all fields takes as long as the rest of this
+def encode_response(
+    request: RaftRequest, correlation_id: int, response: RaftResponse, address_of: AddressOf | None = None
+) -> bytes:
+    """The frame of a response, with its size.
+
+    address_of: where a leader is reached, which the response says to a replica that may not know it (KIP-853).  The
+    usual answer to a Fetch does without."""
+    if address_of is None and isinstance(
+        response, FetchResponse
+    ):  # a pattern of all fields takes as long as the rest of this
         error, leader_id, epoch, mark, diverging, batches, snapshot = response
         if error == Error.NONE and leader_id is not None and diverging is None and snapshot is None:
             records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
             return frames.packed_response(correlation_id, packed_fetch.pack_response(leader_id, epoch, mark, records))
-    return frames.encode_response(correlation_id, response_to_wire(request, response))
+    entity = response_to_wire(request, response)
+    leader = response.leader_id
+    address = None if address_of is None or leader is None else address_of(leader)
+    if address is not None and not entity.error_code:
+        module = sys.modules[type(entity).__module__]
+        known = make(module.NodeEndpoint, node_id=leader, host=address[0], port=address[1], rack=None)
+        entity = replace(entity, node_endpoints=(known,))
+    return frames.encode_response(correlation_id, entity)
 
 
 def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftResponse]:
@@ -210,8 +247,9 @@ def parse_batches(records: bytes) -> Iterator[Batch]:
         at = end
 
 
-def _fetch_request(request: FetchRequest) -> Entity:
-    partition = fetch_request.FetchPartition(
+def _fetch_request(request: FetchRequest, types: ModuleType = fetch_request) -> Entity:
+    partition = make(
+        types.FetchPartition,
         partition=0,
         current_leader_epoch=request.current_leader_epoch,
         fetch_offset=request.fetch_offset,
@@ -220,13 +258,13 @@ def _fetch_request(request: FetchRequest) -> Entity:
         replica_directory_id=request.replica.directory,
         high_watermark=_or_unknown(request.high_watermark),
     )
-    return fetch_request.FetchRequest(
+    return types.FetchRequest(
         cluster_id=request.cluster_id,
-        replica_state=fetch_request.ReplicaState(replica_id=request.replica.id),
+        replica_state=types.ReplicaState(replica_id=request.replica.id),
         max_wait=timedelta(milliseconds=request.max_wait_ms),
         min_bytes=0,
         max_bytes=request.max_size_bytes,
-        topics=(fetch_request.FetchTopic(topic_id=TOPIC_ID, partitions=(partition,)),),
+        topics=(types.FetchTopic(topic_id=TOPIC_ID, partitions=(partition,)),),
         forgotten_topics_data=(),
     )
 
@@ -239,9 +277,10 @@ def _read_fetch_request(body: Any) -> FetchRequest:
         current_leader_epoch=partition.current_leader_epoch,
         fetch_offset=partition.fetch_offset,
         last_fetched_epoch=partition.last_fetched_epoch,
-        high_watermark=_or_none(partition.high_watermark),
+        high_watermark=_or_none(getattr(partition, "high_watermark", _ANY_MARK)),
         max_wait_ms=body.max_wait // timedelta(milliseconds=1),
-        max_size_bytes=partition.partition_max_bytes,
+        # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
+        max_size_bytes=min([each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0], default=1),
     )
 
 

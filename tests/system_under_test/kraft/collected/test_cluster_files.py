@@ -15,6 +15,7 @@ from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import (
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
@@ -48,7 +49,8 @@ RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
         ),
         "register broker",
         "broker 3",
-        {"incarnation": UUID(int=5).hex, "epoch": 17, "rack": "r1", "fenced": True, "leaving": True},
+        {"incarnation": UUID(int=5).hex, "epoch": 17, "rack": "r1", "fenced": True, "leaving": True}
+        | {"directories": [UUID(int=9).hex]},
     ),
     (UnregisterBrokerRecord(3, 17), "unregister broker", "broker 3", {"epoch": 17}),
     (FenceBrokerRecord(3, 17), "fence broker", "broker 3", {"epoch": 17}),
@@ -72,6 +74,7 @@ RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
             "leader": 1,
             "leader_epoch": 4,
             "partition_epoch": 6,
+            "directories": [UUID(int=0).hex] * 2,
             "elr": [2],
         },
     ),
@@ -83,6 +86,7 @@ RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
     ),
     (FeatureLevelRecord("kraft.version", 1), "feature", "kraft.version", {"level": 1}),
     (ProducerIdsRecord(3, 17, 1000), "producer ids", "broker 3", {"epoch": 17, "next": 1000}),
+    (ClearElrRecord("orders"), "clear elr", "orders", {}),
     (NoOpRecord(), "no-op", "", {}),
     (
         ConfigRecord(2, "orders", "min.insync.replicas", "2"),

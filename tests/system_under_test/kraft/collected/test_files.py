@@ -21,7 +21,15 @@ from hypothesis import strategies as st
 from checkers.kernels.kafka_files import config_records, record_batch
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import cluster_files, files, log_files, snapshot_files, state_model, trace_files
+from system_under_test.kraft.collected import (
+    cluster_files,
+    cursor,
+    files,
+    log_files,
+    snapshot_files,
+    state_model,
+    trace_files,
+)
 from system_under_test.kraft.collected.snapshot_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
@@ -302,16 +310,18 @@ def test_a_quorum_state_with_a_number_beyond_32_bits_cannot_be_read(tmp_path: Pa
 OWN = {
     files: {
         "kraft.collected.cluster_files",
+        "kraft.collected.cursor",
         "kraft.collected.log_files",
         "kraft.collected.snapshot_files",
         "kraft.collected.state_model",
         "kraft.collected.trace_files",
         "subject",
     },
-    cluster_files: {"kraft.collected.log_files"},
-    state_model: {"kraft.collected.cluster_files"},
+    cluster_files: {"kraft.collected.cursor", "kraft.collected.log_files"},
+    state_model: {"kraft.collected.cursor"},
     log_files: {"kraft.collected.snapshot_files"},
-    snapshot_files: set[str](),
+    snapshot_files: {"kraft.collected.cursor", "kraft.collected.state_model"},
+    cursor: set[str](),
     trace_files: set[str](),
     record_batch: set[str](),
     config_records: set[str](),

@@ -72,7 +72,7 @@ def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int
     found = snapshot_file.read(data, snapshot)
     assert (found.values, found.header.prefix_hash, found.header.last_timestamp_ms) == (tuple(values), prefix_hash, 5)
     assert found.state_hash == writer.content_hash
-    assert snapshot_file.read_snapshot_header(data[: snapshot_file.HEADER_MAX_BYTES]) == found.header
+    assert snapshot_file.read_snapshot_header(data[: snapshot_file.BEGINNING_MAX_BYTES]) == found.header
 
 
 def test_a_large_snapshot_is_written_in_batches() -> None:
