@@ -64,6 +64,8 @@ SESSION_TIMEOUT_S = 9.0
 
 UNKNOWN_EPOCH = -1
 NOT_SHUTTING_DOWN = 0
+CORDONED_SINCE = 30
+"""The level of `metadata.version` from which on records name the directories that take no new replicas (KIP-1066)."""
 SHRINK_IS_NO_NEW_EPOCH_SINCE = 12
 """The level of `metadata.version` below which a smaller in-sync set begins a new leader epoch (KAFKA-15021)."""
 FENCE, UNFENCE = 1, -1
@@ -100,7 +102,7 @@ class Registration:
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """metadata_offset: the last offset of metadata that the broker has applied.  lost_dirs: directories that it can
-    use no more."""
+    use no more.  cordoned_dirs: those that take no new replicas; None until it knows them."""
 
     broker: int
     broker_epoch: int
@@ -108,6 +110,7 @@ class Heartbeat:
     wants_fence: bool = False
     wants_shutdown: bool = False
     lost_dirs: tuple[UUID, ...] = ()
+    cordoned_dirs: tuple[UUID, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -237,7 +240,11 @@ def heartbeat(
     if after is BrokerState.CONTROLLED_SHUTDOWN and before is not after:
         session.shutdown_offset = end_offset
     records = list(_transition(image, broker, before, after, sessions.bugs))
-    return [*records, *_lose_directories(image, broker, request.lost_dirs, records, sessions.bugs)], after
+    records += _lose_directories(image, broker, request.lost_dirs, records, sessions.bugs)
+    cordoned = request.cordoned_dirs
+    if (image.metadata_version or 0) >= CORDONED_SINCE and cordoned is not None and cordoned != broker.cordoned_dirs:
+        records.append(BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, cordoned_dirs=cordoned))
+    return records, after
 
 
 def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:

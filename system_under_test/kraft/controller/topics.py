@@ -317,7 +317,7 @@ def of_ids(ids: Iterable[int]) -> list[PlacementCandidate]:
 
 
 def registered(image: Image) -> list[PlacementCandidate]:
-    """Every broker that is registered."""
+    """Every broker that is registered and has a directory for new replicas."""
     return [
         PlacementCandidate(
             broker.broker_id,
@@ -326,6 +326,7 @@ def registered(image: Image) -> list[PlacementCandidate]:
             directory_of(image, broker.broker_id) if directories_are_named(image) else None,
         )
         for broker in image.brokers.values()
+        if not broker.cordoned_dirs or set(broker.log_dirs) - set(broker.cordoned_dirs)
     ]
 
 

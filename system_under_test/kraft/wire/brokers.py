@@ -118,6 +118,7 @@ def _registered(types: ModuleType, answer: Answer) -> Entity:
 
 
 def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
+    cordoned = getattr(body, "cordoned_log_dirs", None)
     request = Heartbeat(
         body.broker_id,
         body.broker_epoch,
@@ -125,6 +126,7 @@ def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
         body.want_fence,
         body.want_shut_down,
         tuple(each or NO_UUID for each in getattr(body, "offline_log_dirs", ())),
+        None if cordoned is None else tuple(each or NO_UUID for each in cordoned),
     )
     quorum = cluster.quorum
 

@@ -19,7 +19,7 @@ def image() -> Image:
     made, numbers = Image(), iter(range(1, 100))
     wanted = [NewTopic("a", 3, 1), NewTopic("b", 1, 1), NewTopic("c", 4, 1)]
     for record in create_topics(made, wanted, of_ids((1, 2, 3)), lambda: UUID(int=next(numbers)))[0]:
-        made.replay(record)
+        made.apply(record)
     return made
 
 

@@ -106,7 +106,7 @@ def test_the_response_to_api_versions_shows_features(version: int, with_level_0:
     assert frame.endswith(bytes.fromhex(tags.replace(" ", "")))
     answer = decode_response(codec(18, version).request_type, frame[4:])[1]
     shown = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
-    assert shown["metadata.version"] == (1, 25)
+    assert shown["metadata.version"] == (7, 33)
     assert ("kraft.version" in shown, shown.get("kraft.version", (0, 1))) == (with_level_0, (0, 1))
 
 
