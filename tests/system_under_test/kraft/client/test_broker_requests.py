@@ -12,9 +12,16 @@ from fake_quorum import FakeNode, FakeQuorum
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.duties import NO_DUTIES, Duties
-from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
+from system_under_test.kraft.controller.features import LevelWanted, update_features
+from system_under_test.kraft.records.metadata import (
+    NO_LEADER,
+    UNASSIGNED,
+    FeatureLevelRecord,
+    PartitionRecord,
+    TopicRecord,
+)
 from system_under_test.kraft.wire import versions as api
-from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
 from system_under_test.kraft.wire.server import Connection
 
 PATIENCE = timedelta(seconds=30)
@@ -263,3 +270,124 @@ async def test_a_broker_that_is_unregistered_leads_nothing(wire: Wire) -> None:
     assert leader not in wire.quorum.image.brokers
     assert wire.partition().leader not in (leader, NO_LEADER)
     assert (await wire.ask(api.UNREGISTER_BROKER, 0, broker_id=leader)).error_code == ErrorCode.broker_id_not_registered
+
+
+async def level(wire: Wire, number: int) -> None:
+    for name, held in (("metadata.version", number), ("eligible.leader.replicas.version", 1)):
+        wire.quorum.image.apply(FeatureLevelRecord(name, held))
+
+
+FEATURES = (("metadata.version", 7, 33), ("eligible.leader.replicas.version", 0, 1))
+
+
+async def register_at_level(wire: Wire, broker: int, *directories: int, **changes: Any) -> Any:
+    types = codec(api.BROKER_REGISTRATION, 3).requests
+    features = tuple(
+        types.Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+        for name, lowest, highest in FEATURES
+    )
+    log_dirs = tuple(UUID(int=each) for each in directories)
+    return await wire.register(broker, **({"features": features, "log_dirs": log_dirs} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"log_dirs": ()}, ErrorCode.invalid_registration),
+        ({"log_dirs": (UUID(int=99),)}, ErrorCode.invalid_registration),
+        ({"features": ()}, ErrorCode.invalid_registration),
+        ({"is_migrating_zk_broker": True}, ErrorCode.broker_id_not_registered),
+    ],
+)
+async def test_a_registration_is_as_strict_as_kafkas(wire: Wire, changes: dict[str, Any], error: ErrorCode) -> None:
+    await level(wire, 33)
+    assert (await register_at_level(wire, 1, 101, **changes)).error_code == error
+
+
+async def test_a_broker_says_where_its_replicas_are_and_what_it_has_lost(wire: Wire) -> None:
+    await level(wire, 33)
+    for broker in (1, 2):
+        await register_at_level(wire, broker, 100 * broker + 1, 100 * broker + 2)
+        await wire.beat(broker)
+    image = wire.quorum.image
+    image.apply(TopicRecord("t", UUID(int=7)))
+    image.apply(
+        PartitionRecord(0, UUID(int=7), (1, 2), (1, 2), leader=1, leader_epoch=0, directories=(UNASSIGNED,) * 2)
+    )
+    types = codec(api.ASSIGN_REPLICAS_TO_DIRS, 0).requests
+
+    async def assign(directory: int, topic: int = 7) -> Any:
+        partitions = (types.PartitionData(partition_index=0),)
+        topics = (types.TopicData(topic_id=UUID(int=topic), partitions=partitions),)
+        rows = (types.DirectoryData(id_=UUID(int=directory), topics=topics),)
+        epoch = image.brokers[1].broker_epoch
+        answer = await wire.ask(api.ASSIGN_REPLICAS_TO_DIRS, 0, broker_id=1, broker_epoch=epoch, directories=rows)
+        return answer.directories[0].topics[0].partitions[0].error_code
+
+    assert await assign(101, topic=8) == ErrorCode.unknown_topic_id
+    assert await assign(101) == ErrorCode.none
+    held = image.topics["t"].partitions[0]
+    assert (held.directories, held.leader, held.isr) == ((UUID(int=101), UNASSIGNED), 1, (1, 2))
+    values = {"want_fence": False, "want_shut_down": False, "current_metadata_offset": 1 << 30}
+    epoch = image.brokers[1].broker_epoch
+    lost = {"offline_log_dirs": (UUID(int=101),), "cordoned_log_dirs": (UUID(int=102),)}
+    await wire.ask(api.BROKER_HEARTBEAT, 2, broker_id=1, broker_epoch=epoch, **values, **lost)
+    held, broker = image.topics["t"].partitions[0], image.brokers[1]
+    assert (held.leader, held.isr, broker.log_dirs) == (2, (2,), (UUID(int=102),))
+    assert (broker.cordoned_dirs, broker.fenced) == ((UUID(int=102),), False)
+
+
+async def test_a_controller_registers_and_is_asked_for_what_it_supports(wire: Wire) -> None:
+    await level(wire, 25)
+    types = codec(api.CONTROLLER_REGISTRATION, 0).requests
+    feature = types.Feature(name="metadata.version", min_supported_version=7, max_supported_version=25)
+    listener = types.Listener(name="CONTROLLER", host="n2", port=9093, security_protocol=0)
+    answer = await wire.ask(
+        api.CONTROLLER_REGISTRATION,
+        0,
+        controller_id=2,
+        incarnation_id=UUID(int=5),
+        zk_migration_ready=False,
+        listeners=(listener,),
+        features=(feature,),
+    )
+    assert answer.error_code == ErrorCode.none
+    _, [result] = update_features(wire.quorum.image, [LevelWanted("metadata.version", 26)], 0, controllers=(2,))
+    assert result.error == ErrorCode.invalid_update_version and "Controller 2 does not" in str(result.message)
+    _, [result] = update_features(wire.quorum.image, [LevelWanted("group.version", 1)], 0, controllers=(2, 3))
+    assert "Controller 2 does not support group.version" in str(result.message)
+    _, [result] = update_features(wire.quorum.image, [LevelWanted("metadata.version", 25)], 0, controllers=(2, 3))
+    assert "Controller 3 has not registered" in str(result.message)
+
+
+PRINCIPAL = b"\0\0\x05User\x0aANONYMOUS\0\0"
+
+
+@pytest.mark.parametrize(
+    ("principal", "inner", "error"),
+    [
+        (PRINCIPAL, (api.CREATE_TOPICS, 7), ErrorCode.none),
+        (PRINCIPAL[:-3], (api.CREATE_TOPICS, 7), ErrorCode.principal_deserialization_failure),
+        (b"", (api.CREATE_TOPICS, 7), ErrorCode.principal_deserialization_failure),
+        (PRINCIPAL, (api.BROKER_HEARTBEAT, 1), ErrorCode.invalid_request),
+        (PRINCIPAL, (api.CREATE_TOPICS, 99), ErrorCode.unsupported_version),
+    ],
+)
+async def test_a_broker_hands_on_a_request_of_its_client(
+    wire: Wire, principal: bytes, inner: tuple[int, int], error: ErrorCode
+) -> None:
+    """Kafka's brokers wrap them (KIP-590): without it no admin request through a broker succeeds."""
+    await wire.register(1)
+    await wire.beat(1)
+    types = codec(api.CREATE_TOPICS, 7).requests
+    topic = types.CreatableTopic(name="wrapped", num_partitions=1, replication_factor=1, assignments=(), configs=())
+    request = types.CreateTopicsRequest(topics=(topic,), timeout=PATIENCE)
+    frame = bytearray(encode_request(77, "client", request)[4:])
+    frame[:4] = inner[0].to_bytes(2, "big") + inner[1].to_bytes(2, "big")
+    answer = await wire.ask(
+        api.ENVELOPE, 0, request_data=bytes(frame), request_principal=principal, client_host_address=b"\x7f\0\0\x01"
+    )
+    assert answer.error_code == error
+    if error == ErrorCode.none:
+        number, created = decode_response(types.CreateTopicsRequest, answer.response_data)
+        assert (number, created.topics[0].error_code, "wrapped" in wire.quorum.image.topics) == (77, 0, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from system_under_test.kraft.raft.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     RaftRequest,
     RaftResponse,
     ReplicaKey,
+    SnapshotId,
     VoteRequest,
     VoteResponse,
 )
@@ -156,3 +160,52 @@ def test_an_answer_of_another_kind_is_a_mistake_of_ours() -> None:
         translate.response_to_wire(
             VoteRequest("c", 1, ReplicaKey(1), ReplicaKey(2), 0, 0, True), EpochResponse(Error.NONE, None, 1)
         )
+
+
+def test_an_older_kafka_fetches_with_version_17_both_ways() -> None:
+    """It says nothing of its high watermark, so that it is not answered early for a higher one (KIP-1166)."""
+    request = FetchRequest("c", ReplicaKey(1, None), 3, 10, 2, 9, 500, 1 << 20)
+    frame = translate.encode_request(request, None, 7, "client", fetch_version=17)
+    header, at = decode_request_header(frame[4:])
+    assert (header.api_key, header.version) == (1, 17)
+    assert translate.decode_request(header, frame[4:], at) == request._replace(high_watermark=2**63 - 1)
+
+
+def test_the_smallest_limit_that_is_set_counts() -> None:
+    """Kafka's own replicas limit the whole answer and leave that of the partition at 0."""
+    request = FetchRequest("c", ReplicaKey(1, None), 3, 10, 2, 9, 500, 1 << 20)
+    body = translate.request_to_wire(request)
+    partition = replace(body.topics[0].partitions[0], partition_max_bytes=0)
+    topic = replace(body.topics[0], partitions=(partition,))
+    read = translate.request_from_wire(1, replace(body, max_bytes=4096, topics=(topic,)))
+    assert isinstance(read, FetchRequest) and read.max_size_bytes == 4096
+
+
+@pytest.mark.parametrize(
+    ("request_", "response"),
+    [
+        (FetchRequest("c", ReplicaKey(9, None), 3, 10, 2, None, 0, 1), FetchResponse(Error.FENCED_LEADER_EPOCH, 2, 5)),
+        (FetchRequest("c", ReplicaKey(9, None), 5, 10, 2, None, 0, 1), FetchResponse(Error.NONE, 2, 5, 3)),
+        (VoteRequest("c", 1, ReplicaKey(9), ReplicaKey(1), 0, 0, False), VoteResponse(Error.NONE, 2, 5, False, False)),
+        (BeginQuorumEpochRequest("c", 9, 1, ReplicaKey(1)), EpochResponse(Error.FENCED_LEADER_EPOCH, 2, 5)),
+        (EndQuorumEpochRequest("c", 9, 1, ()), EpochResponse(Error.FENCED_LEADER_EPOCH, 2, 5)),
+        (
+            FetchSnapshotRequest("c", ReplicaKey(9, None), 3, SnapshotId(5, 1), 0, 100),
+            FetchSnapshotResponse(Error.NOT_LEADER_OR_FOLLOWER, 2, 5),
+        ),
+    ],
+)
+def test_each_answer_says_where_the_leader_is_reached(request_: RaftRequest, response: RaftResponse) -> None:
+    frame = translate.encode_response(request_, 7, response, lambda leader: (f"n{leader}", 9093))
+    _, body = decode_response(type(translate.request_to_wire(request_)), frame[4:])
+    (endpoint,) = body.node_endpoints
+    assert (endpoint.node_id, endpoint.host, endpoint.port) == (2, "n2", 9093)
+    assert translate.decode_response(request_, frame[4:]) == (7, response)
+
+
+def test_an_impossible_request_is_refused_as_a_whole() -> None:
+    """A voter of Kafka ends if it finds INVALID_REQUEST beside a partition of its own epoch."""
+    request = BeginQuorumEpochRequest("c", 9, 1, ReplicaKey(1))
+    frame = translate.encode_response(request, 7, EpochResponse(Error.INVALID_REQUEST, 2, 5))
+    _, body = decode_response(type(translate.request_to_wire(request)), frame[4:])
+    assert body.error_code == 42 and body.topics == ()
