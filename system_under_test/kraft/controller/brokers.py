@@ -290,7 +290,7 @@ def directories_are_named(image: Image) -> bool:
 def _require_own_directories(image: Image, request: Registration) -> None:
     if image.metadata_version is not None and not request.log_dirs:
         raise Refused(ErrorCode.invalid_registration, "A broker names its directories.")
-    if any(each.int < RESERVED_DIRECTORIES for each in request.log_dirs):
+    if image.metadata_version is not None and any(each.int < RESERVED_DIRECTORIES for each in request.log_dirs):
         raise Refused(ErrorCode.invalid_registration, "A directory has an id that is reserved.")
     if len(set(request.log_dirs)) != len(request.log_dirs):
         raise Refused(ErrorCode.invalid_registration, "A directory is named twice.")

@@ -280,7 +280,7 @@ def _read_fetch_request(body: Any) -> FetchRequest:
         high_watermark=_or_none(getattr(partition, "high_watermark", _ANY_MARK)),
         max_wait_ms=body.max_wait // timedelta(milliseconds=1),
         # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
-        max_size_bytes=min([each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0], default=1),
+        max_size_bytes=min([each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0], default=0),
     )
 
 
