@@ -77,6 +77,21 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
             id="an unclean leader",
         ),
         pytest.param([MADE, Records.fence(1, 1)], [rules.DEAD_STAYS], id="fenced and still leads"),
+        pytest.param(
+            [MADE, Records.change(directories=["a", "b", "c"]), Records.change(replicas=[1, 2], isr=[1, 2])],
+            [rules.DIRECTORIES],
+            id="a replica less, and its directory stays",
+        ),
+        pytest.param(
+            [("feature", "metadata.version", {"level": 16}), MADE, Records.change(directories=["a", "b", "c"])],
+            [rules.TOO_EARLY],
+            id="directories below their level",
+        ),
+        pytest.param(
+            [MADE, Records.change(directories=[rules.LOST, "b", "c"], isr=[2, 3], leader=2)],
+            [],
+            id="the directory of the leader is lost",
+        ),
         pytest.param([MADE, Records.unregister(2, 2)], [rules.DEAD_STAYS], id="unregistered and still in sync"),
         pytest.param(
             [Records.partition([1, 2, 3], [1, 2], 1), Records.fence(2, 2), Records.change(isr=[1], elr=[2, 3])],
