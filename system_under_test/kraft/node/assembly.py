@@ -100,14 +100,9 @@ class KraftNode:
         me = config.peers[config.node_id]
         at = VoterEndpoint(LISTENER, me.host, me.port)
         drawn = ports.random(f"controller/{quorum.incarnation}").getrandbits(128)
-        self._own_voter = OwnVoter(
-            quorum,
-            at,
-            api.ask_controller,
-            ports.say,
-            joins=config.auto_join,
-            incarnation=UUID(int=drawn, version=4) if quorum.registers_brokers and config.is_controller else None,
-        )
+        self._own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
+        if quorum.registers_brokers and config.is_controller:
+            self._own_voter.register_as(UUID(int=drawn, version=4))
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -376,7 +371,7 @@ def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int,
 
 class OwnVoter:
     """at: where the other voters reach this node.  joins: it makes itself a voter if it is none.  every_s: how often it
-    looks; None: EVERY_S.  incarnation: as which it registers as a controller; None if it does not."""
+    looks; None: EVERY_S."""
 
     def __init__(
         self,
@@ -387,14 +382,8 @@ class OwnVoter:
         *,
         joins: bool,
         every_s: float | None = None,
-        incarnation: UUID | None = None,
     ) -> None:
-        self._registration = None
-        if incarnation is not None:
-            endpoints = (Endpoint(at.listener, at.host, at.port),)
-            self._registration = RegisterControllerRecord(
-                quorum.node_id, incarnation, endpoints=endpoints, features=supported_ranges()
-            )
+        self._registration: RegisterControllerRecord | None = None
         self._quorum = quorum
         self._me = VoterEntry(
             ReplicaKey(quorum.node_id, quorum.directory), (at,), (KRAFT_VERSIONS[0], KRAFT_VERSIONS[-1])
@@ -405,6 +394,13 @@ class OwnVoter:
         self._every_s = EVERY_S if every_s is None else every_s
         self._reported_epoch = -1
         self._task: asyncio.Task[None] | None = None
+
+    def register_as(self, incarnation: UUID) -> None:
+        """Register as a controller, with every start as another incarnation."""
+        endpoints = tuple(Endpoint(each.listener, each.host, each.port) for each in self._me.endpoints)
+        self._registration = RegisterControllerRecord(
+            self._quorum.node_id, incarnation, endpoints=endpoints, features=supported_ranges()
+        )
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._look(), name="own voter")
