@@ -261,6 +261,11 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
             f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
             "in `open`, or they excuse what was lost."
         )
+    shown = [e for name in results.invalid for w in results.checkers[name].witness for e in w.events]
+    if outcome.declares.get("forwards") and any(event.get("node") for event in shown):
+        out.append(
+            "Servers of this system pass requests on, so a wrong answer may be the mistake of the leader of then."
+        )
     wanted, got = outcome.scheduled_rate_hz, outcome.achieved_rate_hz
     if got is not None and 0 < got < 0.8 * wanted:
         out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")

@@ -14,3 +14,11 @@ def test_a_client_that_connects_late_is_reported(refused: int) -> None:
     results = {"checkers": {"statistics": {"details": {"refused_connections": refused}}}}
     found = [note for note in notes(results_in(results), RunOutcome()) if "connect in `open`" in note]
     assert len(found) == (refused >= REFUSED_MIN)
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+def test_where_servers_pass_requests_on_the_one_that_answered_is_not_blamed(forwards: bool) -> None:
+    witness = {"kind": "stale read", "summary": "it is old", "events": [{"index": 1, "node": "n2"}], "facts": {}}
+    results = {"checkers": {"linearizability": {"verdict": "invalid", "witness": [witness]}}}
+    found = notes(results_in(results), RunOutcome(declares={"forwards": forwards}))
+    assert any("may be the mistake of the leader" in note for note in found) is forwards
