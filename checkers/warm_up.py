@@ -17,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Checker
+from checkers.base.checker import Budget, Checker
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.base.demands import Demands
 from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand.judge_registers import judge_registers
 from checkers.catalog import CATALOG, select
+from checkers.formats.recognise import read_history
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
 from checkers.kernels.kafka_files.config_records import find_configs, gather
@@ -57,6 +59,14 @@ _VALUE_WRITTEN_TWICE = [
     Event(4, 4, 0, Type.INVOKE, "read", "k"),
     Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
 ]
+
+_OLD_VALUE_READ = (
+    b"{:process 0 :type :invoke :f :write :value 1}{:process 0 :type :ok :f :write :value 1}"
+    b"{:process 0 :type :invoke :f :write :value 2}{:process 0 :type :ok :f :write :value 2}"
+    b"{:process 1 :type :invoke :f :read :value nil}{:process 1 :type :ok :f :read :value 1}",
+    b"INFO  jepsen.util - 0\t:invoke\t:write\t1\nINFO  jepsen.util - 0\t:ok\t:write\t1\n"
+    b"INFO  jepsen.util - 1\t:invoke\t:read\tnil\nINFO  jepsen.util - 1\t:ok\t:read\tnil\n",
+)
 
 _POPPED_BEFORE_A_NEWER_ONE = [
     Event(0, 0, 0, Type.INVOKE, "push", "k", 1),
@@ -151,6 +161,11 @@ def _other_runs() -> Iterator[Verdict]:
     yield load_kernels(list(CATALOG.values()))["linearizability"]
 
 
+def _histories_of_jepsen() -> Iterator[Verdict]:
+    for text in _OLD_VALUE_READ:
+        yield judge_registers(read_history(text).columns, "cas-register", Budget(), DID_NOT_HAPPEN)
+
+
 def _searches_of_registers() -> Iterator[Verdict]:
     for failed_cas in (DID_NOT_HAPPEN, OBSERVED):
         yield judge_events(_VALUE_WRITTEN_TWICE, "cas-register", failed_cas=failed_cas)
@@ -191,6 +206,7 @@ def _from_a_file(events: Sequence[Event]) -> Verdict:
 
 GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {
     "checkers of runs": _runs,
+    "histories of Jepsen": _histories_of_jepsen,
     "searches of registers": _searches_of_registers,
     "checkers of other workloads": _other_runs,
     "transactions": _transactions,

@@ -45,8 +45,9 @@ def judge_events(
         return verdict_of([judge_each(events, searched(model, model.name, "", exact=False), budget)])
     if model in REGISTERS:
         from checkers.by_hand.judge_registers import judge_registers
+        from checkers.formats.rows import columns_of
 
-        return judge_registers(events, model, budget, failed_cas)
+        return judge_registers(columns_of(events), model, budget, failed_cas)
     if (known := known_object(model)) is None:
         raise ValueError(f"there is no model {model!r}; there are {', '.join(MODEL_NAMES)}")
     return verdict_of([judge_each(events, known, budget)])

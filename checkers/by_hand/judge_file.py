@@ -15,13 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from checkers.base.checker import Budget, Part
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import encode, parse
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.likely_models import likely_models
 from checkers.formats.read_once import cobra_logs, jepsen_history, read_once, session_format
-from checkers.formats.recognise import ReadHistory, place_of, read_bytes, read_history
+from checkers.formats.recognise import ReadHistory, read_bytes, read_history
 from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
@@ -118,10 +120,10 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
         history = read_history(content, keyed=ask.keyed)
         _demand_values(history, ask)
         if not ask.keyed and not ask.source:
-            _demand_no_tuples(history.events)
-        verdict = _with_unread_objects(judge_as(history.events, ask, budget))
+            _demand_no_tuples(history)
+        verdict = _with_unread_objects(_judge_history(history, ask, budget))
     except WrongEvent as wrong:
-        words = f"{place_of(content, wrong.index, keyed=ask.keyed)}: {wrong.words}"
+        words = f"{history.place_of(wrong.index)}: {wrong.words}"
         foreign = isinstance(wrong, ForeignEvent)
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=words)) if foreign else _refused(words)
     except (MalformedHistory, BadModel) as damage:
@@ -188,23 +190,42 @@ def _demand_values(history: ReadHistory, ask: Ask) -> None:
     demand_values(history.events, history.without_value, given, answered)
 
 
-def _demand_no_tuples(events: Sequence[Event]) -> None:
+def _demand_no_tuples(history: ReadHistory) -> None:
     """Raises WrongEvent if all values are [key value], as Jepsen's `independent` writes them.
 
     Then some operation that looks at its object was invoked with [key nil].  No model that comes with the project has
     operations of this form only.
     """
-    invoked = [e for e in events if e.type is Type.INVOKE and e.process != NEMESIS]
+    columns = history.columns
+    rows = np.flatnonzero((columns.rows.type == Type.INVOKE) & (columns.rows.process != NEMESIS))
+    if (columns.rows.key[rows] >= 0).any() or not columns.has_payload[rows].all():
+        return
     without_value = None
-    for event in invoked:
-        value = json.loads(event.payload) if event.payload is not None else None
-        if event.key is not None or not isinstance(value, list) or len(value) != 2:
+    for row in rows.tolist():
+        payload = columns.payload(row) or ""
+        value = json.loads(payload)
+        if not isinstance(value, list) or len(value) != 2:
             return
-        if value[1] is None:
-            without_value = without_value or event
+        if value[1] is None and without_value is None:
+            without_value = row
     if without_value is not None:
-        words = f"{without_value.f} of {without_value.payload:.40} looks like [key value]: use --keyed"
-        raise WrongEvent(without_value.index, words)
+        (event,) = columns.events([without_value])
+        words = f"{event.f} of {event.payload:.40} looks like [key value]: use --keyed"
+        raise WrongEvent(event.index, words)
+
+
+def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
+    """As `judge_as`.  Transactions and registers are judged from columns, without an event for each row."""
+    for name in TRANSACTIONS:
+        if ask.model == name:
+            from checkers.transactions.table import read_history as transcript_of_history
+
+            return _judge_transcript(transcript_of_history(history.columns, name), ask, budget)
+    if ask.model in ("register", "cas-register"):
+        from checkers.by_hand.judge_registers import judge_registers
+
+        return judge_registers(history.columns, ask.model, budget, ask.failed_cas)
+    return judge_as(history.events, ask, budget)
 
 
 def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:

@@ -1,4 +1,7 @@
-"""Judges a history of registers by hand: it becomes a bucket in a temporary folder, like one of a live run.
+"""Judges a history of registers by hand, by the checker of runs.
+
+Its columns are judged where they are.  Only if something is wrong or not certain, they become a bucket in a temporary
+folder, like one of a live run, for the witness.
 
 The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else, a text or a keyword,
 a search decides by the model of a register (`checkers/models/objects/registers.py`).
@@ -14,17 +17,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 
+from checkers.base.arrays import Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
+from checkers.formats.rows import Columns, Rows
+from checkers.kernels.history.text_rows import VALUE2_SET, VALUE_SET
+from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
 from checkers.models.each_object import judge_each, verdict_of
 from checkers.models.objects.registers import ANY_VALUES
 from checkers.registers import checker as linearizability
+from checkers.sealing.codes import dense_processes
+from checkers.sealing.history_rows import MISMATCH_ERRORS
+from checkers.sealing.key_buckets import numbered_operations
 from checkers.sealing.seal import write_buckets
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
@@ -34,16 +45,59 @@ ONLY_OBJECT = "the register"
 """The key of a history that names none, so that sentences about it read well."""
 
 
-def judge_registers(events: Sequence[Event], model: str, budget: Budget, failed_cas: str) -> Verdict:
+def judge_registers(history: Columns, model: str, budget: Budget, failed_cas: str) -> Verdict:
     """The verdict on a history of registers.  model: `register` or `cas-register`; failed_cas: as in `judge_events`.
 
     Raises WrongEvent where an event contradicts another one or the model.
     """
-    of_clients = [e for e in events if e.process != NEMESIS and e.f != CREATE]
+    rows = history.rows
+    mine = np.flatnonzero((rows.process != NEMESIS) & (rows.f != history.code(CREATE)))
+    operations = in_whole_numbers(history, mine) if len(mine) else None
+    if operations is not None and (model != "register" or history.code("cas") < 0):
+        names = history.keys or [ONLY_OBJECT]
+        if (verdict := linearizability.judge_operations(names, operations, budget, failed_cas)) is not None:
+            return verdict
+    of_clients = history.events(mine.tolist())
     _demand_operations(of_clients, model)
     demand_agreement(of_clients, _FIXED)
     if (other := _first_other_value(of_clients)) is not None:
         return _judge_any_values(of_clients, other, budget, failed_cas)
+    return _judge_bucket(of_clients, budget, failed_cas)
+
+
+def in_whole_numbers(history: Columns, mine: Int64) -> Operations | None:
+    """Return the operations in the form of a bucket, without rows of events.
+
+    mine: the rows of clients.  Returns None if another form, a value that is no whole number of 64 bits, or an answer
+    other than its invoke needs a closer look.
+    """
+    rows = Rows._make(column[mine] for column in history.rows)
+    kinds = np.array([KINDS.get(name, OTHER) for name in history.f], np.int8)
+    kind, type_, key = kinds[rows.f], rows.type, rows.key
+    invokes, shown = type_ == Type.INVOKE, type_ <= Type.OK
+    has, has2 = (rows.flags & VALUE_SET) != 0, (rows.flags & VALUE2_SET) != 0
+    value, value2 = np.where(has, rows.value, NIL), np.where(has2, rows.value2, NIL)
+    if (kind == OTHER).any() or ((key < 0).any() and (key >= 0).any()):
+        return None
+    if (history.has_payload[mine] & shown).any() or ((value == NIL) & has | (value2 == NIL) & has2).any():
+        return None
+    if (invokes & (kind == CAS) & ~has & ~has2).any():
+        return None
+    process, process_count = dense_processes(rows.process)
+    mate = mates(process, type_, process_count)
+    repeats = (type_ == Type.OK) & (kind != READ) & (has | has2)
+    if (repeats & ((value != value[mate]) | (value2 != value2[mate]))).any():
+        return None
+    texts = [code for code, text in enumerate(history.errors) if text in MISMATCH_ERRORS]
+    mismatched = (type_ == Type.FAIL) & (kind == CAS) & np.isin(rows.error, [-1, *texts])
+    kind[mismatched] = kind[mate[mismatched]] = MISMATCH
+    of_key = np.zeros(len(mine), np.int32) if key[0] < 0 else key
+    events = Events(of_key, process, type_, kind, value, value2, np.zeros(len(mine), np.int8))
+    return numbered_operations(lay_out(events, mate, max(1, len(history.keys))))
+
+
+def _judge_bucket(of_clients: Sequence[Event], budget: Budget, failed_cas: str) -> Verdict:
+    """Judge registers of whole numbers in the form of a run, from whose files witnesses are made."""
     table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in of_clients])
     with tempfile.TemporaryDirectory(prefix="krucible-check-") as folder:
         files = StoredRun(Path(folder))

@@ -22,16 +22,27 @@ its letters means nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from checkers.base.arrays import Int64
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
-from checkers.base.values import canonical, encode, in_one_order, in_words, name_of_key, number_of
-
-TRANSACTION = "txn"
-"""The f of operations that name none, or nil: histories of Elle."""
+from checkers.base.values import canonical, encode, in_one_order, name_of_key, number_of
+from checkers.formats.rows import TRANSACTION, Line, no_place
+from checkers.kernels.history.text_rows import (
+    AT,
+    HAS_TIME,
+    HAS_VALUE,
+    KEY_IN_VALUE,
+    LINE,
+    NO_INDEX,
+    STATES_NIL,
+    TEXT_KEY,
+    TOP,
+    TOP_LINE,
+)
 
 EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
 """How an operation looks, for complaints."""
@@ -59,33 +70,70 @@ _INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """An event and the line of the text it stands on (from 1), so that complaints can name it.
+_WINDOW_BYTES = 1 << 16
 
-    has_value: the operation states a value, if only nil.
-    has_time: it states a time, as a whole number.
+
+def read_edn(
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int
+) -> tuple[list[Line], MalformedHistory | None]:
+    """Read up to `limit` operations of an EDN history: maps one after another, or one vector or list of maps.
+
+    state: as of the kernels (`text_rows`); it is moved behind what was read.  first: index of the first operation.
+    Returns (at least one operation, unless the text ends, and the damage behind them or None).
     """
+    size_bytes = _WINDOW_BYTES if limit < len(content) else len(content)
+    while True:
+        piece = content[state[AT] : state[AT] + size_bytes]
+        last = state[AT] + len(piece) >= len(content)
+        text = piece.decode("utf-8", "strict" if last else "ignore")
+        reader = FormReader(text, int(state[LINE]), chr(state[TOP]) if state[TOP] else "", int(state[TOP_LINE]))
+        lines, damage, place = list[Line](), None, None
+        try:
+            for form in reader.items():
+                if not last and reader.at == len(text):
+                    break
+                lines.append(_line_of(first + len(lines), form.line, _operation(form), keyed))
+                place = reader.place()
+                if len(lines) == limit:
+                    break
+            else:
+                place = reader.place() if last else place
+        except MalformedHistory as problem:
+            damage = problem
+        if lines or last:
+            if place is not None:
+                at, line, top, top_line = place
+                moved = at if len(text) == len(piece) else len(text[:at].encode())
+                state[AT] += moved
+                state[LINE], state[TOP], state[TOP_LINE] = line, ord(top or "\0"), top_line
+            return lines, damage if last else None
+        size_bytes *= 16
 
-    number: int
-    event: Event
-    has_value: bool = True
-    has_time: bool = True
 
+def read_lines(
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int, *, bare: bool
+) -> tuple[list[Line], MalformedHistory | None]:
+    """As `read_edn`, of up to `limit` lines of a Jepsen log, where lines that are no operations are ignored.
 
-def read_edn(text: str, *, keyed: bool = False) -> Iterator[Line]:
-    """Events of an EDN history: maps one after another, or one vector or list of maps."""
-    return _events(_operations(read_items(text)), keyed)
-
-
-def read_log_lines(text: str, *, keyed: bool = False) -> Iterator[Line]:
-    """Events of a Jepsen log; lines that are no operations are ignored."""
-    return _events(_logged(text, _LOG_LINE), keyed)
-
-
-def read_columns(text: str, *, keyed: bool = False) -> Iterator[Line]:
-    """Events of Jepsen's history.txt: process, type, f, value and error, separated by tabs."""
-    return _events(_logged(text, _BARE_LINE), keyed)
+    bare: of Jepsen's history.txt, in which every line is process, type, f, value and error, separated by tabs.
+    """
+    lines = list[Line]()
+    for _ in range(limit):
+        end = content.find(b"\n", state[AT])
+        text = content[state[AT] : end if end >= 0 else len(content)].decode()
+        number = int(state[LINE])
+        try:
+            if end < 0 and text.strip():
+                raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
+            operation = _logged(text, number, _BARE_LINE if bare else _LOG_LINE)
+            if operation is not None:
+                lines.append(_line_of(first + len(lines), number, operation, keyed))
+        except MalformedHistory as damage:
+            return lines, damage
+        state[AT], state[LINE] = end + 1 if end >= 0 else len(content), number + 1
+        if state[AT] == len(content):
+            break
+    return lines, None
 
 
 def looks_like_log(text: str) -> bool:
@@ -98,34 +146,29 @@ def looks_like_columns(text: str) -> bool:
     return _BARE_HINT.match(text) is not None
 
 
-def _operations(forms: Iterable[Form]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for form in forms:
-        if not isinstance(form.value, dict):
-            words = f"an operation must be a map like {EXAMPLE}, not {form.value!r:.40}"
-            raise MalformedHistory(f"line {form.line}: {words}")
-        yield form.line, form.value
+def _operation(form: Form) -> dict[str, Any]:
+    if not isinstance(form.value, dict):
+        words = f"an operation must be a map like {EXAMPLE}, not {form.value!r:.40}"
+        raise MalformedHistory(f"line {form.line}: {words}")
+    return form.value
 
 
-def _logged(text: str, looks: re.Pattern[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, operation) of the lines that have this look.  Raises MalformedHistory for a damaged operation."""
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
-        if number == len(lines) and line.strip():
-            raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
-        match = looks.match(line.rstrip())
-        if match is None:
-            if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line.strip()):
-                raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
-            continue
-        words, error = _without_error(match["operation"])
-        try:
-            values = [form.value for form in read_forms(words)]
-        except MalformedHistory as damage:
-            raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
-        if len(values) not in (3, 4):
-            raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
-        process, type_, f, *rest = values
-        yield number, {"process": process, "type": type_, "f": f, "value": rest[0] if rest else None, "error": error}
+def _logged(line: str, number: int, looks: re.Pattern[str]) -> dict[str, Any] | None:
+    """Return the operation of a line with this look, else None.  Raises MalformedHistory for a damaged operation."""
+    match = looks.match(line.rstrip())
+    if match is None:
+        if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line.strip()):
+            raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
+        return None
+    words, error = _without_error(match["operation"])
+    try:
+        values = [form.value for form in FormReader(words).items(whole=True)]
+    except MalformedHistory as damage:
+        raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
+    if len(values) not in (3, 4):
+        raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
+    process, type_, f, *rest = values
+    return {"process": process, "type": type_, "f": f, "value": rest[0] if rest else None, "error": error}
 
 
 def _without_error(operation: str) -> tuple[str, str | None]:
@@ -136,51 +179,37 @@ def _without_error(operation: str) -> tuple[str, str | None]:
     return "\t".join(columns[:4]), columns[4].strip()
 
 
-def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> Iterator[Line]:
-    is_text: dict[str, bool] = {}
-    asks: dict[str, bool] = {}  # per process: whether its last invoke had the value nil
-    keyed_by: set[str] = set()  # the processes whose last invoke had the form [key value]
-    last = -1
-    for index, (line, operation) in enumerate(operations):
-        last = _not_before(last, operation.get("index"), line)
-        type_ = _type(operation, line)
-        _demand_answer(operation, type_, asks, line)
-        value, key = operation.get("value"), operation.get("key")
-        if keyed and key is None and isinstance(value, list) and len(value) == 2:
-            key, value = value
-            keyed_by.add(str(operation.get("process")))
-        elif type_ is Type.INVOKE:
-            keyed_by.discard(str(operation.get("process")))
-        elif type_ is Type.OK and value is not None and key is None and str(operation.get("process")) in keyed_by:
-            words = f"the invoke was [key value], and the answer {_shortened(value)} has no key"
-            raise MalformedHistory(f"line {line}: {words}; write it as [key answer]")
-        name = None if key is None else _key(key)
-        if name is not None and is_text.setdefault(name, isinstance(key, str)) is not isinstance(key, str):
-            words = (
-                f"a key stands as the text {name!r} and as the value {name}, which are two objects: write one of them"
-            )
-            raise MalformedHistory(f"line {line}: {words} otherwise")
-        f = TRANSACTION if operation.get("f") is None else operation["f"]
-        if not isinstance(f, str):
-            raise MalformedHistory(f"line {line}: an operation's :f must be a keyword, not {f!r:.40}")
-        number, number2, payload = _columns(f, _with_rebalances(operation, value))
-        yield Line(
-            line,
-            Event(
-                index=index,
-                time_ns=_integer(operation.get("time"), 0),
-                process=_process(operation, line),
-                type=type_,
-                f=f,
-                key=name,
-                value=number,
-                value2=number2,
-                payload=payload,
-                error=_error(operation, value),
-            ),
-            "value" in operation,
-            _is_int64(operation.get("time")),
-        )
+def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> Line:
+    """Return the row of one operation.  Raises MalformedHistory if it is none."""
+    stated = operation.get("index")
+    if stated is not None and (not _is_int64(stated) or stated < -1):
+        raise MalformedHistory(f"line {line}: {no_place(stated)}")
+    type_ = _type(operation, line)
+    value, key = operation.get("value"), operation.get("key")
+    flags = HAS_VALUE if "value" in operation else 0
+    flags |= STATES_NIL if flags and value is None else 0
+    flags |= HAS_TIME if _is_int64(operation.get("time")) else 0
+    if keyed and key is None and isinstance(value, list) and len(value) == 2:
+        key, value = value
+        flags |= KEY_IN_VALUE
+    flags |= TEXT_KEY if isinstance(key, str) else 0
+    f = TRANSACTION if operation.get("f") is None else operation["f"]
+    if not isinstance(f, str):
+        raise MalformedHistory(f"line {line}: an operation's :f must be a keyword, not {f!r:.40}")
+    number, number2, payload = _columns(f, _with_rebalances(operation, value))
+    event = Event(
+        index=index,
+        time_ns=_integer(operation.get("time"), 0),
+        process=_process(operation, line),
+        type=type_,
+        f=f,
+        key=None if key is None else _key(key),
+        value=number,
+        value2=number2,
+        payload=payload,
+        error=_error(operation, value),
+    )
+    return Line(line, event, flags, NO_INDEX if stated is None else stated)
 
 
 def _type(operation: dict[str, Any], line: int) -> Type:
@@ -191,42 +220,6 @@ def _type(operation: dict[str, Any], line: int) -> Type:
         names = ", ".join(f":{name}" for name in operation if isinstance(name, str))
         words += f"; this map has none ({names:.60}), so it is no operation like {EXAMPLE}"
     raise MalformedHistory(f"line {line}: {words}")
-
-
-def _demand_answer(operation: dict[str, Any], type_: Type, asks: dict[str, bool], line: int) -> None:
-    """Raises MalformedHistory for an answer without a :value, if the invoke asked with `:value nil`.
-
-    A name that is damaged would else turn an answer into nil.
-    """
-    process = str(operation.get("process"))
-    if type_ is Type.INVOKE:
-        asks[process] = "value" in operation and operation["value"] is None
-    elif type_ is Type.OK and asks.pop(process, False) and "value" not in operation:
-        words = "the invoke has :value nil, and the answer has no :value; write :value nil if that was the answer"
-        raise MalformedHistory(f"line {line}: {words}")
-
-
-def _shortened(value: Any) -> str:
-    return f"{in_words(value):.40}"
-
-
-def _not_before(last: int, index: Any, line: int) -> int:
-    """Return the largest `:index` so far.
-
-    Raises MalformedHistory if it falls or stays, because the lines are not in order, and if it is no place in an order.
-    """
-    if index is None or (index == -1 and last < 0):
-        return last
-    if not _is_int64(index) or index < 0:
-        words = f":index {_shortened(index)} is no whole number from 0 on, so the order of the lines is not certain"
-        raise MalformedHistory(f"line {line}: {words}; leave :index out if the lines are in order")
-    if index < last:
-        words = f":index {index} comes after :index {last}, so the lines are out of order, or from two histories"
-        raise MalformedHistory(f"line {line}: {words}")
-    if index == last:
-        words = f":index {index} comes twice, so a line was copied, or the lines are from two histories"
-        raise MalformedHistory(f"line {line}: {words}")
-    return int(index)
 
 
 def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
@@ -280,6 +273,12 @@ def _error(operation: dict[str, Any], value: Any) -> str | None:
     return None if error is None else error if isinstance(error, str) else encode(error)
 
 
+def error_of(text: str) -> str:
+    """Return the text of an error that is an EDN value."""
+    (form,) = FormReader(text).items(whole=True)
+    return encode(form.value)
+
+
 _TOKEN = re.compile(
     r"""
       (?P<space>[\s,]+ | ;[^\n]*)
@@ -316,44 +315,51 @@ class Form:
     value: Any
 
 
-def read_forms(text: str) -> Iterator[Form]:
-    """Every top-level value.  Raises MalformedHistory ("line N ...") at the first damage, after what came before it."""
-    reader = _FormReader(text)
-    while (token := reader.next_token()) is not None:
-        yield from reader.form(token)
-
-
-def read_items(text: str) -> Iterator[Form]:
-    """As `read_forms`, but the items of top-level vectors and lists come one by one, each with a line of its own."""
-    reader = _FormReader(text)
-    while (token := reader.next_token()) is not None:
-        if token[1] not in ("(", "["):
-            yield from reader.form(token)
-            continue
-        opened, line = token[1], reader.line
-        while (item := reader.next_token()) is not None and item[0] != "close":
-            yield from reader.form(item)
-        reader.must_close(opened, line, item)
-
-
 _Token = tuple[str, str]
 
 
-class _FormReader:
-    def __init__(self, text: str) -> None:
+class FormReader:
+    """Reads the values of a text.
+
+    at: where it stands in the text.  line: of the token it read last.  top: the bracket around all values, or "".
+    """
+
+    def __init__(self, text: str, line: int = 1, top: str = "", top_line: int = 1) -> None:
         self._text = text
-        self._at = 0
-        self.line = 1
+        self.at = 0
+        self.line = line
         self._counted = 0
+        self._top, self._top_line = top, top_line
+
+    def items(self, *, whole: bool = False) -> Iterator[Form]:
+        """Yield every top-level value; of vectors and lists the items, each with a line of its own, unless `whole`.
+
+        Raises MalformedHistory ("line N ...") at the first damage, after what came before it.
+        """
+        while (token := self.next_token()) is not None:
+            if self._top and token[0] == "close":
+                self.must_close(self._top, self._top_line, token)
+                self._top = ""
+            elif not self._top and not whole and token[1] in ("(", "["):
+                self._top, self._top_line = token[1], self.line
+            else:
+                yield from self.form(token)
+        if self._top:
+            self.must_close(self._top, self._top_line, None)
+
+    def place(self) -> tuple[int, int, str, int]:
+        """Return where it stands: place, line, and the bracket around all values with its line."""
+        self._count_lines()
+        return self.at, self.line, self._top, self._top_line
 
     def next_token(self) -> _Token | None:
-        while self._at < len(self._text):
-            match = _TOKEN.match(self._text, self._at)
+        while self.at < len(self._text):
+            match = _TOKEN.match(self._text, self.at)
             if match is None:
                 self._count_lines()
-                raise self._damage(f"unexpected {self._text[self._at : self._at + 20]!r}")
-            kind, start = match.lastgroup or "", self._at
-            self._at = match.end()
+                raise self._damage(f"unexpected {self._text[self.at : self.at + 20]!r}")
+            kind, start = match.lastgroup or "", self.at
+            self.at = match.end()
             if kind != "space":
                 self.line += self._text.count("\n", self._counted, start)
                 self._counted = start
@@ -444,8 +450,8 @@ class _FormReader:
             raise self._damage("half of a character (a surrogate) that has no other half") from problem
 
     def _count_lines(self) -> None:
-        self.line += self._text.count("\n", self._counted, self._at)
-        self._counted = self._at
+        self.line += self._text.count("\n", self._counted, self.at)
+        self._counted = self.at
 
     def _damage(self, what: str) -> MalformedHistory:
         return MalformedHistory(f"line {self.line}: {what}")

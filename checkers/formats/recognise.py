@@ -1,11 +1,6 @@
 """Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's.
 
-A history is read in two steps.  The first makes events, each with its line or row.  The second holds them against the
-grammar:
-
-  * A process has at most one open operation.
-  * A completion needs its invoke, and is about the same key.  A completion that names no key has that of its invoke.
-  * After an `info` a process is retired.
+A history is read in two steps.  The first makes rows.  The second verifies their grammar (`rows.py`).
 
 A file cut off at the end of a line (or of a batch of an Arrow stream) is judged as a shorter history: it looks like a
 test that ended there.  A file cut anywhere else is refused.
@@ -13,22 +8,22 @@ test that ended there.  A file cut anywhere else is refused.
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
-from checkers.formats.jepsen import (
-    EXAMPLE,
-    Line,
-    looks_like_columns,
-    looks_like_log,
-    read_columns,
-    read_edn,
-    read_log_lines,
-)
+import numpy as np
+
+from checkers.base.history import Event, MalformedHistory
+from checkers.formats.jepsen import EXAMPLE, error_of, looks_like_columns, looks_like_log, read_edn, read_lines
 from checkers.formats.read_once import read_once
+from checkers.formats.rows import LINE, ROW, Columns, Joined, Line, check_grammar
+from checkers.kernels.history import text_rows
+from checkers.kernels.history.text_rows import AT, DONE, FULL, HAS_VALUE, USED
+from checkers.kernels.history.text_rows import ROW as ROW_AT
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -46,9 +41,7 @@ _FOREIGN = {
 }
 """First bytes of files that hold no history as they are -> what to do."""
 
-LINE, ROW = "line", "row"
-"""The place that a complaint names: a line of a text, or a row of a table."""
-
+_HEAD_BYTES = 1 << 16
 _JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
 """The look of a JSON object: the name of its first field is a string, and a colon follows."""
 
@@ -67,143 +60,110 @@ def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
     return read_history(content, keyed=keyed).events
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class ReadHistory:
-    """A history that was read.
+    """A history that was read, as columns; events are made of them on first use."""
 
-    events: in order.
-    without_value: indices of events that state no value, not even nil.
-    """
+    columns: Columns
+    unit: str
 
-    events: list[Event]
-    without_value: frozenset[int]
+    @cached_property
+    def events(self) -> list[Event]:
+        """The events, in order."""
+        return self.columns.events()
+
+    @cached_property
+    def without_value(self) -> frozenset[int]:
+        """Indices of events that state no value, not even nil."""
+        return frozenset(self.columns.index[~self.columns.flag(HAS_VALUE)].tolist())
+
+    def place_of(self, index: int) -> str:
+        """Return the place of the event with this index in the file: "line 7", or "row 6"."""
+        rows = np.flatnonzero(self.columns.index == index)
+        return f"{self.unit} {self.columns.rows.number[rows[0]]}" if len(rows) else f"index {index}"
 
 
 def read_history(content: bytes, *, keyed: bool = False) -> ReadHistory:
     """Read the content of a file: the only door from bytes to typed events.  Raises as `read_any`."""
-    lines, unit = _lines_of(content, keyed=keyed)
-    seen: list[Line] = []
-
-    def noted() -> Iterator[Line]:
-        for line in lines:
-            seen.append(line)
-            yield line
-
-    events = check_grammar(noted(), unit)
-    if not all(line.has_time or line.event.process == NEMESIS for line in seen):
-        events = [replace(event, time_ns=0) for event in events]
-    return ReadHistory(events, frozenset(line.event.index for line in seen if not line.has_value))
+    joined = Joined()
+    is_table = content.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC))
+    damage = _read_table(content, joined) if is_table else _read_text(_text(content), keyed, joined)
+    columns, twice = joined.columns(error_of)
+    unit = ROW if is_table else LINE
+    columns = check_grammar(columns, twice, unit, whole=damage is None)
+    if damage is not None:
+        raise damage
+    return ReadHistory(columns, unit)
 
 
-def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:
-    """(the events with their places, the name of a place: line or row)."""
-    if content.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC)):
-        return _rows_of(content), ROW
-    text = _text(content)
-    if _JSON.match(text):
-        raise MalformedHistory(f"line 1: the file is JSON, and an operation is written in EDN, like {EXAMPLE}")
-    if looks_like_log(text):
-        return read_log_lines(text, keyed=keyed), LINE
-    if looks_like_columns(text):
-        return read_columns(text, keyed=keyed), LINE
-    return read_edn(text, keyed=keyed), LINE
-
-
-def _rows_of(content: bytes) -> Iterator[Line]:
+def _read_table(content: bytes, joined: Joined) -> MalformedHistory | None:
     from checkers.formats.tables import read_file, read_parquet, read_stream  # pyarrow, which no text needs
 
-    if content.startswith(PARQUET_MAGIC):
-        return read_parquet(content)
-    return read_file(content) if content.startswith(ARROW_FILE_MAGIC) else read_stream(content)
+    read = read_stream
+    if not content.startswith(ARROW_STREAM_MAGIC):
+        read = read_parquet if content.startswith(PARQUET_MAGIC) else read_file
+    lines, damage = list[Line](), None
+    try:
+        for line in read(content):
+            lines.append(line)
+    except MalformedHistory as problem:
+        damage = problem
+    joined.add_lines(lines)
+    joined.nodes, joined.indices = [line.event.node for line in lines], [line.event.index for line in lines]
+    return damage
 
 
-def place_of(content: bytes, index: int, *, keyed: bool = False) -> str:
-    """The place of the event with this index in a content that `read_bytes` has read: "line 7", or "row 6"."""
-    lines, unit = _lines_of(content, keyed=keyed)
-    number = next((line.number for line in lines if line.event.index == index), None)
-    return f"index {index}" if number is None else f"{unit} {number}"
+SMALL_BYTES = 200_000
+"""A text of this size is read without kernels while the compiler is not loaded, which takes longer."""
+
+_ROWS, _PAYLOAD_BYTES, _BATCH = 1 << 18, 1 << 25, 1024
 
 
-def check_grammar(lines: Iterator[Line], unit: str) -> list[Event]:
-    """The events, if they are a history.  Raises MalformedHistory naming the line or row that breaks the grammar."""
-    events: list[Event] = []
-    others = _Others(unit)
-    open_by: dict[int, Event] = {}
-    retired: dict[int, int] = {}
-    for line in lines:
-        event = line.event
-        events.append(event)
-        others.see(line)
-        if event.process == NEMESIS:
-            continue
-        where, process = f"{unit} {line.number}", event.process
-        if event.type is Type.INVOKE:
-            if process in open_by:
-                raise MalformedHistory(
-                    f"{where}: process {process} invokes {event.f:.40} while its {open_by[process].f:.40} is open"
-                )
-            if process in retired:
-                raise MalformedHistory(
-                    f"{where}: process {process} was retired by the info of {unit} {retired[process]}"
-                )
-            open_by[process] = event
-            continue
-        begun = open_by.pop(process, None)
-        if begun is None:
-            if process in retired and event.type is Type.INFO:
+def _by_kernels(size_bytes: int) -> bool:
+    """Return True if kernels read a text of this size."""
+    return size_bytes > SMALL_BYTES or "numba" in sys.modules
+
+
+def _read_text(content: bytes, keyed: bool, joined: Joined) -> MalformedHistory | None:
+    """Read a text: the kernels read what they know, and Python what is odd.  Returns the damage at which it ends."""
+    head = content[:_HEAD_BYTES].decode("utf-8", "ignore")
+    if _JSON.match(head):
+        raise MalformedHistory(f"line 1: the file is JSON, and an operation is written in EDN, like {EXAMPLE}")
+    is_log = b"jepsen.util" in content and looks_like_log(content.decode())
+    in_lines = is_log or looks_like_columns(head)
+    state = np.array([0, 1, 0, 0, 0, 1], np.int64)
+    compiled = _by_kernels(len(content))
+    batch = 1 if compiled else len(content) + 1
+    data = np.frombuffer(content, np.uint8)
+    table = np.empty((min(_ROWS, len(content) // 16 + 16), text_rows.WIDTH), np.int64)
+    out = np.empty(min(_PAYLOAD_BYTES, 3 * len(content) + 256), np.uint8)
+    spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
+    while True:
+        if compiled:
+            first = int(state[ROW_AT])
+            if in_lines:
+                why = text_rows.read_lines(data, keyed, not is_log, state, table, out, work)
+            else:
+                why = text_rows.read_edn(data, keyed, state, table, out, spare, work)
+            joined.add_table(table[: state[ROW_AT]], first, out, data)
+            if why == DONE:
+                return None
+            if why == FULL:
+                out = np.empty(len(out) * (1 if state[ROW_AT] else 2), np.uint8)
+                state[ROW_AT] = state[USED] = 0
                 continue
-            words = f"process {process} completes {event.f:.40} that it never invoked"
-            raise MalformedHistory(f"{where}: {words}; every completion needs an invoke, which shows what ran at once")
-        if event.key is None and begun.key is not None:
-            events[-1] = event = replace(event, key=begun.key)
-        if begun.key != event.key:
-            names = f"key {begun.key:.40}" if begun.key is not None else "no key"
-            words = f"process {process} invoked it on {names} but completes key {event.key:.40}"
-            raise MalformedHistory(f"{where}: {words}")
-        if begun.f != event.f:
-            raise MalformedHistory(f"{where}: process {process} invoked {begun.f:.40} but completes {event.f:.40}")
-        if event.type is Type.INFO:
-            retired[process] = line.number
-    if not events:
-        raise MalformedHistory(f"{unit} 1: no operation in the whole file")
-    others.check()
-    return events
+            batch = 1 if state[ROW_AT] > first else min(2 * batch, _BATCH)
+        if in_lines:
+            lines, damage = read_lines(content, state, keyed, joined.count, batch, bare=not is_log)
+        else:
+            lines, damage = read_edn(content, state, keyed, joined.count, batch)
+        joined.add_lines(lines)
+        if damage is not None or state[AT] == len(content):
+            return damage
 
 
-class _Others:
-    """Rows that no model judges, faults and set-up: no operation of a client may hide among them."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._of_clients: set[str] = set()
-        self._of_nemesis: dict[str, int] = {}
-        self._keys_in_use: set[str | None] = set()
-
-    def see(self, line: Line) -> None:
-        """Raises MalformedHistory."""
-        event = line.event
-        if event.process == NEMESIS:
-            self._of_nemesis.setdefault(event.f, line.number)
-        elif event.f != CREATE:
-            self._of_clients.add(event.f)
-            self._keys_in_use.add(event.key)
-        elif self._unit == LINE:
-            words = f"{CREATE} is the name of set-up's operations in histories of ours, and no model judges them"
-            raise MalformedHistory(f"{LINE} {line.number}: {words}")
-        elif event.type is Type.INVOKE and event.key in self._keys_in_use:
-            words = f"{CREATE} of key {event.key}, on which clients had already invoked operations"
-            raise MalformedHistory(f"{self._unit} {line.number}: {words}")
-
-    def check(self) -> None:
-        """Raises MalformedHistory."""
-        for f, number in self._of_nemesis.items():
-            if f in self._of_clients:
-                words = f"{f} is invoked by clients in this history, and here by no client (process {NEMESIS})"
-                raise MalformedHistory(f"{self._unit} {number}: {words}")
-
-
-def _text(content: bytes) -> str:
-    """The text of a file, with lines that end in a line feed.  Raises MalformedHistory where it is none."""
+def _text(content: bytes) -> bytes:
+    """Return UTF-8 text with lines that end in a line feed.  Raises MalformedHistory if the content is none."""
     for begins, words in _FOREIGN.items():
         if content.startswith(begins):
             raise MalformedHistory(f"line 1: the file is {words}")
@@ -211,8 +171,11 @@ def _text(content: bytes) -> str:
     if (at := content.find(b"\x00")) >= 0:
         line = content.count(b"\n", 0, at) + 1
         raise MalformedHistory(f"line {line}: a NUL byte, which no text of a history has")
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        return content.decode("utf-8-sig")
+        if not content.isascii():
+            content.decode()
     except UnicodeDecodeError as problem:
         line = content.count(b"\n", 0, problem.start) + 1
         raise MalformedHistory(f"line {line}: neither Parquet, Arrow nor UTF-8 text") from problem
+    return content

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import parse
-from checkers.formats.jepsen import Line
+from checkers.formats.rows import Line
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
 """What pyarrow raises over damaged bytes; UnicodeDecodeError is a ValueError."""

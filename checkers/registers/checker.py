@@ -28,13 +28,21 @@ from checkers.base.history import MalformedHistory
 from checkers.base.independent_search import Disagreement
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, nothing_shown
+from checkers.kernels.history.numbering import drop_failed_cas
 from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OPEN, OTHER_FUNCTION, WRITE, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.sealing.client_rows import contradiction
 from checkers.sealing.history_rows import functions_besides
-from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
+from checkers.sealing.key_buckets import (
+    SIZE_BYTES_PER_OPERATION,
+    Bucket,
+    open_bucket,
+    pieces,
+    read_key,
+    read_operations,
+)
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
 """The two meanings of a failed cas: values of the parameter `failed_cas` of a part.  Default: DID_NOT_HAPPEN.
@@ -93,6 +101,28 @@ def judge(part: Part, budget: Budget) -> BucketFinding:
     return judged.finding()
 
 
+def judge_operations(keys: Sequence[str], operations: Operations, budget: Budget, failed_cas: str) -> Verdict | None:
+    """Judge operations without a file.  Returns None if a key is wrong or undecided: a witness needs a run's files.
+
+    operations: as `numbered_operations` returns them, those of key k first in `keys`.
+    """
+    needed_bytes = len(operations.kind) * SIZE_BYTES_PER_OPERATION
+    if needed_bytes > budget.size_bytes:
+        return None
+    observed = failed_cas == OBSERVED
+    operations = operations if observed else drop_failed_cas(operations)
+    nowhere = Path()
+    of_key = np.diff(operations.offsets)
+    bucket = Bucket(nowhere, nowhere, keys, of_key, operations.positions, operations.unfit, observed)
+    judged = _JudgedKeys(bucket, budget)
+    judged.judge_operations(
+        0, operations, Budget(budget.steps, budget.size_bytes - len(operations.kind) * SIZE_BYTES_PER_OPERATION)
+    )
+    if judged.wrong or judged.unknown:
+        return None
+    return combine(None, [judged.finding()])
+
+
 class _JudgedKeys:
     """The keys of a bucket that were judged so far."""
 
@@ -106,10 +136,13 @@ class _JudgedKeys:
 
     def judge_piece(self, first: int, end: int, search: Budget) -> None:
         """Judge keys number `first` to `end` - 1.  search: the budget of the search for all of them together."""
-        ops = read_operations(self.bucket, first, end)
+        self.judge_operations(first, read_operations(self.bucket, first, end), search)
+
+    def judge_operations(self, first: int, ops: Operations, search: Budget) -> None:
+        """Judge the keys from number `first` on, given their operations."""
         codes, _, _, steps = register.judge_keys(ops, self.budget.steps)
         searched, taken = _search(ops, codes, search)
-        self.keys += end - first
+        self.keys += len(ops.positions)
         self.operations += len(ops.kind)
         self.answered += int(np.count_nonzero(ops.ret != OPEN))
         self.unseen += [(self.bucket.keys[first + k], returned) for k, returned in _unseen(ops)]
@@ -190,7 +223,7 @@ def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witne
     return explain_repeated_values.explain(bucket.alone(k), operations, 0, certain_at)
 
 
-def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:
+def combine(_: StoredRun | None, findings: Sequence[BucketFinding]) -> Verdict:
     """Invalid if a key is; else unknown if a key could not be judged, or if no answer shows anything of it."""
     looked_at = {
         "keys": sum(f.keys for f in findings),

@@ -165,6 +165,16 @@ def read_operations(bucket: Bucket, first: int, end: int) -> Operations:
     return _ready(bucket, first, end, _read(bucket, first, end, BARE.names))
 
 
+def numbered_operations(ops: Operations) -> Operations:
+    """Return operations of the form that `read_operations` reads, for keys that were never in a file.
+
+    ops: with values.  Mismatches count as observations.
+    """
+    none = np.empty(0, np.int32)
+    a, b = (np.where(column < 0, NIL, column.astype(np.int64)) for column in number_keys(ops))
+    return ops._replace(a=a, b=b, invoked=none, completed=none)
+
+
 def read_key(bucket: Bucket, k: int) -> Operations:
     """The operations of key number k, with values and rows of the history.  Raises as `read_operations`."""
     table = _read(bucket, k, k + 1, _SCHEMA.names)

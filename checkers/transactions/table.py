@@ -10,7 +10,7 @@ stored once.  So the size of rows is counted row group by row group, and that of
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, overload
 
@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Event, Type
 from checkers.base.run_evidence import BeyondBudget
+from checkers.formats.rows import Columns
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes
@@ -65,24 +66,29 @@ def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes
     Raises MalformedHistory if a payload is no list of micro-operations of this model, and BeyondBudget.
     """
     table = read_columns(path, size_bytes_max)
-    process = np.asarray(table["process"].combine_chunks())
-    dense, process_count = dense_processes(process)
     codes, functions = dictionary_codes(table["f"])
-    is_transaction = np.array([f != CREATE for f in functions] or [True])
-    pairs = payloads.pair(
-        process,
-        dense,
-        process_count,
-        np.asarray(table["type"].combine_chunks()),
-        (process >= 0) & is_transaction[codes],
-    )
-    owner = np.full(len(table), -1, np.int32)
-    owner[pairs.described] = np.arange(len(pairs.described), dtype=np.int32)
-    transcript = _transcript(path, model, pairs, owner, [stretch(chunk) for chunk in table["payload"].chunks])
+    is_transaction = np.array([f != CREATE for f in functions] or [True])[codes]
+    process, type_ = (np.asarray(table[name].combine_chunks()) for name in ("process", "type"))
+    payload = [stretch(chunk) for chunk in table["payload"].chunks]
+    transcript = _transcript(process, type_, is_transaction, payload, model, RowsOfFile(path).event)
     if transcript is None:
         demand_room_for_events(len(table), size_bytes_max)
         return read_transactions(_events(pq.read_table(path)), model)
     return transcript
+
+
+def read_history(history: Columns, model: Model) -> Transcript:
+    """Read the transactions of a history in memory.  Raises as `read_file`."""
+    rows = history.rows
+    transcript = _transcript(
+        rows.process,
+        rows.type,
+        rows.f != history.code(CREATE),
+        history.payloads,
+        model,
+        lambda row: history.events([row])[0],
+    )
+    return transcript or read_transactions(history.events(), model)
 
 
 def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
@@ -93,9 +99,21 @@ def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
 
 
 def _transcript(
-    path: str, model: Model, pairs: payloads.Pairs, owner: Int32, stretches: Sequence[tuple[Bytes, Int64]]
+    process: Int32,
+    type_: Int8,
+    is_transaction: Bools,
+    stretches: Sequence[tuple[Bytes, Int64]],
+    model: Model,
+    event_of: Callable[[int], Event],
 ) -> Transcript | None:
-    """Read the columns; returns None if a payload needs the slower reader, or if an answer contradicts its invoke."""
+    """Read the columns; returns None if a payload needs the slower reader, or if an answer contradicts its invoke.
+
+    event_of: the event of a row.
+    """
+    dense, process_count = dense_processes(process)
+    pairs = payloads.pair(process, dense, process_count, type_, (process >= 0) & is_transaction)
+    owner = np.full(len(process), -1, np.int32)
+    owner[pairs.described] = np.arange(len(pairs.described), dtype=np.int32)
     keys, lists = payloads.new_texts(), model == "list-append"
     read = _columns_of(stretches, owner, pairs.status, keys, lists)
     if read is None or not _agree(pairs, read, len(owner), stretches, lists):
@@ -115,7 +133,7 @@ def _transcript(
         columns.list_first,
         columns.lists,
     )
-    return Transcript(model, txns, names, values, EventsOfFile(path, pairs), len(owner))
+    return Transcript(model, txns, names, values, PairedEvents(pairs, event_of), len(owner))
 
 
 def _columns_of(
@@ -208,15 +226,11 @@ class _Values(Sequence[list[int]]):
         return of_key
 
 
-class EventsOfFile(Sequence[tuple[Event, ...]]):
-    """The events of each transaction.  A witness needs few of them, so they are read again from the file."""
+class PairedEvents(Sequence[tuple[Event, ...]]):
+    """The events of each transaction.  event_of: the event of a row; a witness needs few of them."""
 
-    def __init__(self, path: str, pairs: payloads.Pairs) -> None:
-        self._pairs = pairs
-        self._file = pq.ParquetFile(path)
-        metadata = self._file.metadata
-        self._first = np.cumsum([0] + [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)])
-        self._group = lru_cache(maxsize=2)(self._read_group)
+    def __init__(self, pairs: payloads.Pairs, event_of: Callable[[int], Event]) -> None:
+        self._pairs, self._event_of = pairs, event_of
 
     def __len__(self) -> int:
         return len(self._pairs.described)
@@ -229,9 +243,20 @@ class EventsOfFile(Sequence[tuple[Event, ...]]):
         if isinstance(t, slice):
             return [self[i] for i in range(*t.indices(len(self)))]
         rows = [int(self._pairs.invoked[t]), int(self._pairs.ended[t])]
-        return tuple(self._event(row) for row in rows if row >= 0)
+        return tuple(self._event_of(row) for row in rows if row >= 0)
 
-    def _event(self, row: int) -> Event:
+
+class RowsOfFile:
+    """The events of a sealed history, which are read again from the file when they are asked for."""
+
+    def __init__(self, path: str) -> None:
+        self._file = pq.ParquetFile(path)
+        metadata = self._file.metadata
+        self._first = np.cumsum([0] + [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)])
+        self._group = lru_cache(maxsize=2)(self._read_group)
+
+    def event(self, row: int) -> Event:
+        """Return the event of a row."""
         group = int(np.searchsorted(self._first, row, side="right")) - 1
         return _events(self._group(group).slice(row - int(self._first[group]), 1))[0]
 

@@ -12,7 +12,7 @@ from checkers.base.checker import Budget
 from checkers.base.values import decode, encode, number_of, parse
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
-from checkers.formats.jepsen import read_forms
+from checkers.formats.jepsen import FormReader
 from checkers.models.answers import exact
 
 DIFFERENT = """12345678901234567.89M 12345678901234567.88M 1e400 2e400 1e-400 0.1 0.10000000000000000001 1 1.0 true
@@ -32,7 +32,7 @@ EQUAL = (
 
 
 def values_of(edn: str) -> list[Any]:
-    return [exact(decode(encode(form.value))) for form in read_forms(edn)]
+    return [exact(decode(encode(form.value))) for form in FormReader(edn).items(whole=True)]
 
 
 def test_values_of_other_digits_or_another_kind_differ() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from checkers.base.history import MalformedHistory
 from checkers.base.values import SetValue, name_of_key
-from checkers.formats.jepsen import read_forms, read_items
+from checkers.formats.jepsen import FormReader
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -43,7 +43,7 @@ def with_names(value: object) -> object:
 @given(st.lists(values, max_size=5))
 def test_what_is_written_is_read(given_values: list[object]) -> None:
     text = "\n; a comment (\n".join(map(written, given_values))
-    assert [form.value for form in read_forms(text)] == [with_names(value) for value in given_values]
+    assert [form.value for form in FormReader(text).items(whole=True)] == [with_names(value) for value in given_values]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_written_is_read(given_values: list[object]) -> None:
     ],
 )
 def test_notation(text: str, value: object) -> None:
-    assert [form.value for form in read_forms(text)] == [value]
+    assert [form.value for form in FormReader(text).items(whole=True)] == [value]
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_notation(text: str, value: object) -> None:
     ],
 )
 def test_one_value_that_is_written_in_two_ways_is_equal(one: str, other: str) -> None:
-    (a,), (b,) = ([form.value for form in read_forms(text)] for text in (one, other))
+    (a,), (b,) = ([form.value for form in FormReader(text).items(whole=True)] for text in (one, other))
     assert a == b
 
 
 def test_items_of_one_vector_have_lines_of_their_own() -> None:
-    items = list(read_items("; head\n[{:a 1}\n {:a 2}\n\n {:a 3}]\n{:a 4}"))
+    items = list(FormReader("; head\n[{:a 1}\n {:a 2}\n\n {:a 3}]\n{:a 4}").items())
     assert [(item.line, item.value["a"]) for item in items] == [(2, 1), (3, 2), (5, 3), (6, 4)]
 
 
@@ -106,4 +106,4 @@ def test_items_of_one_vector_have_lines_of_their_own() -> None:
 )
 def test_damage_is_named_by_its_line(text: str, complaint: str) -> None:
     with pytest.raises(MalformedHistory, match=complaint):
-        list(read_forms(text))
+        list(FormReader(text).items(whole=True))

@@ -1,0 +1,429 @@
+"""A history as columns, and the grammar that every history must follow.
+
+  * A process has at most one open operation.
+  * A completion needs its invoke, and is about the same key.  A completion that names no key has that of its invoke.
+  * After an `info` a process is retired.
+  * An `:index` may have gaps (some tools leave them), but it always rises.  (-1 stands for none, as in Jepsen.)
+
+The first row that breaks a rule is found on whole columns: every row before it is sound, so the row of the same process
+before it shows what the process is doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.base.values import decode, in_words
+from checkers.kernels.history import text_rows
+from checkers.kernels.history.text_rows import (
+    HAS_TIME,
+    HAS_VALUE,
+    KEY_IN_VALUE,
+    NO_INDEX,
+    STATES_NIL,
+    TEXT_ERROR,
+    TEXT_KEY,
+    VALUE2_SET,
+    VALUE_SET,
+    Table,
+    number_texts,
+)
+from checkers.kernels.transactions.payloads import Bytes, Texts, new_texts
+
+LINE, ROW = "line", "row"
+"""The place that a complaint names: a line of a text, or a row of a table."""
+
+TRANSACTION = "txn"
+"""The f of operations that name none, or nil: histories of Elle."""
+
+
+class Rows(NamedTuple):
+    """Columns of operations.
+
+    number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `text_rows`.
+    f, key, error: numbers of texts; -1 if there is none.
+    """
+
+    number: Int64
+    stated: Int64
+    time: Int64
+    process: Int32
+    type: Int8
+    flags: npt.NDArray[np.int16]
+    f: Int32
+    key: Int32
+    error: Int32
+    value: Int64
+    value2: Int64
+
+
+_DTYPES = (np.int64, np.int64, np.int64, np.int32, np.int8, np.int16, np.int32, np.int32, np.int32, np.int64, np.int64)
+_TYPES = tuple(Type)
+_N = TypeVar("_N", bound=Hashable)
+
+
+class Line(NamedTuple):
+    """An event and its place in the file (from 1 in a text), so that complaints can name it.
+
+    flags, stated: as in `Rows`.
+    """
+
+    number: int
+    event: Event
+    flags: int = HAS_VALUE | HAS_TIME
+    stated: int = NO_INDEX
+
+
+@dataclass
+class Columns:
+    """A history.  f, key, error: numbers of names, -1 if there is none.  index: position, or the index of a table.
+
+    payloads: (bytes, where the payload of each row begins) of consecutive rows; an empty payload is none.
+    """
+
+    rows: Rows
+    index: Int64
+    f: Sequence[str]
+    keys: Sequence[str]
+    errors: Sequence[str]
+    payloads: Sequence[tuple[Bytes, Int64]]
+    nodes: Sequence[str] | None = None
+
+    def flag(self, bit: int) -> Bools:
+        """Return the rows that have a flag."""
+        return np.asarray((self.rows.flags & bit) != 0)
+
+    def code(self, f: str) -> int:
+        """Return the number of a function; -2 if no row has it."""
+        return self.f.index(f) if f in self.f else -2
+
+    def key_name(self, row: int) -> str:
+        """Return the key of a row that has one; "None" if it has none."""
+        return self.keys[self.rows.key[row]] if self.rows.key[row] >= 0 else "None"
+
+    def value_in_words(self, row: int) -> str:
+        """Return the beginning of the value of a row."""
+        (event,) = self.events([row])
+        return f"{in_words(event.value if event.payload is None else decode(event.payload)):.40}"
+
+    @cached_property
+    def has_payload(self) -> Bools:
+        return np.concatenate([np.diff(bounds) > 0 for _, bounds in self.payloads] or [np.empty(0, bool)])
+
+    @cached_property
+    def _first_rows(self) -> Int64:
+        return np.cumsum([0] + [len(bounds) - 1 for _, bounds in self.payloads])
+
+    def payload(self, row: int) -> str | None:
+        """Return the payload of a row."""
+        part = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        data, bounds = self.payloads[part]
+        begin, end = bounds[row - self._first_rows[part] :][:2]
+        return data[begin:end].tobytes().decode() if end > begin else None
+
+    def events(self, which: Sequence[int] | None = None) -> list[Event]:
+        """Return the events of some rows, or of all."""
+        rows = [np.asarray(column if which is None else column[list(which)]).tolist() for column in self.rows]
+        _, _, time, process, type_, flags, f, key, error, value, value2 = rows
+        index = (self.index if which is None else self.index[list(which)]).tolist()
+        payloads = self._texts() if which is None else map(self.payload, which)
+        numbers = range(len(index)) if which is None else which
+        return [
+            Event(
+                index[i],
+                time[i],
+                process[i],
+                _TYPES[type_[i]],
+                self.f[f[i]],
+                self.keys[key[i]] if key[i] >= 0 else None,
+                value[i] if flags[i] & VALUE_SET else None,
+                value2[i] if flags[i] & VALUE2_SET else None,
+                payload,
+                self.errors[error[i]] if error[i] >= 0 else None,
+                self.nodes[numbers[i]] if self.nodes is not None else "",
+            )
+            for i, payload in enumerate(payloads)
+        ]
+
+    def _texts(self) -> Iterator[str | None]:
+        for data, bounds in self.payloads:
+            text = data[bounds[0] : bounds[-1]].tobytes()
+            first = int(bounds[0])
+            for begin, end in pairwise((bounds - first).tolist()):
+                yield text[begin:end].decode() if end > begin else None
+
+
+def columns_of(events: Sequence[Event]) -> Columns:
+    """Return events as columns."""
+    joined = Joined(nodes=[event.node for event in events], indices=[event.index for event in events])
+    joined.add_lines([Line(event.index, event) for event in events])
+    return joined.columns(str)[0]
+
+
+_ODD = 1 << 30
+"""Codes from here on number the texts of rows that no kernel read."""
+
+
+@dataclass
+class Joined:
+    """Columns as they grow, from rows that a kernel read and from lines."""
+
+    parts: list[Rows] = field(default_factory=list)
+    payloads: list[tuple[Bytes, Int64]] = field(default_factory=list)
+    nodes: list[str] | None = None
+    indices: list[int] | None = None
+    count: int = 0
+    _texts: list[Texts] = field(default_factory=list)
+    _codes: tuple[dict[str, int], dict[tuple[str, bool], int], dict[str, int]] = field(
+        default_factory=lambda: ({}, {}, {})
+    )
+
+    def add_table(self, table: Table, first: int, payload_bytes: Bytes, text: Bytes) -> None:
+        """Append rows that a kernel wrote, from row `first` on.  text: the bytes that it read."""
+        if first == len(table):
+            return
+        self._texts = self._texts or [new_texts(), new_texts(), new_texts()]
+        flags = table[first:, text_rows.FLAGS]
+        kinds = (flags * 0, flags & TEXT_KEY, flags & TEXT_ERROR)
+        codes = []
+        for n, (at, within) in enumerate(zip((text_rows.F, text_rows.KEY, text_rows.ERROR), kinds, strict=True)):
+            self._texts[n], found = number_texts(text, table[first:, at : at + 2], within, self._texts[n])
+            codes.append(found)
+        plain = (text_rows.NUMBER, text_rows.INDEX, text_rows.TIME, text_rows.PROCESS, text_rows.TYPE, text_rows.FLAGS)
+        values = (table[first:, n] for n in (text_rows.VALUE, text_rows.VALUE2))
+        columns: list[npt.NDArray[Any]] = [*(table[first:, n] for n in plain), *codes, *values]
+        self.parts.append(Rows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
+        begin = table[first - 1, text_rows.END] if first else 0
+        self.payloads.append((payload_bytes, np.concatenate([[begin], table[first:, text_rows.END]])))
+        self.count += len(table) - first
+
+    def add_lines(self, lines: Sequence[Line]) -> None:
+        """Append rows that Python read."""
+        if not lines:
+            return
+        f, keys, errors = self._codes
+        records = []
+        for number, e, flags, stated in lines:
+            key = (e.key or "", bool(flags & TEXT_KEY))
+            flags |= (VALUE_SET if e.value is not None else 0) | (VALUE2_SET if e.value2 is not None else 0)
+            records.append(
+                (
+                    *(number, stated, e.time_ns, e.process, int(e.type), flags),
+                    _ODD + f.setdefault(e.f, len(f)),
+                    -1 if e.key is None else _ODD + keys.setdefault(key, len(keys)),
+                    -1 if e.error is None else _ODD + errors.setdefault(e.error, len(errors)),
+                    *(e.value or 0, e.value2 or 0),
+                )
+            )
+        self.parts.append(Rows._make(np.array(c, t) for c, t in zip(zip(*records, strict=True), _DTYPES, strict=True)))
+        texts = [line.event.payload.encode() if line.event.payload is not None else b"" for line in lines]
+        bounds = np.cumsum([0, *map(len, texts)])
+        self.payloads.append((np.frombuffer(b"".join(texts), np.uint8), bounds))
+        self.count += len(lines)
+
+    def columns(self, error_of: Callable[[str], str]) -> tuple[Columns, list[tuple[str, int, int]]]:
+        """Return all rows, and the keys that stand as a text and as a value: (name, both numbers in `keys`).
+
+        error_of: the text of an error that is an EDN value.
+        """
+        empty = (np.empty(0, dtype) for dtype in _DTYPES)
+        rows = Rows._make(np.concatenate(c) for c in zip(empty, *self.parts, strict=True))
+        of_f, of_key, of_error = map(_texts_of, self._texts or [new_texts()] * 3)
+        f_known, key_known, error_known = self._codes
+        f, f_codes = _numbered([*(text for text, _ in of_f), *f_known, TRANSACTION])
+        keys, key_codes = _numbered([*((text, bool(kind)) for text, kind in of_key), *key_known])
+        errors, error_codes = _numbered([*(t if is_text else error_of(t) for t, is_text in of_error), *error_known])
+        rows = rows._replace(
+            f=np.where(rows.f < 0, f_codes[-1], _coded(rows.f, f_codes, len(of_f))),
+            key=_coded(rows.key, key_codes, len(of_key)),
+            error=_coded(rows.error, error_codes, len(of_error)),
+        )
+        place = {key: code for code, key in enumerate(keys)}
+        twice = [(n, place[n, True], code) for (n, text), code in place.items() if not text and (n, True) in place]
+        index = np.arange(len(rows.type)) if self.indices is None else np.array(self.indices, np.int64)
+        columns = Columns(rows, index, f, [name for name, _ in keys], errors, self.payloads, self.nodes)
+        return columns, twice
+
+
+def _numbered(names: Sequence[_N]) -> tuple[list[_N], Int32]:
+    """Return (distinct names, the number of each)."""
+    codes: dict[_N, int] = {}
+    numbers = [codes.setdefault(name, len(codes)) for name in names]
+    return list(codes), np.array(numbers, np.int32)
+
+
+def _coded(column: Int32, codes: Int32, kernel_count: int) -> Int32:
+    """Replace the codes of a column, those of kernels and those from _ODD on, by those of distinct names."""
+    places = np.where(column >= _ODD, column - _ODD + kernel_count, column)
+    return np.where(column < 0, -1, np.append(codes, -1)[places]).astype(np.int32)
+
+
+def _texts_of(texts: Texts) -> list[tuple[str, int]]:
+    text, count = texts.text.tobytes(), int(texts.counts[0])
+    bounds, kinds = texts.first[: count + 1].tolist(), texts.within[:count].tolist()
+    return [(text[begin:end].decode(), kind) for (begin, end), kind in zip(pairwise(bounds), kinds, strict=True)]
+
+
+def check_grammar(columns: Columns, twice: Sequence[tuple[str, int, int]], unit: str, *, whole: bool = True) -> Columns:
+    """Return the history, with the keys that completions have from their invokes.
+
+    twice: as `Joined.columns` returns it.  whole: no rows follow.
+    Raises MalformedHistory naming the line or row that breaks the grammar first.
+    """
+    rows, count = columns.rows, len(columns.index)
+    if not count and whole:
+        raise MalformedHistory(f"{unit} 1: no operation in the whole file")
+    type_, key, f = rows.type, rows.key, rows.f
+    client, completes = rows.process != NEMESIS, type_ != Type.INVOKE
+    before = _row_before(rows.process)
+    doing = np.where(before >= 0, type_[before], -1)
+    answers = client & completes & (doing == Type.INVOKE)
+    faults: list[tuple[int, int, str]] = []
+
+    def place(row: int) -> str:
+        return f"{unit} {rows.number[row]}"
+
+    def forbid(order: int, wrong: Bools, words: Callable[[int], str]) -> None:
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            faults.append((row, order, f"{place(row)}: {words(row)}"))
+
+    highest = np.maximum.accumulate(np.maximum(rows.stated, -1))
+    highest = np.concatenate([[-1], highest[:-1]])[:count]
+    stated = rows.stated != NO_INDEX
+    forbid(
+        0,
+        stated & (rows.stated <= highest) & ((rows.stated >= 0) | (highest >= 0)),
+        lambda row: _wrong_index(int(rows.stated[row]), int(highest[row])),
+    )
+    ok = answers & (type_ == Type.OK)
+    forbid(
+        1,
+        ok & ~columns.flag(HAS_VALUE) & columns.flag(STATES_NIL)[before],
+        lambda _: "the invoke has :value nil, and the answer has no :value; write :value nil if that was the answer",
+    )
+    split, states = columns.flag(KEY_IN_VALUE), columns.flag(HAS_VALUE) & ~columns.flag(STATES_NIL)
+    forbid(
+        2,
+        ok & states & (key < 0) & ~split & split[before],
+        lambda row: (
+            f"the invoke was [key value], and the answer {columns.value_in_words(row)} has no key; "
+            "write it as [key answer]"
+        ),
+    )
+    for name, one, other in twice:
+        used_twice = np.arange(count) == max(int(np.argmax(key == each)) for each in (one, other))
+        forbid(3, used_twice, partial(_two_objects, name))
+    created = client & (f == columns.code(CREATE))
+    if unit == LINE:
+        words = f"{CREATE} is the name of set-up's operations in histories of ours, and no model judges them"
+        forbid(4, created, lambda _: words)
+    elif created.any():
+        first_use = np.full(len(columns.keys) + 1, count)
+        np.minimum.at(first_use, key[client & ~created] + 1, np.flatnonzero(client & ~created))
+        forbid(
+            4,
+            created & ~completes & (first_use[key + 1] < np.arange(count)),
+            lambda row: f"{CREATE} of key {columns.key_name(row)}, on which clients had already invoked operations",
+        )
+    invokes = client & ~completes
+
+    def process_of(row: int) -> str:
+        return f"process {rows.process[row]}"
+
+    forbid(
+        5,
+        invokes & (doing == Type.INVOKE),
+        lambda row: (
+            f"{process_of(row)} invokes {columns.f[f[row]]:.40} while its {columns.f[f[before[row]]]:.40} is open"
+        ),
+    )
+    forbid(
+        5,
+        invokes & (doing == Type.INFO),
+        lambda row: f"{process_of(row)} was retired by the info of {place(_retired_by(row, before, type_))}",
+    )
+    forbid(
+        5,
+        client & completes & ~answers & ~((doing == Type.INFO) & (type_ == Type.INFO)),
+        lambda row: (
+            f"{process_of(row)} completes {columns.f[f[row]]:.40} that it never invoked; "
+            "every completion needs an invoke, which shows what ran at once"
+        ),
+    )
+    inherited = np.where(answers & (key < 0), key[before], key)
+    forbid(
+        6,
+        answers & (inherited != key[before]),
+        lambda row: (
+            f"{process_of(row)} invoked it on "
+            + (f"key {columns.key_name(int(before[row])):.40}" if key[before[row]] >= 0 else "no key")
+            + f" but completes key {columns.key_name(row):.40}"
+        ),
+    )
+    forbid(
+        7,
+        answers & (f != f[before]),
+        lambda row: f"{process_of(row)} invoked {columns.f[f[before[row]]]:.40} but completes {columns.f[f[row]]:.40}",
+    )
+    if faults:
+        raise MalformedHistory(min(faults)[2])
+    if whole:
+        of_clients = np.isin(f, np.unique(f[client & ~created]))
+        forbid(
+            8,
+            ~client & of_clients,
+            lambda row: (
+                f"{columns.f[f[row]]} is invoked by clients in this history, and here by no client (process {NEMESIS})"
+            ),
+        )
+        if faults:
+            raise MalformedHistory(faults[0][2])
+    timed = bool((columns.flag(HAS_TIME) | ~client).all())
+    return replace(columns, rows=rows._replace(key=inherited, time=rows.time if timed else np.zeros_like(rows.time)))
+
+
+def _row_before(process: Int32) -> Int64:
+    """Return, for each row, the row of the same process before it; -1 if there is none."""
+    narrow = process if len(process) == 0 or process.max() > 32_000 else process.astype(np.int16)
+    order = np.argsort(narrow, kind="stable")  # narrow numbers are sorted in O(rows)
+    before = np.full(len(process), -1, np.int64)
+    same = process[order[1:]] == process[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _wrong_index(index: int, highest: int) -> str:
+    if index < 0:
+        return no_place(index)
+    if index < highest:
+        return f":index {index} comes after :index {highest}, so the lines are out of order, or from two histories"
+    return f":index {index} comes twice, so a line was copied, or the lines are from two histories"
+
+
+def _two_objects(name: str, _: int) -> str:
+    words = f"a key stands as the text {name!r} and as the value {name}, which are two objects: write one of them"
+    return f"{words} otherwise"
+
+
+def no_place(index: object) -> str:
+    """Return a sentence about an `:index` that is no place in an order."""
+    words = f":index {in_words(index):.40} is no whole number from 0 on, so the order of the lines is not certain"
+    return f"{words}; leave :index out if the lines are in order"
+
+
+def _retired_by(row: int, before: Int64, type_: Int8) -> int:
+    """Return the row of the info that retired the process of this row."""
+    row = int(before[row])
+    while type_[before[row]] == Type.INFO:
+        row = int(before[row])
+    return row

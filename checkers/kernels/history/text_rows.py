@@ -1,0 +1,567 @@
+"""Reads operations from the bytes of a text: EDN, the lines of a Jepsen log, or its columns (`history.txt`).
+
+A kernel goes over the bytes once and writes columns.  A value that is no number of 64 bits becomes JSON text, as
+`values.encode` writes it.  Functions, keys and errors are places in the bytes, which `number_texts` numbers.
+
+The kernels know the plain forms: ASCII, whole numbers of up to 18 digits, no escapes, no maps, sets or tags in values.
+Anything else is *odd*, and so is every damage.  A kernel stops in front of an odd operation, and `formats/jepsen.py`
+reads it.  So a kernel never reports damage.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base.arrays import Int32, Int64
+from checkers.base.history import NEMESIS, Type
+from checkers.kernels.jit import kernel
+from checkers.kernels.transactions.payloads import Bytes, Texts, add, find
+
+Table = npt.NDArray[np.int64]
+
+DONE, FULL, ODD = 0, 1, 2
+"""Why a kernel stopped: at the end; no room is left for an operation; in front of an odd operation."""
+
+AT, LINE, ROW, USED, TOP, TOP_LINE = range(6)
+"""The state of a reader, int64[6]: next byte and its line; rows and payload bytes written so far; the bracket around
+all operations (0 if there is none) and its line."""
+
+NUMBER, INDEX, TIME, PROCESS, TYPE, FLAGS, F, F_END, KEY, KEY_END, ERROR, ERROR_END, VALUE, VALUE2, END = range(15)
+"""Columns that a kernel writes.  NUMBER: line.  INDEX: as stated, or NO_INDEX.  F to ERROR_END: places in the bytes, or
+-1.  END: where the payload of the row ends; it begins where that of the row before ends."""
+WIDTH = 15
+
+HAS_VALUE, HAS_TIME, STATES_NIL, KEY_IN_VALUE, VALUE_SET, VALUE2_SET, TEXT_KEY, TEXT_ERROR = (1 << n for n in range(8))
+"""Flags of a row: a :value is stated; a time is; the value is nil; the value was [key value]; value and value2 are not
+null; the key is a text; the error is a text, not an EDN value."""
+
+NO_INDEX = -(2**63)
+
+DEPTH_MAX = 32
+
+_NIL, _INT, _TEXT, _LIST, _OTHER, _BAD, _NO_ROOM = 0, 1, 2, 3, 4, -1, -2
+
+_V_AT, _V_LINE, _V_USED, _V_NUMBER, _V_BEGIN, _V_END, _V_ITEMS, _V_KINDS, _V_NUMBERS = 0, 1, 2, 3, 4, 5, 6, 7, 9
+_OPENED, _COUNTS, _NAMES, _NAMES_MAX = 16, 48, 80, 16
+WORK = 112
+"""Length of the work array of a kernel: what `_value` found, the brackets of a value, the names of a map.
+
+_V_AT: the next byte, its line, and the bytes used; the number; the text without quotes; of a list the count of its
+items, and the kinds and numbers of the first two."""
+
+_ODD_BYTE, _SPACE, _NEWLINE, _NAME, _MARK = range(5)
+
+
+def _classes() -> Bytes:
+    """Return the class of each byte."""
+    found = np.full(256, _ODD_BYTE, np.uint8)
+    found[0x21:0x7F] = _NAME
+    found[list(b'()[]{}";')] = _MARK
+    found[list(b" \t,")] = _SPACE
+    found[ord("\n")] = _NEWLINE
+    found[ord("\\")] = _ODD_BYTE
+    return found
+
+
+_CLASS = _classes()
+_INVOKE, _OK, _FAIL, _INFO = int(Type.INVOKE), int(Type.OK), int(Type.FAIL), int(Type.INFO)
+
+
+def _packed(word: str) -> int:
+    return int.from_bytes(word.encode()[:8], "little")
+
+
+_W_NIL, _W_TRUE, _W_FALSE = _packed("nil"), _packed("true"), _packed("false")
+_W_INVOKE, _W_OK, _W_FAIL, _W_INFO = _packed("invoke"), _packed("ok"), _packed("fail"), _packed("info")
+_W_PROCESS, _W_TYPE, _W_F, _W_VALUE = _packed("process"), _packed("type"), _packed("f"), _packed("value")
+_W_TIME, _W_INDEX, _W_KEY, _W_ERROR = _packed("time"), _packed("index"), _packed("key"), _packed("error")
+_W_NEMESIS, _W_CAS, _W_REBALANCE = _packed("nemesis"), _packed("cas"), _packed("rebalance-log")
+_W_LOGGED, _W_LOGGER, _W_LOGGER_COLON, _W_JEPSEN = _packed("INFO"), _packed("til"), _packed("til:"), _packed("jepsen.u")
+_W_DASH, _W_TIMED, _W_OUT = _packed("-"), _packed("timed-ou"), _packed("t")
+
+
+@kernel
+def _word(data: Bytes, begin: int, end: int) -> int:
+    """Return the first eight bytes of a word as a number.  They are ASCII."""
+    packed = 0
+    for i in range(min(8, end - begin) - 1, -1, -1):
+        packed = (packed << 8) | int(data[begin + i] & 127)
+    return packed
+
+
+@kernel
+def _name_end(data: Bytes, at: int, end: int) -> int:
+    """Return where a name ends; -1 if it is empty or has an odd byte."""
+    begin = at
+    while at < end and _CLASS[data[at]] == _NAME:
+        at += 1
+    if at == begin or data[begin] == 58 or data[begin] == 35 or (at < end and _CLASS[data[at]] == _ODD_BYTE):
+        return -1
+    return at
+
+
+@kernel
+def _after_space(data: Bytes, at: int, end: int, work: Int64) -> int:
+    """Skip white space, and count its lines in `work`."""
+    while at < end:
+        kind = _CLASS[data[at]]
+        if kind == _NEWLINE:
+            work[_V_LINE] += 1
+        elif kind != _SPACE:
+            break
+        at += 1
+    return at
+
+
+@kernel
+def _value(data: Bytes, at: int, end: int, out: Bytes, used: int, work: Int64) -> int:
+    """Write a value as JSON to out[used:].  Returns its kind, _BAD for an odd value; all else is in `work`."""
+    depth, room = 0, out.shape[0] - 64
+    work[_V_ITEMS] = 0
+    while True:
+        at = _after_space(data, at, end, work)
+        if at >= end:
+            return _BAD
+        if used > room:
+            return _NO_ROOM
+        byte = data[at]
+        kind, number, begin, stop = _LIST, 0, at, at
+        if byte == 93 or byte == 41:
+            if depth == 0 or work[_OPENED + depth] != byte:
+                return _BAD
+            out[used] = 93
+            used, at, depth = used + 1, at + 1, depth - 1
+        else:
+            if depth > 0:
+                if work[_COUNTS + depth] > 0:
+                    out[used], out[used + 1] = 44, 32
+                    used += 2
+                work[_COUNTS + depth] += 1
+            if byte == 91 or byte == 40:
+                depth += 1
+                if depth >= DEPTH_MAX:
+                    return _BAD
+                work[_OPENED + depth], work[_COUNTS + depth] = 93 if byte == 91 else 41, 0
+                out[used] = 91
+                used, at = used + 1, at + 1
+                continue
+            if 48 <= byte <= 57 or byte == 45:
+                kind = _INT
+                at += byte == 45
+                digits = at
+                while at < end and 48 <= data[at] <= 57:
+                    number = number * 10 + int(data[at]) - 48
+                    at += 1
+                size = at - digits
+                if size == 0 or size > 18 or (data[digits] == 48 and (size > 1 or byte == 45)):
+                    return _BAD
+                if at < end and (_CLASS[data[at]] == _NAME or _CLASS[data[at]] == _ODD_BYTE):
+                    return _BAD
+                stop = at
+                if byte == 45:
+                    number = -number
+            elif byte == 34:
+                kind, begin = _TEXT, at + 1
+                stop = begin
+                while stop < end and 32 <= data[stop] < 127 and data[stop] != 34 and data[stop] != 92:
+                    stop += 1
+                if stop >= end or data[stop] != 34:
+                    return _BAD
+                at = stop + 1
+            elif byte == 58 or 97 <= byte <= 122 or 65 <= byte <= 90:
+                kind, begin = _TEXT, at + (byte == 58)
+                stop = _name_end(data, begin, end)
+                if stop < 0:
+                    return _BAD
+                at = stop
+                if byte != 58 and stop - begin < 6:
+                    word = _word(data, begin, stop)
+                    if word == _W_NIL:
+                        kind = _NIL
+                    elif word == _W_TRUE or word == _W_FALSE:
+                        kind = _OTHER
+            else:
+                return _BAD
+            if used + stop - begin > room:
+                return _NO_ROOM
+            if kind == _NIL:
+                out[used], out[used + 1], out[used + 2], out[used + 3] = 110, 117, 108, 108
+                used += 4
+            else:
+                if kind == _TEXT:
+                    out[used] = 34
+                    used += 1
+                for i in range(begin, stop):
+                    out[used] = data[i]
+                    used += 1
+                if kind == _TEXT:
+                    out[used] = 34
+                    used += 1
+        if depth == 1:
+            items = work[_V_ITEMS]
+            if items < 2:
+                work[_V_KINDS + items], work[_V_NUMBERS + items] = kind, number
+            work[_V_ITEMS] = items + 1
+        elif depth == 0:
+            work[_V_AT], work[_V_USED], work[_V_NUMBER] = at, used, number
+            work[_V_BEGIN], work[_V_END] = begin, stop
+            return kind
+
+
+@kernel
+def _type_of(word: int) -> int:
+    if word == _W_OK:
+        return _OK
+    if word == _W_INVOKE:
+        return _INVOKE
+    if word == _W_INFO:
+        return _INFO
+    return _FAIL if word == _W_FAIL else -1
+
+
+@kernel
+def _clear(rows: Table, row: int, number: int) -> None:
+    for column in range(WIDTH):
+        rows[row, column] = -1
+    rows[row, NUMBER], rows[row, INDEX], rows[row, TIME], rows[row, PROCESS] = number, NO_INDEX, 0, 0
+    rows[row, FLAGS], rows[row, VALUE], rows[row, VALUE2] = 0, 0, 0
+
+
+@kernel
+def _read_value(
+    data: Bytes, at: int, end: int, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
+) -> int:
+    """Write the :value of a row, and the key in it.  Returns its kind, as `_value`.  out[used:]: its JSON."""
+    line = work[_V_LINE]
+    if keyed and at < end and (data[at] == 91 or data[at] == 40):
+        close = 93 if data[at] == 91 else 41
+        kind = _value(data, at + 1, end, out, used, work)
+        begin, stop = work[_V_BEGIN], work[_V_END]
+        if kind == _NO_ROOM:
+            return kind
+        if _NIL <= kind <= _TEXT:
+            is_text, kind = kind == _TEXT, _value(data, work[_V_AT], end, out, used, work)
+            if kind == _NO_ROOM:
+                return kind
+            if kind >= 0:
+                at_end = _after_space(data, work[_V_AT], end, work)
+                if at_end < end and data[at_end] == close:
+                    work[_V_AT] = at_end + 1
+                    if stop - begin != 3 or is_text or _word(data, begin, stop) != _W_NIL:
+                        rows[row, KEY], rows[row, KEY_END] = begin, stop
+                    rows[row, FLAGS] |= KEY_IN_VALUE | HAS_VALUE | (TEXT_KEY if is_text else 0)
+                    return kind
+        elif kind >= 0:
+            return _BAD
+        work[_V_LINE] = line
+    kind = _value(data, at, end, out, used, work)
+    if kind >= 0:
+        rows[row, FLAGS] |= HAS_VALUE | (STATES_NIL if kind == _NIL else 0)
+    return kind
+
+
+@kernel
+def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: Int64, is_cas: bool) -> None:
+    """Complete a row.  kind, work: as `_read_value` left them."""
+    used = work[_V_USED]
+    if kind == _INT and not is_cas:
+        rows[row, VALUE] = work[_V_NUMBER]
+        rows[row, FLAGS] |= VALUE_SET
+        used = state[USED]
+    elif kind == _NIL:
+        used = state[USED]
+    elif is_cas and kind == _LIST and work[_V_ITEMS] == 2 and work[_V_KINDS] <= _INT and work[_V_KINDS + 1] <= _INT:
+        rows[row, VALUE], rows[row, VALUE2] = work[_V_NUMBERS], work[_V_NUMBERS + 1]
+        rows[row, FLAGS] |= VALUE_SET * work[_V_KINDS] + VALUE2_SET * work[_V_KINDS + 1]
+        used = state[USED]
+    elif kind == _TEXT and rows[row, ERROR] < 0 and work[_V_END] - work[_V_BEGIN] == 9:
+        begin = work[_V_BEGIN]
+        if _word(data, begin, begin + 8) == _W_TIMED and _word(data, begin + 8, begin + 9) == _W_OUT:
+            rows[row, ERROR], rows[row, ERROR_END] = begin, begin + 9
+            rows[row, FLAGS] |= TEXT_ERROR
+    rows[row, END] = used
+    state[ROW], state[USED] = row + 1, used
+
+
+@kernel
+def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, spare: Bytes, work: Int64) -> int:
+    """Append maps, one after another or within one vector or list, from `state` on.  Returns why it ended.
+
+    spare: room for values that are no payloads.  work: int64[WORK].
+    """
+    end, at = data.shape[0], state[AT]
+    work[_V_LINE] = state[LINE]
+    while True:
+        at = _after_space(data, at, end, work)
+        state[AT], state[LINE] = at, work[_V_LINE]
+        if at >= end:
+            return DONE if state[TOP] == 0 else ODD
+        byte = data[at]
+        if state[TOP] == 0 and (byte == 91 or byte == 40):
+            state[TOP], state[TOP_LINE] = byte, work[_V_LINE]
+            at += 1
+            continue
+        if (byte == 93 and state[TOP] == 91) or (byte == 41 and state[TOP] == 40):
+            state[TOP] = 0
+            at += 1
+            continue
+        row = state[ROW]
+        if row == rows.shape[0]:
+            return FULL
+        if byte == 35 and at + 1 < end and (97 <= data[at + 1] <= 122 or 65 <= data[at + 1] <= 90):  # a tag
+            at += 2
+            while at < end and (97 <= data[at] <= 122 or 65 <= data[at] <= 90 or data[at] == 46):
+                at += 1
+        if at >= end or data[at] != 123:
+            return ODD
+        at += 1
+        _clear(rows, row, state[LINE])
+        names, kind, is_cas, used = 0, _NIL, False, state[USED]
+        while True:
+            at = _after_space(data, at, end, work)
+            if at >= end:
+                return ODD
+            if data[at] == 125:
+                at += 1
+                break
+            stop = _name_end(data, at + 1, end) if data[at] == 58 else -1
+            if stop < 0 or names == _NAMES_MAX:
+                return ODD
+            word = _word(data, at + 1, stop)
+            if stop - at > 9:  # a longer name is known by eight bytes and its length
+                if word == _W_REBALANCE:
+                    return ODD
+                word = -1 - (word ^ ((stop - at) << 40))
+            for i in range(names):
+                if work[_NAMES + i] == word:
+                    return ODD
+            work[_NAMES + names] = word
+            names += 1
+            at = _after_space(data, stop, end, work)
+            began = at
+            if word == _W_VALUE:
+                found = _read_value(data, at, end, keyed, rows, row, out, used, work)
+                kind = found
+                for i in range(12):
+                    work[_NAMES + _NAMES_MAX + i] = work[i]
+            else:
+                found = _value(data, at, end, spare, 0, work)
+            if found < 0:
+                return FULL if found == _NO_ROOM and word == _W_VALUE else ODD
+            at = work[_V_AT]
+            begin, stop, number = work[_V_BEGIN], work[_V_END], work[_V_NUMBER]
+            if word == _W_TYPE and found == _TEXT:
+                rows[row, TYPE] = _type_of(_word(data, begin, stop)) if stop - begin < 7 else -1
+            elif word == _W_PROCESS:
+                if found == _TEXT and stop - begin == 7 and _word(data, begin, stop) == _W_NEMESIS:
+                    number = NEMESIS
+                elif found != _INT or not 0 <= number < 2**31:
+                    return ODD
+                rows[row, PROCESS] = number
+            elif word == _W_F:
+                if found == _TEXT:
+                    rows[row, F], rows[row, F_END] = begin, stop
+                    is_cas = stop - begin == 3 and _word(data, begin, stop) == _W_CAS
+                elif found != _NIL:
+                    return ODD
+            elif word == _W_TIME and found == _INT:
+                rows[row, TIME] = number
+                rows[row, FLAGS] |= HAS_TIME
+            elif word == _W_INDEX and found != _NIL:
+                if found != _INT or number < -1:
+                    return ODD
+                rows[row, INDEX] = number
+            elif word == _W_KEY:
+                if found > _TEXT or keyed:
+                    return ODD
+                if found != _NIL:
+                    rows[row, KEY], rows[row, KEY_END] = begin, stop
+                    rows[row, FLAGS] |= TEXT_KEY if found == _TEXT else 0
+            elif word == _W_ERROR and found != _NIL:
+                rows[row, ERROR], rows[row, ERROR_END] = began, at
+                if found == _TEXT:
+                    rows[row, ERROR], rows[row, ERROR_END] = begin, stop
+                    rows[row, FLAGS] |= TEXT_ERROR
+        if rows[row, TYPE] < 0:
+            return ODD
+        line = work[_V_LINE]
+        if kind != _NIL:
+            for i in range(12):
+                work[i] = work[_NAMES + _NAMES_MAX + i]
+        work[_V_LINE] = line
+        _store(data, rows, row, kind, state, work, is_cas)
+
+
+@kernel
+def _is_logger(data: Bytes, begin: int, end: int) -> bool:
+    """Return True if the word is `jepsen.util`, perhaps with a colon."""
+    if not 11 <= end - begin <= 12 or _word(data, begin, end) != _W_JEPSEN:
+        return False
+    rest = _word(data, begin + 8, end)
+    return rest == _W_LOGGER or rest == _W_LOGGER_COLON
+
+
+@kernel
+def _blanks(data: Bytes, at: int, end: int) -> int:
+    while at < end and (data[at] == 32 or data[at] == 9):
+        at += 1
+    return at
+
+
+@kernel
+def _word_end(data: Bytes, at: int, end: int) -> int:
+    while at < end and data[at] != 32 and data[at] != 9:
+        at += 1
+    return at
+
+
+@kernel
+def _prefix_end(data: Bytes, at: int, end: int) -> int:
+    """Return where the operation of a line of a log begins; -1 if the line has another form (`formats/jepsen.py`)."""
+    word = _word_end(data, at, end)
+    dated = word - at != 4 or _word(data, at, word) != _W_LOGGED
+    if dated:
+        for i in range(at, word):
+            if data[i] != 45 and not 48 <= data[i] <= 57:
+                return -1
+        if word == at or word == end or data[word] != 32:
+            return -1
+        word = _word_end(data, word + 1, end)
+        at = _blanks(data, word, end)
+        word = _word_end(data, at, end)
+        if word - at != 4 or _word(data, at, word) != _W_LOGGED:
+            return -1
+    at = _blanks(data, word, end)
+    if at < end and data[at] == 91:
+        while at < end and data[at] != 93:
+            at += 1
+        word = at + 1
+        at = _blanks(data, word, end)
+        if at <= word - 1 or at == word:
+            return -1
+        while not dated and at < end:
+            if data[at] == 45 and data[at - 1] <= 32:
+                word = _blanks(data, at + 1, end)
+                if word > at + 1 and _is_logger(data, word, _word_end(data, word, end)):
+                    at = word
+                    break
+            at += 1
+    elif dated:
+        return -1
+    word = _word_end(data, at, end)
+    if word == end or not _is_logger(data, at, word) or (data[word - 1] == 58) != dated:
+        return -1
+    at = _blanks(data, word, end)
+    word = _word_end(data, at, end)
+    return _blanks(data, word, end) if not dated and word == at + 1 and data[at] == 45 else at
+
+
+@kernel
+def read_lines(data: Bytes, keyed: bool, bare: bool, state: Int64, rows: Table, out: Bytes, work: Int64) -> int:
+    """Append the operations of a log, from `state` on.  bare: every line is one.  Otherwise as `read_edn`."""
+    end, at = data.shape[0], state[AT]
+    while at < end:
+        line_end, plain, marked = at, True, bare
+        while line_end < end and data[line_end] != 10:
+            byte = data[line_end]
+            if byte < 32 and byte != 9:
+                plain = False
+            if (
+                byte == 9
+                or byte == 123
+                or (byte == 106 and line_end + 11 <= end and _is_logger(data, line_end, line_end + 11))
+            ):
+                marked = True
+            line_end += 1
+        if line_end == end:
+            return ODD
+        if marked or not plain:
+            row = state[ROW]
+            if row == rows.shape[0]:
+                return FULL
+            begin = at if bare else _prefix_end(data, at, line_end)
+            if begin < 0 or not plain:
+                return ODD
+            work[_V_LINE] = 0
+            _clear(rows, row, state[LINE])
+            kind = _columns(data, begin, line_end, keyed, rows, row, out, state[USED], work)
+            if kind < 0:
+                return FULL if kind == _NO_ROOM else ODD
+            is_cas = rows[row, F_END] - rows[row, F] == 3 and _word(data, rows[row, F], rows[row, F_END]) == _W_CAS
+            _store(data, rows, row, kind, state, work, is_cas)
+        at = line_end + 1
+        state[AT], state[LINE] = at, state[LINE] + 1
+    return DONE
+
+
+@kernel
+def _columns(
+    data: Bytes, at: int, end: int, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
+) -> int:
+    """Read process, type, f and value of a line, and the error of a fail or info.  Returns the kind of the value."""
+    while end > at and (data[end - 1] == 32 or data[end - 1] == 9):
+        end -= 1
+    stop = at - 1
+    for column in range(3):
+        begin = stop + 1
+        stop = begin
+        while stop < end and data[stop] != 9:
+            stop += 1
+        if stop == end or stop == begin:
+            return _BAD
+        named = data[begin] == 58
+        if named:
+            begin += 1
+            if _name_end(data, begin, stop) != stop:
+                return _BAD
+        word = _word(data, begin, stop)
+        if column == 1:
+            rows[row, TYPE] = _type_of(word) if named and stop - begin < 7 else -1
+        elif column == 2:
+            rows[row, F], rows[row, F_END] = begin, stop
+            if not named:
+                return _BAD
+        elif named:
+            rows[row, PROCESS] = NEMESIS
+            if word != _W_NEMESIS or stop - begin != 7:
+                return _BAD
+        else:
+            number = 0
+            for i in range(begin, stop):
+                if not 48 <= data[i] <= 57:
+                    return _BAD
+                number = number * 10 + int(data[i]) - 48
+            if stop - begin > 9 or (data[begin] == 48 and stop - begin > 1):
+                return _BAD
+            rows[row, PROCESS] = number
+    begin = stop + 1
+    stop = begin
+    while stop < end and data[stop] != 9:
+        stop += 1
+    kind = _read_value(data, _blanks(data, begin, stop), stop, keyed, rows, row, out, used, work)
+    if kind < 0:
+        return kind
+    if _blanks(data, work[_V_AT], stop) != stop or rows[row, TYPE] < 0:
+        return _BAD
+    if stop < end:
+        begin = _blanks(data, stop, end)
+        if rows[row, TYPE] < _FAIL or data[begin] >= 127 or data[end - 1] >= 127:
+            return _BAD
+        rows[row, ERROR], rows[row, ERROR_END] = begin, end
+        rows[row, FLAGS] |= TEXT_ERROR
+    return kind
+
+
+@kernel
+def number_texts(data: Bytes, places: Table, within: Int64, texts: Texts) -> tuple[Texts, Int32]:
+    """Return (the known texts, the number of the text at each place or -1).  places: (begin, end), -1 for none."""
+    codes = np.full(places.shape[0], -1, np.int32)
+    for i in range(places.shape[0]):
+        begin, end = places[i, 0], places[i, 1]
+        if begin >= 0:
+            number, hashed = find(texts, data, begin, end, within[i])
+            if number < 0:
+                texts, number = add(texts, data, begin, end, within[i], hashed)
+            codes[i] = number
+    return texts, codes

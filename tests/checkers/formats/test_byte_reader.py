@@ -1,0 +1,157 @@
+"""The kernels and the reader in Python make the same history of a text, and refuse it with the same words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from checkers.base.history import MalformedHistory
+from checkers.formats import recognise
+from checkers.formats.recognise import read_history
+
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+SIZE_BYTES_MAX = 300_000
+ODD_VALUES = (
+    *('"x\\ny"', '"\u00e9"', '"a;b"', '""', '"timed-out"', ":timed-out", ":a.b/c", "sym", "true", ":nil", "007", "+5"),
+    *("-0", "1N", "2.5", "1e3", "1/2", "3.0M", "9223372036854775807", "9223372036854775808", "-9223372036854775808"),
+    *("#{3 1 2}", "{:a 1, :b [2]}", "{1 2, 1 3}", "\\a", '#uuid "6BA7B810"', "#_ 5 6", "::a", "##Inf", "[[1 (2)] ()]"),
+    *("[1 2]", "[:k 3]", "[nil 3]", "[1 nil]", "[9999999999999999999 1]", "[true 1]", "a'b", "n\u00e4", "5x", "[", "}"),
+)
+PREFIXES = (
+    "INFO  jepsen.util - ",
+    "INFO [2021-02-08 11:17:57,842] jepsen worker 0 - jepsen.util ",
+    "2021-02-26 23:39:01,300{GMT}\tINFO\t[jepsen worker 1] jepsen.util: ",
+    "",
+)
+OTHER_LINES = ("INFO  jepsen.core - Worker 3 starting", "", "set up {:a 1}", "a jepsen.util\tx", "na\u00efve")
+
+
+def operations(rng: Random) -> list[dict[str, str]]:
+    """The fields of operations, mostly of a history that follows the grammar."""
+    fs = rng.choice([("read", "write", "cas"), ("txn",), ("add", "read")])
+    keys = rng.choice([(None,), (None,), ("0", "1"), ('"a"', ":b"), ('"1"', "1")])
+    odd, tuples, indexed, timed = (rng.random() < share for share in (0.5, 0.3, 0.4, 0.5))
+    free, running, found = list(range(5)), dict[int, tuple[str, str | None]](), list[dict[str, str]]()
+    for n in range(rng.randrange(14)):
+        p = rng.choice(free)
+        if p in running and rng.random() < 0.97:
+            f, key = running.pop(p)
+            type_ = rng.choice(["ok", "ok", "ok", "fail", "info"])
+        else:
+            f, key, type_ = rng.choice(fs), rng.choice(keys), "invoke"
+            running[p] = f, key
+        if type_ == "info":
+            free.append(free.pop(free.index(p)) + 5)
+        elements = "[1 2 30]" if type_ == "ok" else "nil"
+        plain = {
+            "read": "3" if type_ == "ok" else "nil",
+            "cas": f"[{rng.randrange(3)} {rng.choice(['1', 'nil'])}]",
+            "txn": f"[[:append 1 {n}] [:r {rng.choice(['1', ':y'])} {elements}]]",
+        }
+        value = rng.choice(ODD_VALUES) if odd and rng.random() < 0.1 else plain.get(f, str(rng.randrange(5)))
+        if tuples and rng.random() < 0.95:
+            value = rng.choice(("[%s %s]", "(%s, %s)")) % (rng.choice(("1", ":k")), value)
+        operation = {"process": str(p), "type": f":{type_}", "f": f":{f}", "value": value}
+        if rng.random() < 0.05:
+            operation = {"process": ":nemesis", "type": ":info", "f": rng.choice([":start", ":read"]), "value": value}
+        if key is not None and rng.random() < 0.95:
+            operation["key"] = key
+        if type_ in ("fail", "info") and rng.random() < 0.6:
+            operation["error"] = rng.choice([":timed-out", '"some text"', "[:x 1]", "nil", "{:type :a}"])
+        for name, share in (
+            ("more", 0.02),
+            ("more-than-eight", 0.02),
+            ("more-than-nine", 0.02),
+            ("rebalance-log", 0.01),
+        ):
+            if rng.random() < share:
+                operation[name] = rng.choice(("[{:keys [0]}]", *ODD_VALUES))
+        if rng.random() < 0.04:
+            del operation[rng.choice(list(operation))]
+        if indexed:
+            operation["index"] = str(n if rng.random() < 0.98 else rng.choice([n - 1, n + 1, -1]))
+        if timed:
+            operation["time"] = str(1000 * n)
+        found.append(operation)
+    return found
+
+
+def text(rng: Random) -> bytes:
+    """A history in one of the forms, sometimes damaged."""
+    found, lines = operations(rng), list[str]()
+    form = rng.choice(("maps", "maps", "vector", *PREFIXES))
+    for operation in found:
+        if form in ("maps", "vector"):
+            fields = list(operation.items())
+            if rng.random() < 0.3:
+                rng.shuffle(fields)
+            fields += fields[:1] if rng.random() < 0.01 else []
+            tag, blank = rng.choice(("", "", "#jepsen.history.Op")), rng.choice((", ", " ", ",\n "))
+            lines.append(f"{tag}{{{blank.join(f':{name} {value}' for name, value in fields)}}}")
+            continue
+        columns = [operation.get(name, "nil") for name in ("process", "type", "f", "value")]
+        lines.append(form + "\t".join(columns + ([operation["error"]] if "error" in operation else [])))
+        if form and rng.random() < 0.2:
+            lines.append(rng.choice(OTHER_LINES))
+    whole = "\n".join(lines)
+    content = (f"[{whole}]" if form == "vector" else f"{whole}\n").encode()
+    content = content.replace(b"\n", b"\r\n") if rng.random() < 0.05 else content
+    if rng.random() < 0.25:
+        at = rng.randrange(len(content) + 1)
+        size = rng.choice((0, 1, 5))
+        put = rng.choice([b"", b"{", b"}", b"[", b'"', b"\\", b"\t", b";", b"#", b":", b",", b"0", b"\x1c", b"\xff"])
+        content = content[:at] + put + content[at + size :]
+    return content if rng.random() > 0.05 else b"\xef\xbb\xbf" + content[: rng.randrange(len(content) + 1)]
+
+
+def read(content: bytes, keyed: bool) -> object:
+    try:
+        history = read_history(content, keyed=keyed)
+    except MalformedHistory as damage:
+        return str(damage)
+    return history.events, history.without_value, [history.place_of(e.index) for e in history.events]
+
+
+def assert_both_agree(content: bytes, keyed: bool, monkeypatch: pytest.MonkeyPatch) -> object:
+    found = []
+    for by_kernels in (True, False):
+        with monkeypatch.context() as patched:
+            patched.setattr(recognise, "_by_kernels", lambda _, answer=by_kernels: answer)
+            found.append(read(content, keyed))
+    assert found[0] == found[1], content
+    return found[0]
+
+
+def test_generated_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = 0
+    for seed in range(400):
+        rng = Random(seed)
+        refused += isinstance(assert_both_agree(text(rng), rng.random() < 0.3, monkeypatch), str)
+    assert 100 < refused < 300
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here")
+@pytest.mark.parametrize("keyed", [False, True])
+def test_recorded_texts(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [path for path in sorted(SHARED.rglob("*")) if path.suffix in (".edn", ".log", ".txt")]
+    assert paths
+    for path in paths:
+        content = path.read_bytes()
+        if len(content) < SIZE_BYTES_MAX:
+            assert_both_agree(content, keyed, monkeypatch)
+
+
+def test_a_history_longer_than_the_room_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and payloads are written in several pieces; one payload is larger than a piece."""
+    monkeypatch.setattr(recognise, "_ROWS", 7)
+    monkeypatch.setattr(recognise, "_PAYLOAD_BYTES", 256)
+    lines = []
+    for n in range(40):
+        shown = " ".join(map(str, range(300 if n == 20 else n)))
+        lines.append(f"{{:process 0 :type :invoke :f :txn :value [[:append 1 {n}] [:r :k nil]]}}")
+        lines.append(f"{{:process 0 :type :ok :f :txn :value [[:append 1 {n}] [:r :k [{shown}]]]}}")
+        lines.append(f'{{:process :nemesis :type :info :f :start :value {{"n{n}" #{{1 2}}}}}}')
+    events, _, places = assert_both_agree("\n".join(lines).encode(), False, monkeypatch)  # type: ignore[misc]
+    assert (len(events), places[-1]) == (120, "line 120")
