@@ -27,7 +27,7 @@ from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
 from checkers.formats.rows import Columns, Rows
-from checkers.kernels.history.text_rows import VALUE2_SET, VALUE_SET
+from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
 from checkers.models.each_object import judge_each, verdict_of

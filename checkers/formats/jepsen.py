@@ -31,7 +31,7 @@ from checkers.base.arrays import Int64
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import canonical, encode, in_one_order, name_of_key, number_of
 from checkers.formats.rows import TRANSACTION, Line, no_place
-from checkers.kernels.history.text_rows import (
+from checkers.kernels.history.text_columns import (
     AT,
     HAS_TIME,
     HAS_VALUE,

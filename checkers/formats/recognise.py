@@ -12,7 +12,7 @@ import codecs
 import re
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,8 @@ from checkers.base.history import Event, MalformedHistory
 from checkers.formats.jepsen import EXAMPLE, error_of, looks_like_columns, looks_like_log, read_edn, read_lines
 from checkers.formats.read_once import read_once
 from checkers.formats.rows import LINE, ROW, Columns, Joined, Line, check_grammar
-from checkers.kernels.history import text_rows
-from checkers.kernels.history.text_rows import AT, DONE, FULL, HAS_VALUE, USED
-from checkers.kernels.history.text_rows import ROW as ROW_AT
+from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
+from checkers.kernels.history.text_columns import ROW as ROW_AT
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -132,31 +131,32 @@ def _read_text(content: bytes, keyed: bool, joined: Joined) -> MalformedHistory 
     is_log = b"jepsen.util" in content and looks_like_log(content.decode())
     in_lines = is_log or looks_like_columns(head)
     state = np.array([0, 1, 0, 0, 0, 1], np.int64)
-    compiled = _by_kernels(len(content))
-    batch = 1 if compiled else len(content) + 1
-    data = np.frombuffer(content, np.uint8)
-    table = np.empty((min(_ROWS, len(content) // 16 + 16), text_rows.WIDTH), np.int64)
+    read_odd = partial(read_lines, bare=not is_log) if in_lines else read_edn
+    if not _by_kernels(len(content)):
+        lines, damage = read_odd(content, state, keyed, 0, len(content) + 1)
+        joined.add_lines(lines)
+        return damage
+    from checkers.kernels.history import text_rows
+
+    data, batch = np.frombuffer(content, np.uint8), 1
+    table = np.empty((min(_ROWS, len(content) // 16 + 16), WIDTH), np.int64)
     out = np.empty(min(_PAYLOAD_BYTES, 3 * len(content) + 256), np.uint8)
     spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
     while True:
-        if compiled:
-            first = int(state[ROW_AT])
-            if in_lines:
-                why = text_rows.read_lines(data, keyed, not is_log, state, table, out, work)
-            else:
-                why = text_rows.read_edn(data, keyed, state, table, out, spare, work)
-            joined.add_table(table[: state[ROW_AT]], first, out, data)
-            if why == DONE:
-                return None
-            if why == FULL:
-                out = np.empty(len(out) * (1 if state[ROW_AT] else 2), np.uint8)
-                state[ROW_AT] = state[USED] = 0
-                continue
-            batch = 1 if state[ROW_AT] > first else min(2 * batch, _BATCH)
+        first = int(state[ROW_AT])
         if in_lines:
-            lines, damage = read_lines(content, state, keyed, joined.count, batch, bare=not is_log)
+            why = text_rows.read_lines(data, keyed, not is_log, state, table, out, work)
         else:
-            lines, damage = read_edn(content, state, keyed, joined.count, batch)
+            why = text_rows.read_edn(data, keyed, state, table, out, spare, work)
+        joined.add_table(table[: state[ROW_AT]], first, out, data)
+        if why == DONE:
+            return None
+        if why == FULL:
+            out = np.empty(len(out) * (1 if state[ROW_AT] else 2), np.uint8)
+            state[ROW_AT] = state[USED] = 0
+            continue
+        batch = 1 if state[ROW_AT] > first else min(2 * batch, _BATCH)
+        lines, damage = read_odd(content, state, keyed, joined.count, batch)
         joined.add_lines(lines)
         if damage is not None or state[AT] == len(content):
             return damage

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ import numpy.typing as npt
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import decode, in_words
-from checkers.kernels.history import text_rows
-from checkers.kernels.history.text_rows import (
+from checkers.kernels.history import text_columns
+from checkers.kernels.history.text_columns import (
     HAS_TIME,
     HAS_VALUE,
     KEY_IN_VALUE,
@@ -34,10 +34,11 @@ from checkers.kernels.history.text_rows import (
     TEXT_KEY,
     VALUE2_SET,
     VALUE_SET,
-    Table,
-    number_texts,
 )
-from checkers.kernels.transactions.payloads import Bytes, Texts, new_texts
+
+if TYPE_CHECKING:
+    from checkers.kernels.history.text_rows import Table
+    from checkers.kernels.transactions.payloads import Bytes, Texts
 
 LINE, ROW = "line", "row"
 """The place that a complaint names: a line of a text, or a row of a table."""
@@ -49,7 +50,7 @@ TRANSACTION = "txn"
 class Rows(NamedTuple):
     """Columns of operations.
 
-    number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `text_rows`.
+    number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `text_columns`.
     f, key, error: numbers of texts; -1 if there is none.
     """
 
@@ -191,19 +192,33 @@ class Joined:
         """Append rows that a kernel wrote, from row `first` on.  text: the bytes that it read."""
         if first == len(table):
             return
+        from checkers.kernels.history.text_rows import number_texts
+        from checkers.kernels.transactions.payloads import new_texts
+
         self._texts = self._texts or [new_texts(), new_texts(), new_texts()]
-        flags = table[first:, text_rows.FLAGS]
+        flags = table[first:, text_columns.FLAGS]
         kinds = (flags * 0, flags & TEXT_KEY, flags & TEXT_ERROR)
         codes = []
-        for n, (at, within) in enumerate(zip((text_rows.F, text_rows.KEY, text_rows.ERROR), kinds, strict=True)):
+        for n, (at, within) in enumerate(
+            zip((text_columns.F, text_columns.KEY, text_columns.ERROR), kinds, strict=True)
+        ):
             self._texts[n], found = number_texts(text, table[first:, at : at + 2], within, self._texts[n])
             codes.append(found)
-        plain = (text_rows.NUMBER, text_rows.INDEX, text_rows.TIME, text_rows.PROCESS, text_rows.TYPE, text_rows.FLAGS)
-        values = (table[first:, n] for n in (text_rows.VALUE, text_rows.VALUE2))
+        plain = (
+            text_columns.NUMBER,
+            text_columns.INDEX,
+            text_columns.TIME,
+            text_columns.PROCESS,
+            text_columns.TYPE,
+            text_columns.FLAGS,
+        )
+        values = (table[first:, n] for n in (text_columns.VALUE, text_columns.VALUE2))
         columns: list[npt.NDArray[Any]] = [*(table[first:, n] for n in plain), *codes, *values]
         self.parts.append(Rows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
-        begin = table[first - 1, text_rows.END] if first else 0
-        self.payloads.append((payload_bytes, np.concatenate([[begin], table[first:, text_rows.END]])))
+        begin = table[first - 1, text_columns.END] if first else 0
+        written = payload_bytes.view()
+        written.flags.writeable = False  # as arrays of Arrow are: one type, which kernels are compiled for
+        self.payloads.append((written, np.concatenate([[begin], table[first:, text_columns.END]])))
         self.count += len(table) - first
 
     def add_lines(self, lines: Sequence[Line]) -> None:
@@ -237,7 +252,7 @@ class Joined:
         """
         empty = (np.empty(0, dtype) for dtype in _DTYPES)
         rows = Rows._make(np.concatenate(c) for c in zip(empty, *self.parts, strict=True))
-        of_f, of_key, of_error = map(_texts_of, self._texts or [new_texts()] * 3)
+        of_f, of_key, of_error = map(_texts_of, self._texts) if self._texts else ([], [], [])
         f_known, key_known, error_known = self._codes
         f, f_codes = _numbered([*(text for text, _ in of_f), *f_known, TRANSACTION])
         keys, key_codes = _numbered([*((text, bool(kind)) for text, kind in of_key), *key_known])

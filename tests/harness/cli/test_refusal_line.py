@@ -232,8 +232,8 @@ ACQUIRE = "{:process 0, :type :invoke, :f :acquire, :value nil}\n{:process 0, :t
     [
         ("register", WRITE, {"numba", "numpy", "pyarrow", "asyncio"}),
         ("mutex", ACQUIRE, {"numba", "numpy", "asyncio"}),
-        ("register", WRITE.replace(":invoke", ":ok"), set()),
-        ("list-append", "{:process", set()),
+        ("register", WRITE.replace(":invoke", ":ok"), {"numpy"}),
+        ("list-append", "{:process", {"numpy"}),
         ("kafka", None, set()),
     ],
     ids=["register", "object", "contradicts itself", "cut off", "no file"],
