@@ -234,7 +234,7 @@ ACQUIRE = "{:process 0, :type :invoke, :f :acquire, :value nil}\n{:process 0, :t
         ("mutex", ACQUIRE, {"numba", "numpy", "asyncio"}),
         ("register", WRITE.replace(":invoke", ":ok"), {"numpy"}),
         ("list-append", "{:process", {"numpy"}),
-        ("kafka", None, set()),
+        ("kafka", None, {"numpy"}),
     ],
     ids=["register", "object", "contradicts itself", "cut off", "no file"],
 )
