@@ -19,7 +19,7 @@ the cluster, and the level of a feature.
                 reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced,
                 leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
                 leader.  Directories are one for each replica, and none are named before the level that has them:
-                Kafka's controllers and brokers end over either.
+                Kafka's controllers and brokers end over either.  Where no directory is known yet, none can be wrong.
 
 A log that begins behind a snapshot does not show what it began with.  Records about unknown brokers and partitions are
 then not judged.
@@ -361,7 +361,7 @@ class ClusterReplay:
         if not set(held.isr) <= set(held.replicas) or len(set(held.isr)) < len(held.isr):
             words = f"{where} has replicas on {list(held.replicas)}, and {list(held.isr)} are in sync."
             self._tell(NOT_A_REPLICA, about, offset, since, words)
-        if held.directories and len(held.directories) != len(held.replicas):
+        if set(held.directories) - {MIGRATING} and len(held.directories) != len(held.replicas):
             words = f"{where} has replicas on {list(held.replicas)}, and {len(held.directories)} directories."
             self._tell(DIRECTORIES, about, offset, since, words)
         if set(held.isr) & set(held.elr):
