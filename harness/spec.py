@@ -193,16 +193,20 @@ class Spec:
 
     def placements(self) -> tuple[Placement, ...]:
         """Threads dealt over the client nodes in turn.  On each node the first two only read (one follows, one
-        stays); the others do both, and following alternates so that over all nodes half follow."""
-        placements = []
+        stays); the others do both, and following alternates so that over all nodes half follow.  Servers are dealt in
+        turn to those that follow, and to those that stay."""
+        placements: list[Placement] = []
         for thread in range(self.concurrency):
             node, rank = thread % len(CLIENT_NODES), thread // len(CLIENT_NODES)
+            follows = (rank + node) % 2 == 0
+            before = sum(placement.follows == follows for placement in placements)
             placements.append(
                 Placement(
                     thread=thread,
                     client_node=CLIENT_NODES[node],
-                    follows=(rank + node) % 2 == 0,
+                    follows=follows,
                     reads_only=rank < 2,
+                    member=self.servers[before % self.nodes],
                 )
             )
         return tuple(placements)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nemesis.kind import Kind
-from nemesis.kinds import clock, disks, membership, packets, partition, processes
+from nemesis.kinds import clock, combined, disks, membership, packets, partition, processes
 from nemesis.kinds.processes import KINDS_OF_PROCESSES, kind_on_process
 
 KINDS: dict[str, Kind] = {
@@ -21,6 +21,8 @@ KINDS: dict[str, Kind] = {
         disks.DAMAGE,
         membership.KIND,
         clock.KIND,
+        combined.PAST,
+        combined.SHORT,
     )
 }
 
@@ -49,6 +51,12 @@ def kinds_of(nemesis: str) -> list[Kind]:
         known = ", ".join((NONE, *KINDS))
         raise ValueError(f"there is no nemesis {unknown[0]!r}; there are {known}{_one_process()}")
     return [kind_named(name) for name in dict.fromkeys(names)]
+
+
+def dealt_by(nemesis: str) -> str:
+    """Return the names of the kinds whose cards a nemesis deals, joined by commas."""
+    kinds = () if nemesis in (NONE, EVERY) else kinds_of(nemesis)
+    return ",".join(dict.fromkeys(name for kind in kinds for name in kind.parts or (kind.name,))) or nemesis
 
 
 def is_kind(name: str) -> bool:

@@ -187,6 +187,11 @@ def leader_now(statuses: Sequence[NodeStatus], running: Collection[str]) -> Lead
 ELECTION_MOMENT = "election"
 NEW_LEADER_MOMENT = "new leader"
 MOMENTS = (ELECTION_MOMENT, NEW_LEADER_MOMENT)
+ACKNOWLEDGED_MOMENT = "acknowledged"
+"""A write was acknowledged while a new leader led."""
+HEALED_MOMENT = "healed"
+HEAL_MOMENTS = (*MOMENTS, ACKNOWLEDGED_MOMENT, HEALED_MOMENT)
+"""What a heal can wait for."""
 
 MOMENT_WAIT_S = 6.0
 """How long a card waits for its moment; then it is skipped."""

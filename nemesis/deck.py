@@ -19,11 +19,11 @@ would be left to distinguish right from wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from checkers.record.faults import Card
-from nemesis.catalog import kinds_of
+from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import LINKS, PACKETS
 from nemesis.coverage import (
     ELECTION,
@@ -64,7 +64,7 @@ class _Play:
 
     @property
     def is_storm(self) -> bool:
-        return len(self.steps) > 1 and all(self.kind.targets[step.target].against_leader for step in self.steps)
+        return len(self.steps) > 1 and all(_target(self.kind, step).against_leader for step in self.steps)
 
     @property
     def aims(self) -> frozenset[Cell]:
@@ -87,7 +87,7 @@ class _Table:
         """Whether this target or figure means something here."""
         figure = kind.deck.figures.get(name)
         steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
-        targets = [kind.targets[step.target] for step in steps]
+        targets = [_target(kind, step) for step in steps]
         least = max(figure.servers_min if figure else 1, *(target.servers_min for target in targets))
         waits = any(target.at_fsync for target in targets)
         named = any(target.against_leader for target in targets)
@@ -190,10 +190,13 @@ class Dealer:
         first = len(self.cards) + 1
         for step in steps:
             begin_s = round((at_s + step.after_s) * self._holds, 3)
-            like, after = first if step.again else 0, first if step.moment else 0
+            again = len(self.cards) if step.kind else first  # the parts of one fault begin one after another
+            like, after = again if step.again else 0, first if step.moment else 0
             end_s = round(begin_s + step.hold_s * self._holds, 3)
-            number = len(self.cards) + 1
-            self.cards.append(Card(number, kind.name, step.target, begin_s, end_s, like, after, step.moment))
+            number, of = len(self.cards) + 1, first + step.until_step - 1 if step.until else 0
+            until = (step.until, of, round(step.until_s * self._holds, 3))
+            name = step.kind or kind.name
+            self.cards.append(Card(number, name, step.target, begin_s, end_s, like, after, step.moment, *until))
         return self.cards[first - 1 :]
 
     def _choose(self, plays: Sequence[_Play], storm: bool) -> int:
@@ -208,9 +211,13 @@ class Dealer:
         return max(range(len(plays)), key=lambda place: worth(plays[place]))
 
 
+def _target(kind: Kind, step: FigureStep) -> Target:
+    return (kind_named(step.kind) if step.kind else kind).targets[step.target]
+
+
 def _aims(kind: Kind, step: FigureStep) -> Iterable[Cell]:
     """The cells that a card is likely to meet.  A hit on the leader causes an election, one on a follower does not."""
-    target: Target = kind.targets[step.target]
+    target, kind = _target(kind, step), kind_named(step.kind) if step.kind else kind
     if step.moment:
         roles = (LEADER,) if target.against_leader else (FOLLOWER, LEADERLESS)
         return [Cell(kind.name, role, phase) for role in roles for phase in (ELECTION, NEW_LEADER)]
@@ -224,7 +231,7 @@ def _may_overlap(before: Kind | None, kind: Kind) -> bool:
 
     An impaired link cannot be measured while it is cut, so a kind that impairs links overlaps with none that cuts them.
     """
-    if before is None or before is kind:
+    if before is None or before is kind or before.parts or kind.parts:
         return False
     return not any(PACKETS in one.needs and LINKS in other.needs for one, other in ((before, kind), (kind, before)))
 
@@ -238,7 +245,9 @@ def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple
         (step,) = play.steps
         hold_s = min(step.hold_s, last_s - at_s)
         least_s = FIRST_HOLD_S_MIN if play.opening else min(HOLD_S_MIN, step.hold_s)
-        return (at_s, [FigureStep(step.target, 0.0, hold_s)]) if hold_s >= least_s - 1e-9 else None
+        return (at_s, [replace(step, after_s=0.0, hold_s=hold_s)]) if hold_s >= least_s - 1e-9 else None
+    if any(step.until or step.kind for step in play.steps):  # its parts mean nothing alone
+        return None
     steps = [step for step in play.steps if at_s + step.after_s + step.hold_s <= last_s + 1e-9]
     return (at_s, steps) if steps and not steps[0].again else None
 

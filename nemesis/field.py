@@ -7,6 +7,7 @@ what the backend is ordered to cut.  A link that changes its order while it is m
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,6 +97,14 @@ class Field:
     def now_cut(self) -> frozenset[Link]:
         """The links that are ordered cut now."""
         return _union(layer.cut for layer in self._layers.values())
+
+    def lateness(self) -> dict[Link, float]:
+        """Return, by link, the seconds by which faults delay it now; infinity for one that is held."""
+        found: dict[Link, float] = {}
+        for links in self._impaired.values():
+            for link, it in links.items():
+                found[link] = math.inf if it.get("hold") else it.get("delay_s", 0.0) + it.get("jitter_s", 0.0)
+        return found
 
     def changes(self) -> int:
         """A number to give to `unsettled` later."""

@@ -79,13 +79,19 @@ class FigureStep:
     """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit.
 
     moment: wait for this moment (`nemesis.coverage`) of what the first step has set off; "" = do not wait.  The
-    card is healed when it would be without the wait."""
+    card is healed when it would be without the wait.
+    kind: of the card, "" for that of the deck.  until, until_step, until_s: as of a `Card`; the step is numbered from 1
+    within the figure."""
 
     target: str
     after_s: float
     hold_s: float
     again: bool = False
     moment: str = ""
+    kind: str = ""
+    until: str = ""
+    until_step: int = 0
+    until_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class Kind:
     ready: what is still missing before the system can take a fault of this kind, "" for nothing; None: it always can.
         A card of such a kind waits, and holds as long as it would have.  Raises OSError.
     costs: nodes that may lose what they had fsynced.  At most a minority may, unless the budget is broken on purpose.
+    parts: names of the kinds whose cards its figures deal; such a kind has no targets and no cards of its own.
     refuse: raises ValueError in one sentence for settings, of a card in a schedule file, that cannot be carried out or
         that no measurement could prove.
     """
@@ -140,9 +147,12 @@ class Kind:
     ready: Callable[[Cluster], Awaitable[str]] | None = None
     costs: Callable[[Fault], frozenset[str]] = field(default=lambda fault: frozenset())
     refuse: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
+    parts: tuple[str, ...] = ()
 
     def check(self, target: str) -> None:
         """Raise ValueError in one sentence unless the kind has this target."""
+        if self.parts:
+            raise ValueError(f"{self.name} deals cards of {', '.join(self.parts)} and has none of its own")
         if target not in self.targets:
             raise ValueError(f"there is no {self.name} {target!r}; there are {', '.join(self.targets)}")
 

@@ -27,16 +27,22 @@ NOT_AS_ORDERED = "not as ordered"
 INDETERMINATE = "indeterminate"
 
 WINDOW_S = 0.3
+LATE_S_MAX = 1.0
+"""Beacons of a link that another fault delays are awaited for this long.  A link that is later still, or held, is
+not judged open: the fault that delays it measures it."""
 HOLD_EVERY_S = 0.8
 """While a fault holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """The begin or the end of a window.  cut, changes: what was ordered then (`Field.now_cut`, `Field.changes`)."""
+    """The begin or the end of a window.
+
+    cut, changes, late: what was ordered then (`Field.now_cut`, `Field.changes`, `Field.lateness`)."""
 
     cut: frozenset[Link]
     changes: int
+    late: Mapping[Link, float]
     marks: Marks
 
 
@@ -90,22 +96,26 @@ class Meter:
                 if fast:
                     await cluster.beat(CALM_INTERVAL_MS)
             unsettled = field.unsettled(first.changes)
+            late = {link: max(first.late.get(link, 0.0), end.late.get(link, 0.0)) for link in first.marks}
+            await asyncio.sleep(max((s for s in late.values() if s <= LATE_S_MAX), default=0.0))
             arrived = await cluster.arrived(first.marks, end.marks)
         except (OSError, CannotInject) as problem:
             problems.append(f"the links could not be measured: {words_of(problem)}")
             return taken
         self._last = end
         own = frozenset() if taken.phase == "heal" else self.fault.cut
+        silent = {link for link, late_s in late.items() if late_s > LATE_S_MAX} - own
         return replace(
             taken,
             links={f"{a}>{b}": (seen.sent, seen.received) for (a, b), seen in sorted(arrived.items())},
-            also_cut=tuple(sorted(first.cut - own - unsettled)),
+            also_cut=tuple(sorted((first.cut | silent) - own - unsettled)),
             unsettled=tuple(sorted(unsettled)),
         )
 
     async def _edge(self) -> _Edge:
         """The orders are read first: what changes while the marks are taken is unsettled in the window that follows."""
-        return _Edge(self.field.now_cut(), self.field.changes(), await self.field.cluster.mark())
+        field = self.field
+        return _Edge(field.now_cut(), field.changes(), field.lateness(), await field.cluster.mark())
 
 
 def proof_of(record: FaultRecord, phase: str) -> Proof | None:

@@ -30,7 +30,7 @@ from itertools import permutations
 from random import Random
 from typing import Any, TypeVar
 
-from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
+from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Measurement, Ordered, Proof
 from nemesis.catalog import KINDS, kind_named
 from nemesis.cluster import LINKS, CannotInject, CannotReach, Cluster
 from nemesis.field import Field
@@ -121,7 +121,7 @@ class _Player:
         if self.ended.is_set():
             return
         kind = kind_named(card.kind)
-        put_off, why_not = await self.resolver.when_ready(kind, card)
+        put_off, why_not = await self.resolver.when_ready(kind, await self.resolver.with_its_first(card))
         if why_not:
             self.records.skip(card, why_not)
             return
@@ -197,17 +197,24 @@ class _Player:
         due_s = max(card.heal_s, self.now_s() + min(card.heal_s - card.at_s, least_s))
         hold_s = due_s - self.now_s()
         try:
-            if hold_s >= COPY_HOLD_S_MIN:
+            if hold_s >= COPY_HOLD_S_MIN and not card.until:
                 await self.sleep_until(due_s - min(self.copy_s, hold_s / 2))
                 copying = asyncio.ensure_future(self._copy(card.number))
-            await self.sleep_until(due_s - MEASURED_BEFORE_HEAL_S)
+            if card.until:
+                await self.resolver.until_healing(card, due_s)
+                due_s = min(due_s, self.now_s())
+            else:
+                await self.sleep_until(due_s - MEASURED_BEFORE_HEAL_S)
             if copying is not None:
                 late_s = COPY_LATE_S_MAX + (self.copy_s if self.ended.is_set() else 0.0)
                 await asyncio.wait([copying], timeout=late_s)
                 if copying.done():
                     copying.result()
             stop.set()
-            await measuring
+            if card.until:  # what this heal waited for does not wait: the last measurement may be cut short
+                await self._break_off(card.number, measuring)
+            else:
+                await measuring
             await self.sleep_until(due_s)
         except BaseException:
             for task in (measuring, copying):
@@ -233,6 +240,15 @@ class _Player:
             began_s, waited_s = self.now_s(), window_s
             self.records.measured(card.number, await meter.take("hold", window_s, stop))
         self.records.measured(card.number, await meter.take("before heal", 0.0))
+
+    async def _break_off(self, number: int, measuring: asyncio.Future[None]) -> None:
+        if not measuring.done():
+            measuring.cancel()
+            await asyncio.wait([measuring])
+        if not measuring.cancelled():
+            measuring.result()
+        now_ns, why = self.clock(), "the moment of the heal came first"
+        self.records.measured(number, Measurement("before heal", now_ns, now_ns, problems=(why,)))
 
     async def _copy(self, number: int) -> None:
         began_s = self.now_s()

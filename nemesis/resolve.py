@@ -12,16 +12,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from checkers.record.faults import Achieved, Card, Fault
+from checkers.record.faults import Achieved, Card, Fault, FaultRecord
 from nemesis.catalog import kind_named
 from nemesis.cluster import Cluster
 from nemesis.coverage import (
+    ACKNOWLEDGED_MOMENT,
+    HEALED_MOMENT,
     LOOK_EVERY_S,
     MOMENT_WAIT_S,
+    NEW_LEADER_MOMENT,
     has_come,
     leader_now,
     newest_epoch,
@@ -31,6 +35,8 @@ from nemesis.measure import FaultRecords, read_states
 from system_under_test.subject import NodeStatus
 
 POLL_S = 0.2
+PART_LOOK_EVERY_S = 0.005
+"""Parts of one fault begin within 50 ms of each other, and what waits for a heal follows it as fast."""
 LEADER_WAIT_S = 5.0
 """How long a card that names the leader waits for one."""
 FREE_WAIT_S = 5.0
@@ -66,6 +72,7 @@ class MainPhase:
     in force are healed.  voters: the servers of which a majority decides; empty: all of them.
     keys, leader_of: keys that have a leader of their own, and who leads one now.  Every second card against the leader
     is aimed at the leader of a key, and each one where the nodes report no leader of all.
+    acknowledged: number of writes that were acknowledged so far.
     """
 
     cluster: Cluster
@@ -76,6 +83,7 @@ class MainPhase:
     voters: Sequence[str] = ()
     keys: Sequence[str] = ()
     leader_of: Callable[[str], Awaitable[str | None]] | None = None
+    acknowledged: Callable[[], int] = lambda: 0
 
     def now_s(self) -> float:
         """Seconds since the main phase began."""
@@ -90,9 +98,9 @@ class Resolver:
     ) -> None:
         self._cluster = main.cluster
         self._voters = frozenset(main.voters or main.cluster.servers)
-        self._read_statuses = main.statuses
+        self._read_statuses, self._acknowledged = main.statuses, main.acknowledged
         self._keys, self._leader_of = main.keys, main.leader_of
-        self._main_s = main.now_s
+        self._main_s, self._began_ns = main.now_s, main.began_ns
         self._records = records
         self._active = active
         self._options = options
@@ -104,10 +112,12 @@ class Resolver:
         if known is not None and (self._options.as_executed or (known.leader is None and not card.like)):
             return await self._once_free(kind, card, known)
         if card.like:
-            first = self._records.faults.get(card.like)
+            first = await self._first_of(card)
             if first is None:
                 return None, None, f"card {card.like}, which it repeats, hit nothing"
-            return await self._once_free(kind, card, first)
+            if (first.card.kind, first.card.name) == (card.kind, card.name):
+                return await self._once_free(kind, card, first.fault)
+            return self._as_part(kind, card, first, rng)
         if card.after and (why_not := await self._await_moment(card)):
             return None, None, why_not
         if self._main_s() >= card.heal_s:
@@ -137,6 +147,43 @@ class Resolver:
             if self._main_s() - began_s >= (wait_s := LEADER_WAIT_S * self._options.holds):
                 return None, None, f"no node led within {wait_s:.0f} s"
             await asyncio.sleep(POLL_S)
+
+    async def with_its_first(self, card: Card) -> Card:
+        """Wait until the fault of which this card is a part was injected, and as long as the cards lie apart.
+
+        Returns the card with the times that it gets so; any other card as it is."""
+        first = await self._first_of(card, injected=True) if card.like else None
+        if first is None or (first.card.kind, first.card.name) == (card.kind, card.name):
+            return card
+        late_s = max(0.0, (first.injected_ns - self._began_ns) / 1e9 - first.card.at_s)
+        await self._until_s(card.at_s + late_s)
+        return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3))
+
+    async def _first_of(self, card: Card, *, injected: bool = False) -> FaultRecord | None:
+        """Return the record of the card that this one is like, once it is known what that hit; None for nothing.
+
+        injected: only once its order was carried out as well."""
+        until_s = self._main_s() + LEADER_WAIT_S * self._options.holds
+        known = self._records.by_number
+        while not self._ended.is_set() and self._main_s() < until_s:
+            first = known.get(card.like)
+            if first is not None and (not injected or first.injected_ns >= 0 or card.like not in self._records.faults):
+                break
+            await asyncio.sleep(PART_LOOK_EVERY_S)
+        return known[card.like] if card.like in self._records.faults else None
+
+    def _as_part(
+        self, kind: Kind, card: Card, first: FaultRecord, rng: Random
+    ) -> tuple[Fault | None, LeaderNow | None, str]:
+        """Resolve a part of the fault that `first` began, aimed at the same node.  Nothing is asked, so it is quick."""
+        node = next(iter(first.nodes), "")
+        parts = {n for n, record in self._records.by_number.items() if card.like in (n, record.card.like)}
+        leader, struck = LeaderNow(node, first.epoch), self._out_of_reach(kind, parts)
+        running = [server for server in self._cluster.servers if server not in struck]
+        if node not in running:
+            return None, None, f"another fault holds {node or 'the node'} that card {card.like} hit"
+        fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
+        return fault, leader, "" if fault is not None else f"only {len(running)} servers were within reach"
 
     async def _in_roles_of_now(
         self, kind: Kind, card: Card, known: Fault
@@ -174,8 +221,10 @@ class Resolver:
         struck = self._out_of_reach(kind)
         return [server for server, state in states.items() if state == "running" and server not in struck]
 
-    def _out_of_reach(self, kind: Kind) -> set[str]:
-        return {node for other, fault in self._active.values() for node in out_of_reach(kind, other, fault)}
+    def _out_of_reach(self, kind: Kind, besides: Collection[int] = ()) -> set[str]:
+        """Return the nodes that faults in force hold.  besides: numbers of cards whose faults do not count."""
+        held = [active for number, active in self._active.items() if number not in besides]
+        return {node for other, fault in held for node in out_of_reach(kind, other, fault)}
 
     async def when_ready(self, kind: Kind, card: Card) -> tuple[Card, str]:
         """The card with the times that it gets by waiting for the system, and why the system never was ready ("")."""
@@ -208,6 +257,32 @@ class Resolver:
                     return ""
             await asyncio.sleep(LOOK_EVERY_S)
         return f"there was no {card.moment} within {wait_s:.0f} s"
+
+    async def until_healing(self, card: Card, due_s: float) -> None:
+        """Wait for the moment after which a card is healed, and `until_s` longer; until `due_s` at the latest."""
+        led_since: int | None = None
+        while not self._ended.is_set() and self._main_s() < due_s:
+            first = self._records.by_number.get(card.until_of)
+            if first is None or card.until == HEALED_MOMENT:
+                come = first is not None and (first.healed_ns >= 0 or first.achieved is Achieved.SKIPPED)
+            else:
+                moment = NEW_LEADER_MOMENT if card.until == ACKNOWLEDGED_MOMENT else card.until
+                statuses = await self._statuses()
+                running = {s.node for s in statuses} - set(first.nodes)
+                come = first.injected_ns >= 0 and has_come(moment, first.epoch, statuses, running)
+                if card.until == ACKNOWLEDGED_MOMENT and come:
+                    led_since = self._acknowledged() if led_since is None else led_since
+                    come = self._acknowledged() > led_since
+            if come:
+                due_s = min(due_s, self._main_s() + card.until_s)
+                break
+            await asyncio.sleep(LOOK_EVERY_S if card.until != HEALED_MOMENT else PART_LOOK_EVERY_S)
+        await self._until_s(due_s)
+
+    async def _until_s(self, at_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, at_s - self._main_s())):
+                await self._ended.wait()
 
     async def _statuses(self) -> Sequence[NodeStatus]:
         try:

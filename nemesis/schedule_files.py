@@ -2,11 +2,20 @@
 
     {"schedule": 1, "cards": [{"number": 1, "kind": "partition", "name": "halves", "at_s": 2.0, "heal_s": 7.0}]}
 
-A card may also have `like`: the number of an earlier card whose fault is repeated.  Or `after` and `moment`: from
-`at_s` on it waits for this moment of what the earlier card has set off, "election" or "new leader".  It may have
-`fault`, the resolved fault: `words`, `nodes`, `cut` and `settings`, as the journal records them, and `leader`: the
-node that led then.  The leader of now takes its place (`nemesis.resolve`).  A fault without `leader` is carried
-out as it stands.  A card without a fault is resolved when it is injected.
+A card may also have
+
+    like            number of an earlier card whose fault is repeated; if that is of another kind or target, the node
+                    that it hit takes the place of the leader, and both are parts of one fault
+    after, moment   from `at_s` on the card waits for this moment of what the card `after` has set off: "election" or
+                    "new leader"
+    until, until_of, until_s
+                    it is healed so many seconds after this moment of the card `until_of`, at `heal_s` at the latest;
+                    a heal can also wait for "acknowledged" (a write, while a new leader leads) and "healed"
+    fault           the resolved fault: `words`, `nodes`, `cut` and `settings`, as the journal records them, and
+                    `leader`: the node that led then.  The leader of now takes its place (`nemesis.resolve`); a fault
+                    without `leader` is carried out as it stands
+
+A card without a fault is resolved when it is injected.
 
 Every run writes `schedule.json` with the times and faults as they were carried out, so
 `run --schedule results/.../schedule.json` replays them; with `--as-executed` on the nodes of the same names.
@@ -25,13 +34,13 @@ from typing import Any
 from checkers.base.json_file import sequence
 from checkers.record.faults import Card, Fault, FaultRecord
 from nemesis.catalog import kind_named
-from nemesis.coverage import MOMENTS
+from nemesis.coverage import HEAL_MOMENTS, MOMENTS
 
 VERSION = 1
 
 _CARD_FIELDS = ("number", "kind", "name", "at_s", "heal_s")
 _FAULT_FIELDS = ("words", "nodes", "cut", "settings", "leader")
-_MORE_FIELDS = ("like", "after", "moment", "fault")
+_MORE_FIELDS = ("like", "after", "moment", "until", "until_of", "until_s", "fault")
 
 
 class BadSchedule(ValueError):
@@ -63,7 +72,7 @@ def parse_schedule(text: str) -> Schedule:
             faults[card.number] = _fault(place, card.kind, row["fault"])
     numbers = {card.number for card in cards}
     for place, card in enumerate(cards, start=1):
-        for name, number in (("like", card.like), ("after", card.after)):
+        for name, number in (("like", card.like), ("after", card.after), ("until_of", card.until_of)):
             if number and number not in numbers:
                 raise BadSchedule(f"card {place}: its field {name!r} names card {number}, which is not in the schedule")
     return Schedule(tuple(sorted(cards, key=lambda card: card.at_s)), faults)
@@ -129,7 +138,12 @@ def _card(place: int, row: Mapping[str, Any]) -> Card:
     if (moment not in MOMENTS) if after else bool(moment):
         known = " or ".join(map(repr, MOMENTS))
         raise BadSchedule(f"card {place}: its fields 'after' and 'moment' go together: a number, and {known}")
-    return Card(number, kind, name, at_s, heal_s, like, after, moment)
+    until, until_of = _text(place, "until", row.get("until", "")), _whole(place, "until_of", row.get("until_of", 0))
+    if (until not in HEAL_MOMENTS) if until_of else bool(until):
+        known = " or ".join(map(repr, HEAL_MOMENTS))
+        raise BadSchedule(f"card {place}: its fields 'until' and 'until_of' go together: {known}, and a number")
+    until_s = _seconds(place, "until_s", row.get("until_s", 0.0))
+    return Card(number, kind, name, at_s, heal_s, like, after, moment, until, until_of, until_s)
 
 
 def _known() -> tuple[str, ...]:

@@ -66,12 +66,15 @@ class Placement:
         knows until that one refuses it (without such processes no request reaches a deposed leader, and stale
         reads stay unseen).
     reads_only: it never writes, so an isolated leader cannot block it in a write.
+    member: the server that it was dealt.  Where servers forward requests, a process that does not follow asks it alone,
+        so that some requests go through followers.
     """
 
     thread: int
     client_node: str
     follows: bool
     reads_only: bool
+    member: str = ""
 
 
 class ProcessClient(Protocol):

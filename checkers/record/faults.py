@@ -46,9 +46,12 @@ class Card:
     """One entry of a schedule.  at_s, heal_s: seconds since the main phase began.
 
     number: unique within the schedule.  kind: a name of `nemesis.catalog.KINDS`.  name: one of that kind's targets.
-    like: number of an earlier card whose resolved fault is repeated; 0 = resolve anew.
+    like: number of an earlier card whose resolved fault is repeated, or, by a card of another kind or target, whose
+        node takes the place of the leader: both are parts of one fault.  0 = resolve anew.
     after, moment: at `at_s` it begins to wait for this moment (`nemesis.coverage`) of what the earlier card
     `after` has set off; 0 and "" = it does not wait.
+    until, until_of, until_s: it is healed as soon as this moment of what the card `until_of` has set off came, plus
+    `until_s` seconds, and at `heal_s` at the latest; "" = at `heal_s`.
     """
 
     number: int
@@ -59,6 +62,9 @@ class Card:
     like: int = 0
     after: int = 0
     moment: str = ""
+    until: str = ""
+    until_of: int = 0
+    until_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ SENT_MIN = 50
 """Fewer beacons than this prove no silence."""
 GAP_S_MAX = 3.0
 """The longest stretch of a hold without a proof.  Measurements are taken each second; a loaded machine is late."""
+LEAST_DELAY = "least delay ms"
+"""How the name of a value ends that states how late a link is."""
 WRONG_MAX = 12
 """The largest number of requirements that a reason lists: a total failure concerns every pair of nodes."""
 
@@ -167,7 +169,7 @@ def _held(record: FaultRecord) -> Achievement:
                 unclear[requirement] = found.unclear
             else:
                 before_ns = proven_ns.get(requirement, began_ns)
-                if requirement in lasting and _too_long(before_ns, to_ns):
+                if requirement in lasting and _too_long(before_ns, to_ns, requirement):
                     gaps.append(f"{requirement.words()}: not proven for {(to_ns - before_ns) / _NS:.1f} s")
                 proven_ns[requirement] = to_ns
         if contrary:
@@ -183,7 +185,7 @@ def _held(record: FaultRecord) -> Achievement:
         if requirement not in proven_ns and not just_freed:
             gaps.append(words)
     for requirement, at_ns in proven_ns.items():
-        if requirement in lasting and _too_long(at_ns, end_ns):
+        if requirement in lasting and _too_long(at_ns, end_ns, requirement):
             gaps.append(f"{requirement.words()}: not proven in the last {(end_ns - at_ns) / _NS:.1f} s before heal")
     if gaps:
         return Achievement(INDETERMINATE, f"while it held: {'; '.join(shortened(gaps))}")
@@ -254,8 +256,10 @@ def _link(requirement: Requirement, counts: tuple[int, int] | None, sent: dict[R
     return PROVEN
 
 
-def _too_long(from_ns: int, to_ns: int) -> bool:
-    return to_ns - from_ns > GAP_S_MAX * _NS
+def _too_long(from_ns: int, to_ns: int, requirement: Requirement | None = None) -> bool:
+    """Return True for a stretch that is too long without a proof.  What is delayed is proven that much later."""
+    late_s = requirement.ordered[0] / 1e3 if requirement and requirement.subject.endswith(LEAST_DELAY) else 0.0
+    return to_ns - from_ns > (GAP_S_MAX + late_s) * _NS
 
 
 def _measurements(record: FaultRecord) -> list[Measurement]:

@@ -9,6 +9,7 @@ from functools import partial
 from checkers.base.demands import Dealt, Demands
 from harness.registry import load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec
+from nemesis.catalog import dealt_by
 from system_under_test.subject import Declares
 from workloads.generators import VERSION, Turn, Wait
 from workloads.workload import Workload
@@ -34,7 +35,7 @@ def demands_of(spec: Spec) -> Demands:
         elections=declares.elections,
         registers_brokers=declares.registers_brokers,
         faults=declares.faults,
-        nemesis=(spec.nemesis if spec.schedule is None else "schedule") if declares.faults else "",
+        nemesis=(dealt_by(spec.nemesis) if spec.schedule is None else "schedule") if declares.faults else "",
         rate_hz=spec.rate_hz * workload.invoked_share,
         invoked_share=workload.invoked_share,
         ok_share=workload.ok_share,

@@ -39,7 +39,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """file: of EXAMPLES, with a class behind a colon where the file holds several systems.
+    """file: of EXAMPLES, with a class behind a colon where the file holds several systems; "" for a bundled `subject`.
     workload: a name, or a file of EXAMPLES.  schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
     summary: the finding in a few words.  words: what happens to a user's data, with {names} of `looked_at`.
     published: where it is known from.  kinds: of witnesses; empty for any.
@@ -61,6 +61,7 @@ class KnownFinding:
     schedule: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     clean: Clean | None = None
+    subject: str = ""
 
     def spec(self, name: str, seed: int, backend: str, clean: bool = False) -> Spec:
         """The run that shows the finding of this name, or that of its counterpart.  Raises ValueError where there is
@@ -70,7 +71,7 @@ class KnownFinding:
             raise ValueError("this finding has no counterpart")
         workload, schedule = other.workload or self.workload, other.schedule or self.schedule
         return Spec(
-            subject=str(EXAMPLES / (other.file or self.file)),
+            subject=self.subject or str(EXAMPLES / (other.file or self.file)),
             workload=str(EXAMPLES / workload) if workload.endswith(".py") else workload,
             nemesis=self.nemesis,
             schedule=str(EXAMPLES / schedule) if schedule else None,
@@ -325,6 +326,31 @@ FINDINGS: Mapping[str, KnownFinding] = {
         published="etcd issue 14370 (2022), mended in 3.4.21 and 3.5.5",
         options={"nodes": 1, "time_limit_s": 40.0, "rate_hz": 100.0, "keys": 1},
         clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34", options={"time_limit_s": 50.0, "rate_hz": 0.0}),
+    ),
+    "etcd-20418": KnownFinding(
+        system="etcd 3.4.23",
+        configuration="three nodes, default options, linearizable reads through every member",
+        file="",
+        subject="etcd",
+        workload="register",
+        nemesis="packets,pause",
+        schedule="schedules/leader_hears_the_past.json",
+        checker="linearizability",
+        kinds=("stale read", "order cycle"),
+        summary="linearizable reads of a leader that was paused are stale",
+        words="a linearizable read returned a value that was already overwritten: the leader was paused and replaced, "
+        "went on, and took an old response to a repeated request of a follower for proof that it still led",
+        published="etcd issue 20418 (2025), found by Antithesis; mended in 3.4.42, 3.5.28 and 3.6.9",
+        options={
+            "nodes": 3,
+            "time_limit_s": 60.0,
+            "rate_hz": 0.0,
+            "keys": 5,
+            "concurrency": 20,
+            "op_timeout_s": 1.5,
+            "set": "version=3.4.23",
+        },
+        clean=Clean("etcd 3.7.3", options={"set": "version=3.7.3"}),
     ),
     "patroni": KnownFinding(
         system="Patroni 3.0.2 with PostgreSQL 15 and etcd 3.4",

@@ -10,7 +10,7 @@ each event would be the slowest part of the harness.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,6 +118,10 @@ class Recorder:
         self._writer.close()
         self._sink.close()
         self._journal.close()
+
+    def acknowledged(self, functions: Collection[str]) -> int:
+        """Return the number of acknowledged operations of these functions so far."""
+        return sum(self._counts[f, int(Type.OK)] for f in functions)
 
     def _add(self, process: int, type_: Type, f: str, *rest: object) -> None:
         self._rows.append((self.count, self.now_ns(), process, int(type_), f, *rest))

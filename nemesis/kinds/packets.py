@@ -66,8 +66,11 @@ LEADER_HEARS_LATE = "leader-hears-late"
 HEARS_DELAYS_S = (2.2, 2.5, 2.7, 2.9)
 """Longer than the others wait for a leader, and shorter than a leader waits for a majority."""
 
-LEADER_HEARS_HELD = "leader-hears-held"
-"""For schedule files; no deck deals it.  Messages from the past reach a leader that has long been replaced."""
+LEADER_HEARS_HELD, ONE_HEARS_HELD = "leader-hears-held", "one-hears-held"
+"""Dealt by the kind `past`.  Messages from the past reach a leader that has long been replaced."""
+HELD_DATAGRAMS, HELD_WAIT_S = 20, 0.1
+LEADER_HEARD_LATE, HEARD_LATE_S = "leader-heard-late", (0.4, 0.85)
+"""Dealt by the kind `past`.  Followers still hear the leader before they would elect."""
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
     "one": Target("the links of one server", servers_min=2),
@@ -93,6 +96,13 @@ TARGETS: Mapping[str, Target] = {
     ),
     LEADER_HEARS_HELD: Target(
         "what other servers send to the leader is held until the heal, and then arrives in order",
+        against_leader=True,
+        servers_min=3,
+        hold_s=LEADER_HOLD_S,
+    ),
+    ONE_HEARS_HELD: Target("what other servers send to one is held until the heal, and then arrives", servers_min=3),
+    LEADER_HEARD_LATE: Target(
+        "what the leader sends to other servers takes 0.4-0.85 s; every other link is whole",
         against_leader=True,
         servers_min=3,
         hold_s=LEADER_HOLD_S,
@@ -177,15 +187,26 @@ def _leader_hears_late(scene: Scene) -> Fault | None:
     return _late(leader, words, sorted(delays), delays, soonest, rng)
 
 
-def _leader_hears_held(scene: Scene) -> Fault | None:
-    """Hold what the others send to the leader: at the heal it hears what they said before they replaced it."""
-    hit = servers_hit("leader", scene)
+def _hears_held(whom: str, scene: Scene) -> Fault | None:
+    """Hold what the others send to a server: at the heal a leader hears what they said before they replaced it."""
+    hit = servers_hit(whom, scene)
     others = sorted(set(scene.running) - set(hit))
     if not hit or len(others) < 2:
         return None
-    (leader,), links = hit, [(other, hit[0]) for other in others]
-    words = f"what other servers send to leader {leader} is held until the heal; it is heard at once"
+    links, name = [(other, hit[0]) for other in others], f"leader {hit[0]}" if whom == "leader" else hit[0]
+    words = f"what other servers send to {name} is held until the heal; it is heard at once"
     return Fault(NAME, words, hit, settings=_settings(links, links, {"hold": 1.0}, scene.rng))
+
+
+def _leader_heard_late(scene: Scene) -> Fault | None:
+    hit, rng = servers_hit("leader", scene), scene.rng
+    others = sorted(set(scene.running) - set(hit))
+    if not hit or len(others) < 2:
+        return None
+    (leader,), late_s = hit, rng.uniform(*HEARD_LATE_S)
+    delays = {(leader, other): late_s for other in others}
+    words = f"other servers hear leader {leader} {late_s:.1f} s late; it hears them at once"
+    return _late(leader, words, sorted(delays), delays, sorted(delays), rng)
 
 
 def _late(
@@ -205,7 +226,9 @@ _OF_EACH_LINK: Mapping[str, Callable[[Scene], Fault | None]] = {
     ELECTION_LATE: _election_late,
     RIVALS_LATE: _rivals_late,
     LEADER_HEARS_LATE: _leader_hears_late,
-    LEADER_HEARS_HELD: _leader_hears_held,
+    LEADER_HEARS_HELD: lambda scene: _hears_held("leader", scene),
+    ONE_HEARS_HELD: lambda scene: _hears_held("one", scene),
+    LEADER_HEARD_LATE: _leader_heard_late,
 }
 """Targets that give each link a delay of its own."""
 
@@ -300,6 +323,8 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     burst = (DATAGRAMS, INTERVAL_S, _WAIT_S)
     if fault.settings["impairment"].get("rate_bytes_per_s"):
         burst = (QUEUED_DATAGRAMS, QUEUED_INTERVAL_S, QUEUED_WAIT_S)
+    if fault.settings["impairment"].get("hold"):
+        burst = (HELD_DATAGRAMS, INTERVAL_S, HELD_WAIT_S)
     if "delays_s" in fault.settings:
         tried = await _tried_late(cluster, links, max(it["delay_s"] for it in links.values()))
     else:
@@ -322,7 +347,7 @@ KIND = Kind(
     targets=TARGETS,
     deck=Deck(
         opening=((RIVALS_LATE, 7.0), ("all-late", 6.0), (LEADER_HEARS_LATE, 5.2)),
-        rest=tuple(name for name in TARGETS if name != LEADER_HEARS_HELD),
+        rest=tuple(name for name in TARGETS if name not in (LEADER_HEARS_HELD, ONE_HEARS_HELD, LEADER_HEARD_LATE)),
     ),
     needs=frozenset({PACKETS, LINKS}),
     resolve=_resolve,

@@ -34,7 +34,8 @@ def connect(
     placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
 ) -> OwnClient:
     """A client for one process.  config: "files" and "main" of the system, the name of its "client", "functions";
-    also "own_functions" (name -> the fields of a `Function`) and "each_server", where the workload states them."""
+    also "own_functions" (name -> the fields of a `Function`) and "each_server", where the workload states them;
+    and "through_members", where servers forward."""
     return OwnClient(placement, peers, config)
 
 

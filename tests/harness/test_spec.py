@@ -21,6 +21,12 @@ def test_every_client_node_has_readers_and_writers_that_follow_and_that_stay(con
         here = [p for p in placements if p.client_node == node]
         assert sorted(p.follows for p in here if p.reads_only) == [False, True]
         assert {p.follows for p in here if not p.reads_only} == {False, True}, "or no thread writes behind a partition"
+    for group in (True, False):
+        members = [p.member for p in placements if p.follows == group]
+        counts = [members.count(server) for server in Spec().servers]
+        assert max(counts) - min(counts) <= 1, (
+            "every server is read through, by those that follow and by those that stay"
+        )
     following = sum(p.follows for p in placements)
     assert abs(2 * following - concurrency) <= 2
 

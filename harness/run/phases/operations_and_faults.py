@@ -96,7 +96,12 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
     voters = run.subject.declares.voters(run.backend.servers)
     keys = run.workload.keys() if run.subject.declares.leaders_of_keys else ()
     now_ns, leader_of = run.recorder.now_ns, run.subject.leader_of
-    main = MainPhase(run.backend, run.watch.ask, now_ns, began_ns, run.ended, voters, keys, leader_of)
+    writes = run.workload.writes
+
+    def acknowledged() -> int:
+        return run.recorder.acknowledged(writes)
+
+    main = MainPhase(run.backend, run.watch.ask, now_ns, began_ns, run.ended, voters, keys, leader_of, acknowledged)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
     cards, options = (
         dealing.schedule.cards,

@@ -88,6 +88,8 @@ def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
         config["own_functions"] = {name: asdict(stated) for name, stated in run.workload.own_functions.items()}
     if run.workload.each_server:
         config["each_server"] = True
+    if subject.declares.forwards:
+        config["through_members"] = True
     return subject.client_module, peers, config
 
 

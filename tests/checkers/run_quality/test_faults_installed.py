@@ -180,6 +180,16 @@ def test_numbers_are_held_within_their_limits_without_knowing_the_kind() -> None
         assert achieved(record).word == word, value
 
 
+@pytest.mark.parametrize(("late_ms", "word"), [(3_100.0, INSTALLED), (500.0, INDETERMINATE)])
+def test_a_delay_is_proven_as_much_later_as_it_is_long(late_ms: float, word: Achieved) -> None:
+    record, name = skewed(), "n1>n2: least delay ms"
+    record["ordered"] = {"held": {"values": {name: [late_ms * 0.95, 60_000]}}, "healed": {"values": {name: [0, 50]}}}
+    seen = {name: 3_200.0}
+    record["measured"] = [measurement(p, t, values=seen) for p, t in (("inject", 13.4), ("before heal", 16.9))]
+    record["measured"].append(measurement("heal", 17.5, values={name: 1.0}))
+    assert achieved(record).word == word, achieved(record)
+
+
 def of_a_process() -> dict[str, Any]:
     """n1 is stopped from second 10 to second 16."""
     record = partition() | {

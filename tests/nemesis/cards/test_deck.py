@@ -32,7 +32,8 @@ def test_sixty_seconds_hold_many_cards_all_healed(nemesis, seed):
     assert min(c.at_s for c in cards) == LEAD_IN_S
     assert max(c.heal_s for c in cards) <= 60.0 - TAIL_S + 0.002
     assert all(c.at_s < c.heal_s for c in cards)
-    assert all(cards[c.like - 1].name == c.name and c.like < c.number for c in cards if c.like)
+    assert all(c.like < c.number for c in cards if c.like)
+    assert nemesis == "past" or all(cards[c.like - 1].name == c.name for c in cards if c.like)
 
 
 @given(SEEDS)
@@ -123,7 +124,7 @@ def test_different_seeds_deal_different_decks():
     assert len({tuple(deal("partition", SERVERS, 200.0, Random(seed))) for seed in range(20)}) == 20
 
 
-@pytest.mark.parametrize("nemesis", BREAKING)
+@pytest.mark.parametrize("nemesis", [name for name in BREAKING if not KINDS[name].parts])
 def test_a_few_seconds_hold_one_short_card_and_fewer_hold_none(nemesis):
     (card,) = deal(nemesis, SERVERS, 10.0, Random(1))
     assert card.heal_s <= 8.0

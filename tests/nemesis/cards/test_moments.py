@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from random import Random
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, played
+from fake_nemesis_cluster import FakeCluster, now_ns, played
 from virtual_time import run as in_no_time
 
-from checkers.record.faults import Achieved, Card
+from checkers.record.faults import Achieved, Card, FaultRecord
+from nemesis.catalog import dealt_by
+from nemesis.cluster import Beacons
 from nemesis.coverage import (
     ELECTION_MOMENT as ELECTION,
 )
@@ -19,6 +23,10 @@ from nemesis.coverage import (
 from nemesis.coverage import (
     NEW_LEADER_MOMENT as NEW_LEADER,
 )
+from nemesis.deck import deal
+from nemesis.measure import Hooks
+from nemesis.play import play
+from nemesis.resolve import MainPhase
 from system_under_test.subject import NodeStatus
 
 SERVERS = ("n1", "n2", "n3")
@@ -102,3 +110,115 @@ def test_a_card_waits_on_while_the_one_that_it_follows_still_waits_for_a_leader(
     cluster.leader = None
     first, second = in_no_time(both(cluster))
     assert [(r.nodes, r.epoch) for r in (first, second)] == [(("n1",), 4), (("n2",), 5)]
+
+
+# ---- parts of one fault, and heals that wait -----------------------------------------------------------------------
+
+
+class LinkedCluster(FakeCluster):
+    """A cluster whose links can be held and delayed; what is held is heard by no trial and no beacon."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.impaired = {}
+
+    async def impair(self, links, seed):
+        self.orders.append(f"impair {len(links)}")
+        self.impaired = {link: dict(it) for link, it in links.items()}
+
+    async def try_link(self, link, datagrams, interval_s, wait_s):
+        it = self.impaired.get(link, {})
+        late_s = it.get("delay_s", 0.0)
+        await asyncio.sleep(datagrams * interval_s + wait_s)
+        came = 0 if it.get("hold") or late_s > wait_s else datagrams
+        delays = {"delay_ms": late_s * 1e3, "least_delay_ms": late_s * 1e3}
+        return {"sent": datagrams, "received": came, "repeated": 0, "reordered": 0, **delays}
+
+    async def arrived(self, first, last):
+        held = {link for link, it in self.impaired.items() if it.get("hold") or it.get("delay_s", 0.0) > 1.0}
+        seen = await super().arrived(first, last)
+        return {link: Beacons(it.sent, 0) if link in held else it for link, it in seen.items()}
+
+
+async def played_on(cluster: LinkedCluster, cards, events=()) -> list[FaultRecord]:
+    """Play the cards.  events: (seconds, "acknowledge" or the name of the next leader)."""
+    acknowledged = 0
+
+    async def happen() -> None:
+        nonlocal acknowledged
+        for at_s, what in events:
+            await asyncio.sleep(at_s - asyncio.get_running_loop().time())
+            if what == "acknowledge":
+                acknowledged += 1
+            else:
+                cluster.leader, cluster.epoch = what, cluster.epoch + 1
+
+    async def no_copy(record: FaultRecord) -> None:
+        raise AssertionError("a heal that waits for a moment waits for no copy")
+
+    main = MainPhase(cluster, cluster.statuses, now_ns, now_ns(), acknowledged=lambda: acknowledged)
+    hooks = Hooks(lambda record: None, no_copy)
+    records, _ = await asyncio.gather(play(cards, main, Random(1), hooks), happen())
+    return records
+
+
+PAST = [
+    Card(1, "packets", "leader-heard-late", 2.0, 12.0, until="healed", until_of=3, until_s=1.0),
+    Card(2, "packets", "leader-hears-held", 4.0, 11.0, like=1, until="healed", until_of=3, until_s=0.1),
+    Card(3, "pause", "leader", 4.0, 10.0, like=1, until="acknowledged", until_of=3, until_s=0.5),
+]
+
+
+def test_the_past_is_played_back_once_the_successor_has_answered():
+    cluster = LinkedCluster()
+    events = [(4.5, "acknowledge"), (6.0, "n2"), (6.5, "acknowledge")]
+    late, held, paused = in_no_time(played_on(cluster, PAST, events))
+    assert [r.achieved for r in (late, held, paused)] == [Achieved.INSTALLED] * 3
+    assert {r.nodes for r in (late, held, paused)} == {("n1",)}
+    assert abs(held.injected_ns - paused.injected_ns) < 50e6
+    assert 7.0e9 <= paused.heal_ordered_ns <= 7.1e9
+    assert 0.1e9 <= held.heal_ordered_ns - paused.healed_ns <= 0.15e9
+    assert 1.0e9 <= late.heal_ordered_ns - paused.healed_ns <= 1.05e9
+    assert cluster.whole and not cluster.impaired
+
+
+def test_parts_keep_their_distance_where_the_first_one_is_late():
+    cluster = LinkedCluster()
+    cluster.leader = None
+    chained = [PAST[0], replace(PAST[1], at_s=3.0), replace(PAST[2], at_s=3.1, like=2)]
+    late, held, paused = in_no_time(played_on(cluster, chained, [(4.0, "n1"), (8.0, "n2"), (8.2, "acknowledge")]))
+    assert late.injected_ns >= 3.9e9
+    assert held.injected_ns - late.injected_ns == pytest.approx(1e9, abs=20e6)
+    assert paused.injected_ns - held.injected_ns == pytest.approx(0.1e9, abs=20e6)
+    assert paused.achieved is Achieved.INSTALLED
+
+
+def test_a_heal_whose_moment_never_comes_is_due_at_its_time():
+    _, held, paused = in_no_time(played_on(LinkedCluster(), PAST, [(4.5, "acknowledge")]))
+    assert paused.achieved is Achieved.INSTALLED
+    assert paused.heal_ordered_ns == pytest.approx(10e9, abs=20e6)
+    assert held.heal_ordered_ns <= 10.2e9
+
+
+def test_parts_of_a_fault_that_hit_nothing_are_skipped():
+    cluster = LinkedCluster()
+    cluster.leader = None
+    records = in_no_time(played_on(cluster, PAST))
+    assert [r.achieved for r in records] == [Achieved.SKIPPED] * 3
+    assert records[1].reason == "card 1, which it repeats, hit nothing"
+
+
+@pytest.mark.parametrize("target", ["leader-hears-held", "leader-hears-late"])
+def test_a_cut_around_links_that_are_held_or_late_is_proven(target):
+    cards = [Card(1, "packets", target, 2.0, 12.0), Card(2, "partition", "clients-from-leader", 4.0, 8.0)]
+    records, _ = in_no_time(played(LinkedCluster(), *cards))
+    assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 2
+
+
+@pytest.mark.parametrize("nemesis", ["past", "short"])
+def test_decks_of_several_kinds_deal_cards_of_their_parts(nemesis):
+    for seed in range(20):
+        cards = deal(nemesis, SERVERS, 60.0, Random(seed))
+        assert {card.kind for card in cards} == set(dealt_by(nemesis).split(","))
+        assert all(card.until_of <= len(cards) for card in cards)
+    assert nemesis != "short" or 15 <= len(cards) <= 40

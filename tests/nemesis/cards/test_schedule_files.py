@@ -24,7 +24,7 @@ SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}
 
 
-@pytest.mark.parametrize("nemesis", ["partition,kill", "pause"])
+@pytest.mark.parametrize("nemesis", ["partition,kill", "pause", "past"])
 def test_a_schedule_is_read_back_as_written(nemesis):
     cards = deal(nemesis, SERVERS, 120.0, Random(5))
     faults = {2: Fault(cards[1].kind, "words", ("n1",), frozenset({("n1", "n2")}), {"reject": True})}
@@ -52,6 +52,16 @@ def test_a_schedule_is_read_back_as_written(nemesis):
         ([ROW | {"after": 7, "moment": "election"}], "its field 'after' names card 7, which is not in the schedule"),
         ([ROW | {"after": 1}], "card 1: its fields 'after' and 'moment' go together: a number, and 'election' or 'new"),
         ([ROW | {"moment": "election"}], "card 1: its fields 'after' and 'moment' go together"),
+        (
+            [ROW | {"until": "healed"}],
+            "card 1: its fields 'until' and 'until_of' go together: 'election' or 'new leader'",
+        ),
+        ([ROW | {"until": "noon", "until_of": 1}], "card 1: its fields 'until' and 'until_of' go together"),
+        ([ROW | {"until": "healed", "until_of": 7}], "its field 'until_of' names card 7, which is not in the schedule"),
+        (
+            [ROW | {"kind": "past"}],
+            "card 1: its field 'name': past deals cards of packets, pause and has none of its own",
+        ),
         ([ROW | {"name": "thirds"}], "card 1: its field 'name': there is no partition 'thirds'; there are halves"),
         ([ROW | {"kind": "flood"}], "card 1: its field 'kind': there is no kind of fault 'flood'"),
         ([ROW | {"fault": []}], "card 1: its field 'fault' must be an object"),

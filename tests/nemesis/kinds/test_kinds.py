@@ -32,7 +32,9 @@ def test_a_kind_deals_only_what_it_has(name: str) -> None:
     for figure in kind.deck.figures.values():
         for servers in (3, 5, 7):
             steps = figure.steps(Random(1), servers)
-            assert {step.target for step in steps} <= set(kind.targets)
+            assert all(step.target in KINDS[step.kind or name].targets for step in steps)
+            assert {step.kind or name for step in steps} <= {*kind.parts, name}
+            assert all(0 <= step.until_step <= len(steps) for step in steps)
             assert not steps[0].again and all(step.hold_s > 0 and step.after_s >= 0 for step in steps)
 
 

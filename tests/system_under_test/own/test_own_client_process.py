@@ -43,12 +43,21 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
     made: list[OwnClient] = []
 
-    def one(body: str, *, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None) -> OwnClient:
+    def one(
+        body: str,
+        *,
+        follows: bool = True,
+        thread: int = 0,
+        functions: dict[str, str] | None = None,
+        member: str = "",
+    ) -> OwnClient:
         files = {"mine.py": SYSTEM + "\nclass It(Client):\n" + textwrap.indent(textwrap.dedent(body), "    ")}
         config: dict[str, object] = {"files": files, "main": "mine.py", "client": "krucible_own_system:It"}
         config["functions"] = functions or {"read": "read", "write": "write"}
+        config["through_members"] = bool(member)
         peers = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
-        made.append(connect(Placement(thread, "c1", follows=follows, reads_only=False), peers, config, {}))
+        placement = Placement(thread, "c1", follows=follows, reads_only=False, member=member)
+        made.append(connect(placement, peers, config, {}))
         return made[-1]
 
     yield one
@@ -70,6 +79,22 @@ async def let_time_end(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         ahead_s[0] += PATIENCE_S + client_processes.GRACE_S + 0.1
 
     return jump
+
+
+LED = """
+def leader(self): return "n1"
+def open(self, server): self.server = server
+def read(self, key): return int(self.server.node[1:])
+"""
+
+
+@pytest.mark.parametrize(("follows", "asked"), [(True, 1), (False, 2)])
+async def test_a_client_that_stays_reads_through_its_member_where_servers_forward(
+    follows: bool, asked: int, make: Make
+) -> None:
+    client = make(LED, follows=follows, member="n2")
+    for _ in range(2):
+        assert await ask(client, Request("read", "k1")) == Outcome(Type.OK, value=asked, node=f"n{asked}")
 
 
 async def test_blocking_and_async_methods_answer(make: Make) -> None:

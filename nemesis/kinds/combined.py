@@ -1,0 +1,120 @@
+"""Kinds that deal cards of other kinds together: messages from the past, and many short faults.
+
+past    What the leader sends arrives late.  Then what it hears is held, and it is paused.  The others elect, and a
+        write is acknowledged.  The leader goes on and takes requests, and a moment later hears in order what was said
+        before it was replaced.  A system that takes such a message for news serves clients from the past.
+short   Pauses, cuts and delays of 0.2 to 3 s, most of them shorter than an election timeout, at random phases of
+        heartbeats and elections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from checkers.record.faults import Fault
+from nemesis.cluster import LINKS, PACKETS, PROCESSES
+from nemesis.coverage import ACKNOWLEDGED_MOMENT, HEALED_MOMENT
+from nemesis.field import Field
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene
+from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEARS_HELD
+from nemesis.kinds.packets import NAME as PACKETS_KIND
+
+PAUSED_S_MAX = 5.0
+"""Longest pause of a leader, should nobody acknowledge a write meanwhile."""
+SHORT_S, SHORT_GAP_S, SHORTS = (0.2, 3.0), (0.1, 1.0), 8
+_SHORT = (
+    ("pause", "leader"),
+    ("pause", "one"),
+    ("partition", "leader-alone"),
+    ("partition", "one-node"),
+    (PACKETS_KIND, "leader-late"),
+    (PACKETS_KIND, "one-late"),
+)
+
+
+def _past(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """Hold what the leader hears, pause it until its successor has answered, and play back what was held."""
+    held_s = rng.uniform(1.5, 3.0)
+    paused_s = held_s + rng.uniform(0.03, 0.15)
+    longest_s = paused_s + PAUSED_S_MAX + 0.5
+    after_ack_s, play_back_s = rng.uniform(0.2, 1.2), rng.uniform(0.02, 0.4)
+    return [
+        FigureStep(
+            LEADER_HEARD_LATE, 0.0, longest_s + 0.5, kind=PACKETS_KIND, until=HEALED_MOMENT, until_step=3, until_s=1.0
+        ),
+        FigureStep(
+            LEADER_HEARS_HELD, held_s, longest_s - held_s, again=True,
+            kind=PACKETS_KIND, until=HEALED_MOMENT, until_step=3, until_s=play_back_s,
+        ),
+        FigureStep(
+            "leader", paused_s, PAUSED_S_MAX, again=True,
+            kind="pause", until=ACKNOWLEDGED_MOMENT, until_step=3, until_s=after_ack_s,
+        ),
+    ]  # fmt: skip
+
+
+def _follower_past(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep(ONE_HEARS_HELD, 0.0, rng.uniform(2.0, 5.0), kind=PACKETS_KIND)]
+
+
+def _short(faults: Sequence[tuple[str, str]]) -> Callable[[Random, int], Sequence[FigureStep]]:
+    """Return figures of short faults, one after another, each of `faults` before one comes again."""
+
+    def steps(rng: Random, servers: int) -> Sequence[FigureStep]:
+        dealt: list[FigureStep] = []
+        at_s = 0.0
+        while len(dealt) < SHORTS:
+            for kind, target in rng.sample(faults, min(len(faults), SHORTS - len(dealt))):
+                hold_s = SHORT_S[0] * (SHORT_S[1] / SHORT_S[0]) ** rng.random()
+                dealt.append(FigureStep(target, at_s, hold_s, kind=kind))
+                at_s += hold_s + rng.uniform(*SHORT_GAP_S)
+        return dealt
+
+    return steps
+
+
+def _no_fault(target: str, scene: Scene) -> Fault | None:
+    raise ValueError("this kind deals cards of other kinds and has none of its own")
+
+
+async def _no_order(field: Field, fault: Fault) -> None:
+    raise ValueError("this kind deals cards of other kinds and has none of its own")
+
+
+def _combined(name: str, summary: str, parts: Sequence[str], figures: dict[str, Figure]) -> Kind:
+    """Return a kind that deals its first figure most often, or, where no leader is known, its last alone."""
+    first, *_, last = figures
+    return Kind(
+        name=name,
+        summary=summary,
+        targets={},
+        deck=Deck(((first, 0.0),), (first, first, *figures), ((last, 0.0),), figures),
+        needs=frozenset({PACKETS, LINKS, PROCESSES}),
+        resolve=_no_fault,
+        inject=_no_order,
+        heal=_no_order,
+        parts=tuple(parts),
+    )
+
+
+PAST = _combined(
+    "past",
+    "a leader that was replaced hears, in order, what was sent to it before",
+    (PACKETS_KIND, "pause"),
+    {
+        "messages-from-the-past": Figure("a paused leader goes on, and then hears the past", _past, 3),
+        "follower-hears-the-past": Figure("a follower hears for 2-5 s nothing, and then all of it", _follower_past, 3),
+    },
+)
+SHORT = _combined(
+    "short",
+    "many pauses, cuts and delays of 0.2-3 s, of the leader and of followers",
+    ("partition", PACKETS_KIND, "pause"),
+    {
+        "short-faults": Figure("eight faults of 0.2-3 s, one after another", _short(_SHORT), 3),
+        "short-faults-of-servers": Figure(
+            "eight faults of 0.2-3 s of servers drawn by the seed", _short([f for f in _SHORT if "one" in f[1]]), 3
+        ),
+    },
+)
