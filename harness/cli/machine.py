@@ -141,6 +141,8 @@ def completion(shell: str) -> None:
 
 
 if TYPE_CHECKING:
+    from nemesis.kind import Kind
+    from system_under_test.subject import Subject
     from workloads.workload import Workload
 
 
@@ -165,8 +167,22 @@ def list_names(as_json: bool, subject: str | None) -> None:
         click.echo()
 
 
+def _allows(subject: Subject, kind: Kind) -> bool:
+    """Return True unless no fault of this kind can do anything to this system, wherever it runs."""
+    from nemesis.cluster import DAMAGES, MEMBERS
+
+    damages = {need for target in kind.targets.values() for need in target.needs if need in DAMAGES}
+    return (
+        subject.declares.faults
+        and not kind.needs & subject.unreachable_by.keys()
+        and (MEMBERS not in kind.needs or subject.members is not None)
+        and (not damages or any(DAMAGES[need] in subject.notices_damage for need in damages))
+    )
+
+
 def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
-    """Kind of name -> name -> summary.  own: a system whose workloads and named processes are listed, too.
+    """Kind of name -> name -> summary.  own: a system whose workloads and named processes are listed, too, and only the
+    kinds of fault that it allows.
 
     Raises WrongSpec if that is no system."""
     from checkers.run_quality.criteria.waivers import WAIVABLE
@@ -177,18 +193,26 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     from nemesis.catalog import KINDS, kind_named, on_processes, summaries
 
     subjects = [load_subject(name) for name in SUBJECTS]
-    on_one_process = on_processes(load_subject(own).processes) if own else {}
-    kinds = [*KINDS.values(), *map(kind_named, on_one_process)]
+    mine = load_subject(own) if own else None
+    on_one_process = on_processes(mine.processes) if mine else {}
+    barred = {name for name, kind in KINDS.items() if mine and not _allows(mine, kind)}
+    kinds = [*(kind for name, kind in KINDS.items() if name not in barred), *map(kind_named, on_one_process)]
+    nemeses = {name: words for name, words in summaries().items() if name not in barred}
     kept = {Path(one.folder).name: one.why_stale or f"up since {one.since}: {one.title}" for one in kept_clusters()}
     return {
         **({"kept clusters": kept} if kept else {}),
         "workloads": {name: kind.summary for name, kind in _kinds(own).items()},
-        "nemeses": {**summaries(), **on_one_process},
+        "nemeses": {**nemeses, **on_one_process},
         "targets": {f"{kind.name} {name}": target.summary for kind in kinds for name, target in kind.targets.items()},
         "parameters of workloads": {
             f"{name} {parameter}": f"{value:g} by default"
             for name, kind in _kinds(own).items()
             for parameter, value in kind.parameters.items()
+        },
+        "parameters of subjects": {
+            f"{subject.name} {parameter}": f"{value} by default"
+            for subject in [*subjects, *([mine] if mine else [])]
+            for parameter, value in subject.parameters.items()
         },
         "demands to waive": {name: ", ".join(covers) or "availability" for name, covers in WAIVABLE.items()},
         "backends": {name: entry.summary for name, entry in BACKENDS.items()},

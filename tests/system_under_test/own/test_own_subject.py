@@ -473,6 +473,12 @@ def test_the_faults_on_named_processes_are_listed_with_all_other_targets(tmp_pat
     assert {"partition halves", "kill leader", "kill:agent leader", "pause:agent one"} <= names["targets"].keys()
     assert "stop:agent" in names["nemeses"]
     assert not [name for name in known_names()["targets"] if ":" in name]
+    assert {"damage", "membership"} <= known_names()["nemeses"].keys()
+    assert not {"damage", "membership"} & names["nemeses"].keys(), "it allows neither"
+    etcd = known_names("etcd")
+    assert "clock" not in etcd["nemeses"] and "clock leader" not in etcd["targets"] and "damage" in etcd["nemeses"]
+    assert etcd["parameters of subjects"]["etcd version"] == "3.7.3 by default"
+    assert known_names("canary")["nemeses"].keys() == {"none", "all"}
 
 
 HANDS_OVER = '''
