@@ -233,10 +233,11 @@ class _Player:
             self.records.change(card.number, inject_proof=proof)
             if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
                 break
-        window_s, waited_s = HOLD_EVERY_S, WINDOW_S
+        every_s = HOLD_EVERY_S / 2 if card.until else HOLD_EVERY_S  # the last one may be cut short
+        window_s, waited_s = every_s, WINDOW_S
         while not stop.is_set():
             if not fault.cut:  # here the window is a pause before the measurement: a slow one needs a shorter pause
-                window_s = max(0.0, HOLD_EVERY_S - (self.now_s() - began_s - waited_s))
+                window_s = max(0.0, every_s - (self.now_s() - began_s - waited_s))
             began_s, waited_s = self.now_s(), window_s
             self.records.measured(card.number, await meter.take("hold", window_s, stop))
         self.records.measured(card.number, await meter.take("before heal", 0.0))

@@ -56,12 +56,10 @@ class Runner:
         tell_sent: Callable[[str], None],
         folder: Path,
         own: Mapping[str, Function] = NO_OTHERS,
-        keeps_to_one: bool = False,
-        through_members: bool = False,
+        keeps_to: str = "",
     ) -> None:
         """folder: where the author's files lay when they were read.  own: functions that the workload states itself.
-        keeps_to_one: the client stays with one server, whoever leads.
-        through_members: so does one that does not follow, with the server that it was dealt."""
+        keeps_to: the server that the client stays with, whoever leads; "" for none."""
         self._make = make
         self._folder = folder
         self._called: Callable[..., Any] | None = None
@@ -71,9 +69,8 @@ class Runner:
         self._loop = asyncio.new_event_loop()
         self._client = make()
         kind = type(self._client)
-        who = self._client.who
-        self._member = who.member if through_members and not who.follows else ""
-        self._leads = kind.leader is not Client.leader and not keeps_to_one and not self._member
+        self._keeps_to = keeps_to
+        self._leads = kind.leader is not Client.leader and not keeps_to
         self._by_key = self._leads and len(inspect.signature(kind.leader).parameters) > 1
         self._known: dict[str | None, tuple[str, float]] = {}
         """Key -> who leads it as far as is known, and when that was looked at; None for all keys."""
@@ -133,7 +130,7 @@ class Runner:
     def _wanted(self, key: str | None, until: float) -> str:
         names = list(self._client.servers)
         if not self._leads:
-            return self._member or names[self._client.who.thread % len(names)]
+            return self._keeps_to or names[self._client.who.thread % len(names)]
         known, looked_s = self._known.get(key, ("", 0.0))
         if known and time.monotonic() - looked_s <= FOLLOW_EVERY_S and (self._open or not self._client.who.follows):
             return known
@@ -278,8 +275,10 @@ def _runner(given: Mapping[str, Any], kind: type[Client], tell_sent: Callable[[s
         host, _, port = address.rpartition(":")
         servers[node] = Address(node, host, int(port))
     own = {name: Function(**stated) for name, stated in config.get("own_functions", {}).items()}
-    keeps_to_one, through = bool(config.get("each_server")), bool(config.get("through_members"))
-    return Runner(lambda: kind(who, servers), config["functions"], tell_sent, folder, own, keeps_to_one, through)
+    keeps_to = list(servers)[who.thread % len(servers)] if config.get("each_server") else ""
+    if config.get("through_members") and not who.follows:
+        keeps_to = keeps_to or who.member
+    return Runner(lambda: kind(who, servers), config["functions"], tell_sent, folder, own, keeps_to)
 
 
 def _words(problem: BaseException, folder: Path) -> str:
