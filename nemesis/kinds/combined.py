@@ -114,7 +114,9 @@ SHORT = _combined(
     {
         "short-faults": Figure("eight faults of 0.2-3 s, one after another", _short(_SHORT), 3),
         "short-faults-of-servers": Figure(
-            "eight faults of 0.2-3 s of servers drawn by the seed", _short([f for f in _SHORT if "one" in f[1]]), 3
+            "eight faults of 0.2-3 s of servers drawn by the seed",
+            _short([fault for fault in _SHORT if "leader" not in fault[1]]),
+            3,
         ),
     },
 )
