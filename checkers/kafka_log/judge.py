@@ -18,11 +18,8 @@ Allowed anomalies are reported and not counted:
                                     these excuse it.  A process without an assignment counts as subscribed
     with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are common
 
-The checker of runs whose clients use Kafka's logs.
-
-One part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and transactions span
-partitions, so cycles may span all of them.
-"""
+In a run, one part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and
+transactions span partitions, so cycles may span all of them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 """The checkers of runs whose clients use transactions.
 
-Parts are groups of transactions that have nothing in common (`independent.py`).  Most histories have one: a cycle may
+Parts are groups of transactions that have nothing in common.  Most histories have one: a cycle may
 go through any key.  Each part reads the whole file, and picks its group.  The budget of a part is meant for one of
 dozens that are judged in parallel, so these few parts get several budgets each.
 
-Divides a history of transactions into groups that have nothing in common, and joins the verdicts on them.
-
-Theory.  Components of a history touch no common key.  Then the whole history has an order if and only if each component
-has one:
+*Groups.*  Components of a history touch no common key.  Then the whole history has an order if and only if each
+component has one:
 
     without sessions or real time   put the orders of the components one after another
     with sessions                   a session must not run through two components, so sessions join components, too

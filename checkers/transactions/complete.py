@@ -16,13 +16,10 @@ one version that another transaction committed.  So this is called only for hist
 
 An order that was found is replayed by `order_replay.py`, which knows nothing of the search.
 
-Orders versions of registers by time, under the model that the history is required to satisfy.
-
-Reads alone show little of the order of a register's versions.  The required model shows more if it counts the order of
-processes or real time: then some versions have the order in which transactions met them (`versions_in_time.py` explains
-which, and why).  This order is certain *for that model only*.  A cycle built on it violates that model and every
-stronger one, but proves nothing about weaker ones.
-"""
+*Registers.*  Reads alone show little of the order of a register's versions.  The required model shows more if it counts
+the order of processes or real time: then some versions have the order in which transactions met them
+(`versions_in_time.py` explains which, and why).  This order is certain *for that model only*.  A cycle built on it
+violates that model and every stronger one, but proves nothing about weaker ones."""
 
 from __future__ import annotations
 

@@ -61,9 +61,11 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     orders = _ListOrders(transcript)
     edges = [in_time.explained(_edge(transcript, names, orders, step), names, step) for step in shown]
     why = [edge["why"] for edge in edges]
+    if (more := len(cycle.steps) - len(shown)) > 0:
+        why.append(f"and so on: {more} more edges of this cycle of {len(cycle.steps)} lead back to {edges[0]['from']}")
+    if cycle.name.startswith("G1c") and not any(step.kind == WR for step in cycle.steps):
+        why.append(_why_no_g0(transcript, names, cycle))
     words = "; ".join(why)
-    if len(shown) < len(cycle.steps):
-        words += f"; and so on through {len(cycle.steps)} transactions, back to {edges[0]['from']}"
     summary = f"{cycle.name}: {words}: no order fulfils all of these"
     expected = f"an order of {names.listed()} in which each comes after all that it depends on; there is none"
     facts = {"cycle": edges, "length": len(cycle.steps), "why": why, "expected": expected}
@@ -71,6 +73,16 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
         facts["assumes"] = cycle.assumes
     excluded = and_stronger(cycle.assumes) if cycle.assumes else ruled_out([cycle.name])
     return names.witness(cycle.name, summary, facts, excluded)
+
+
+def _why_no_g0(transcript: Transcript, names: TransactionNames, cycle: NamedCycle) -> str:
+    """Explain why a cycle of writes alone is a G1c: read-uncommitted allows it."""
+    unanswered = {
+        names[s.source]: None for s in cycle.steps[:_EDGES_SHOWN_MAX] if transcript.txns.status[s.source] != OK
+    }
+    if unanswered:
+        return f"{' and '.join(unanswered)} had no answer, so its writes may have been read though it aborted: no G0"
+    return "only reads show this order of the versions, and read-uncommitted lets a read show anything: no G0"
 
 
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
