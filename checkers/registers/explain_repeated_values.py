@@ -135,7 +135,7 @@ class RepeatedValueStory(ValueStory):
         culprit, lost = self.window.culprit, self.answer(self.lost())
         later = span_before(lost, self.invoke(culprit), "later")
         return (
-            f"At {at(lost)} {who(lost)} acknowledged {self.made(self.lost())} for {self.name}, and a read that began "
+            f"At {at(lost)} {who(lost)} acknowledged {self.wrote(self.lost())} for {self.name}, and a read that began "
             f"{later} got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}"
         )
 
@@ -185,8 +185,9 @@ class RepeatedValueStory(ValueStory):
         row, later = self.answer(written), span_before(self.answer(written), self.invoke(culprit), "later")
         got = value_of(self.key.a[culprit])
         return (
-            f"At {at(row)} {who(row)} acknowledged {self.made(written)} for {self.name}, but a read that began {later} "
-            f"does not see it: it got {got} from {who(self.answer(culprit))}, as a read before that write had at "
+            f"At {at(row)} {who(row)} acknowledged {self.wrote(written)} for {self.name}, but a read that began "
+            f"{later} does not see it: it got {got} from {who(self.answer(culprit))}, as a read "
+            f"before that write had at "
             f"{at(self.answer(rival))}; {self._without_either()}"
         )
 
@@ -250,7 +251,7 @@ class RepeatedValueStory(ValueStory):
         newest, read = self.answer(self.lost()), self.answer(self.window.culprit)
         return [
             f"Every write of {value_of(self.key.a[self.window.culprit])} had been overwritten before the read was "
-            f"invoked, if {self.made(self.lost())} was written",
+            f"invoked, if {self.wrote(self.lost())} was written",
             f"Either {who(newest)} acknowledged a write that did not take effect, or {who(read)} answered with an "
             "older value; the answers do not show which",
         ]
@@ -258,7 +259,7 @@ class RepeatedValueStory(ValueStory):
     def lost_in_why(self) -> str:
         lost, read = self.answer(self.lost()), self.answer(self.window.culprit)
         return (
-            f"No other node showed {self.made(self.lost())}, and {who(read)} acknowledged the next write, so "
+            f"No other node showed {self.wrote(self.lost())}, and {who(read)} acknowledged the next write, so "
             f"{who(lost)} was wrong to acknowledge it"
         )
 

@@ -16,6 +16,7 @@ One of them is called wrong only if later answers of other nodes confirm the oth
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,9 @@ class ValueStory:
 
     def made(self, op: int) -> int | None:
         return as_value(int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op]))
+
+    def wrote(self, op: int) -> str:
+        return _value_of(self.made(op))
 
     def events(self) -> tuple[Row, ...]:
         rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
@@ -214,7 +218,7 @@ class ValueStory:
         invoked, answered = self.invoke(culprit), self.answer(culprit)
         later = span_before(lost, invoked, "later")
         return (
-            f"At {at(lost)} {who(lost)} acknowledged {self.made(self.lost())} for {self.name}, but no answer ever "
+            f"At {at(lost)} {who(lost)} acknowledged {self.wrote(self.lost())} for {self.name}, but no answer ever "
             f"showed it: a read that began {later} got {value_of(self.key.a[culprit])} from {who(answered)}"
         )
 
@@ -226,7 +230,7 @@ class ValueStory:
             return f"{when} answered a read of {self.name} with {what}"
         if self.key.kind[op] == MISMATCH:
             return f"{when} refused a cas of {self.name} because it did not hold {what}"
-        return f"{when} let a cas of {self.name} from {what} to {self.made(op)} succeed"
+        return f"{when} let a cas of {self.name} from {what} to {self.wrote(op)} succeed"
 
     def _both_in_words(self) -> str:
         """The summary of two answers that contradict each other, and which of them later answers confirm."""
@@ -260,7 +264,7 @@ class ValueStory:
         row = self.answer(newest)
         before = span_before(row, invoked, "before")
         how = "seen" if self.key.kind[newest] == READ else "acknowledged"
-        value = value_of(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
+        value = value_of(self.key.a[newest]) if self.key.kind[newest] == READ else self.wrote(newest)
         return f"{start} although {value} was {how} {before} the {invoked['f']} was invoked"
 
     def _newest_before(self, culprit: int) -> int | None:
@@ -282,13 +286,19 @@ class ValueStory:
         direct = len(self.letters) == 1
         only_write = "a value whose only write" if direct else f"which depends on {value_of(value)}, whose only write"
         failed = refused(self.bucket.history, self.name, as_value(value), not self.bucket.mismatch_observed)
-        if failed is not None:
-            why = f": {failed['error']}" if failed["error"] else ""
-            return f"{only_write} was refused (index {failed['index']}{why})"
         later = producer_of(self.key, value, OPEN)
-        if later >= 0 and later not in self.letters:
-            [row] = read_rows(self.bucket.history, [self._places(later)[0]])
-            return f"{only_write} was invoked afterwards (index {row['index']})"
+        [row] = read_rows(self.bucket.history, [self._places(later)[0]]) if later >= 0 else [None]
+        afterwards = f"was invoked afterwards (index {row['index']})" if row and later not in self.letters else ""
+        if failed is not None and (not afterwards or failed["index"] < self.answer(culprit)["index"]):
+            why = f": {failed['error']}" if failed["error"] else ""
+            words = f"was refused (index {failed['index']}{why})"
+            if re.search(r"time-?d?-? ?out", str(failed["error"]), re.IGNORECASE):
+                words += "; a time-out does not prove that it did not happen: record it as info"
+            if not afterwards:
+                return f"{only_write} {words}"
+            return f"{only_write.replace('only write', 'write')} {words}, and the next {afterwards}"
+        if afterwards:
+            return f"{only_write} {afterwards}"
         return "a value never written to it" if direct else f"which depends on {value_of(value)}, a value never written"
 
     def why(self, kind: str) -> list[str]:
@@ -316,7 +326,7 @@ class ValueStory:
     def lost_in_why(self) -> str:
         """Why the acknowledgement of a lost write was the wrong answer."""
         lost = self.lost()
-        return f"No answer ever showed {self.made(lost)}, so {who(self.answer(lost))} was wrong to acknowledge it"
+        return f"No answer ever showed {self.wrote(lost)}, so {who(self.answer(lost))} was wrong to acknowledge it"
 
     def before(self) -> str:
         """What the key held before the window.  last_before is the last operation of that time."""
@@ -345,7 +355,7 @@ class ValueStory:
         """One operation in words."""
         invoked = self.invoke(op)
         kind = self.key.kind[op]
-        what = {READ: "read", WRITE: f"write of {self.made(op)}"}.get(int(kind))
+        what = {READ: "read", WRITE: f"write of {self.wrote(op)}"}.get(int(kind))
         if what is None or invoked["f"] == "cas":
             what = f"cas from {_value_of(invoked['value'])} to {_value_of(invoked['value2'])}"
         if not self.acknowledged(op):

@@ -15,12 +15,9 @@ First the history is cut at the first answer that no order explains.  Then the p
 which the rest still has no order.  Then reads are dropped, then values, then reads again.  The independent search
 judges the result.
 
-The questions of one witness to the search kernel.  Each question has a budget, and all together have one too.
-
-A window is made smaller step by step.  Before each step the kernel answers one question: does the smaller history still
-have no order?  If the budget ends before the answer, an order may exist, and the step is not made.  So the window stays
-larger, and it is still one that no order explains.
-"""
+*Budget.*  Each question to the search kernel has a budget, and all together have one too.  Before each step the kernel
+answers one question: does the smaller history still have no order?  If the budget ends before the answer, an order may
+exist, and the step is not made.  So the window stays larger, and it is still one that no order explains."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.shrink_witness_unique_values import SEARCHED_MAX, Window, as_value
+from checkers.registers.shrink_witness_unique_values import CONFIGURATIONS_MAX, SEARCHED_MAX, Window, as_value
 
 VALUES_MAX = 64
 """If more values than this are possible before the window, none of them is ruled out."""
@@ -338,7 +335,7 @@ def _rejudged(key: Key, limit: int, excerpt: _Excerpt) -> bool:
         if ret != OPEN or kind in (WRITE, CAS)
     ]
     try:
-        if search.linearizable(operations, [as_value(value) for value in excerpt.starts], _with_mismatch):
+        if search.linearizable(operations, [as_value(v) for v in excerpt.starts], _with_mismatch, CONFIGURATIONS_MAX):
             raise search.Disagreement("the antichain kernel and the independent search disagree about a window")
     except search.SearchExhausted:
         return False

@@ -33,6 +33,9 @@ Ops = npt.NDArray[np.int64]
 SEARCHED_MAX = 400
 """The independent search does not judge windows of more operations.  The witness reports this."""
 
+CONFIGURATIONS_MAX = 20_000
+"""Limit of one independent search.  A window that needs more is not judged again, which takes half a second at most."""
+
 CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
 """How many of the latest values are tried as the right answer: so many that CANDIDATE_OPERATIONS_MAX is kept."""
 
@@ -302,7 +305,9 @@ def _begins(
 
     def impossible(some: Ops) -> bool:
         try:
-            return not search.linearizable(_as_searched(key, limit, some, weakened), states)
+            return not search.linearizable(
+                _as_searched(key, limit, some, weakened), states, configurations_max=CONFIGURATIONS_MAX
+            )
         except search.SearchExhausted:
             return False
 
@@ -339,7 +344,7 @@ def _rejudged(key: Key, window: Window) -> Window:
     if len(window.operations) <= SEARCHED_MAX:
         operations = _as_searched(key, window.limit, np.array(window.operations), window.weakened)
         try:
-            if search.linearizable(operations, window.states_before):
+            if search.linearizable(operations, window.states_before, configurations_max=CONFIGURATIONS_MAX):
                 raise search.Disagreement("the register kernel and the independent search disagree about a window")
             rejudged = True
         except search.SearchExhausted:
