@@ -51,6 +51,10 @@ NOT_TRIED = -1
 """Stands for a state: this operation is of no use as the next step."""
 
 
+REACHED_PER_BEAM, WAITING_PER_BEAM = 8, 64
+"""Limits of one return, per kept configuration: of those that no longer owe the operation, and of those that do."""
+
+
 class Rules(NamedTuple):
     """The functions that a kind of object provides for a search.  Each is an inner kernel.
 
@@ -170,7 +174,7 @@ def follow_events(
             continue
         if rules.concerns_anyone(object_, op, at, now, count):
             turn = Rooms(now, following, queue, hands)
-            reached, left_out = linearize_in_time(rules, object_, course, op, at, turn, count, beam > 0)
+            reached, left_out = linearize_in_time(rules, object_, course, op, at, turn, count, beam)
             dropped = dropped or left_out
             if reached < 0:
                 return -reached, at, count, dropped, is_turned
@@ -225,11 +229,12 @@ def linearize_in_time(
     place: int,
     rooms: Rooms,
     count: int,
-    sparing: bool,
+    beam: int,
 ) -> tuple[int, bool]:
     """Extend all configurations until none owes the returning operation.
 
-    sparing: use operations that never returned only if there is no other way.
+    beam: if above 0, use operations that never returned only if there is no other way, and try only as many extensions
+    as a multiple of it: those of the fewest steps first.
     Returns (how many places of `following` are taken, or minus the code of the failure, whether anything was left
     untried).
     """
@@ -242,6 +247,8 @@ def linearize_in_time(
     shown = rules.is_shown(object_, op, place)
     reached, waiting = _divide(rooms.now, count, following, queue, hands, returning.slot, shown)
     at = 0
+    sparing, untried = beam > 0, False
+    reached_enough, waiting_enough = reached + REACHED_PER_BEAM * beam, waiting + WAITING_PER_BEAM * beam
     while True:
         if is_spent(hands):
             return -OUT_OF_STEPS, False
@@ -251,6 +258,9 @@ def linearize_in_time(
                 break
             sparing, at = False, 0
             continue
+        if beam > 0 and (reached > reached_enough or waiting > waiting_enough):
+            untried = True
+            break
         state = queue.state[at]
         if state == FORGOTTEN or course.hopeless_before[state] > place:
             at += 1
@@ -263,7 +273,7 @@ def linearize_in_time(
         at += 1
         reached, waiting = _extend(rules, object_, course, returning, state, rooms, reached, waiting, sparing)
     forget_queue(queue, waiting)
-    return reached, sparing
+    return reached, sparing or untried
 
 
 @spliced_kernel
