@@ -18,7 +18,7 @@ from decimal import Decimal
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import with_article
-from checkers.models.model import Operation, value_in_words, value_of
+from checkers.models.model import Operation, text_of, value_of
 
 
 class WrongEvent(MalformedHistory):
@@ -84,7 +84,7 @@ def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None
             continue
         given, answered = exact(value_of(invoked)), exact(value_of(event))
         if answered is not None and not fixed[event.f](given, answered):
-            words = f"{event.f} of {value_in_words(given)} was acknowledged as {value_in_words(answered)}"
+            words = f"{event.f} of {text_of(given)} was acknowledged as {text_of(answered)}"
             raise WrongEvent(event.index, f"process {event.process}: {words}")
 
 
@@ -127,6 +127,20 @@ def exact(value: Hashable) -> Hashable:
     if isinstance(value, tuple):
         return type(value)(exact(each) for each in value)
     return value
+
+
+def near_miss(value: Hashable, others: Iterable[Hashable]) -> str:
+    """Return the end of a sentence about a value of another kind that looks like this one, or ""."""
+    twin = next((other for other in others if other != value and _bare(other) == _bare(value)), None)
+    return "" if twin is None else f"; {text_of(twin)} was, and that is a value of another kind"
+
+
+def _bare(value: Hashable) -> object:
+    text = text_of(value).strip('"')
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return text.lstrip(":")
 
 
 def with_exact_values(operations: Sequence[Operation]) -> list[Operation]:

@@ -67,10 +67,10 @@ class WrongOperation(ValueError):
 
 def described(operation: Operation) -> str:
     """The operation as witnesses show it: `f(input) -> output`."""
-    given = "" if operation.input is None else value_in_words(operation.input)
+    given = "" if operation.input is None else text_of(operation.input)
     if not operation.returned:
         return f"{operation.f}({given}), never answered"
-    answer = "" if operation.output == operation.input else f" -> {value_in_words(operation.output)}"
+    answer = "" if operation.output == operation.input else f" -> {text_of(operation.output)}"
     return f"{operation.f}({given}){answer}"
 
 
@@ -147,7 +147,7 @@ def value_of(event: Event) -> Hashable:
     return event.value
 
 
-def value_in_words(value: Hashable) -> str:
+def text_of(value: Hashable) -> str:
     """A value as sentences show it, shortened if it is long."""
     text = in_words(value)
     return text if len(text) <= 60 else text[:40] + "…" + text[-15:]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
 from checkers.models.known_object import KnownObject
 from checkers.models.objects.append_log import APPEND_LOG
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
@@ -38,12 +43,37 @@ KNOWN: dict[str, KnownObject] = {
     )
 }
 
+SETTINGS = {"total": (BANK.name, BANK_OVERDRAFT.name), "empty": tuple(n for n, k in KNOWN.items() if k.container)}
+"""What can be stated about an object -> the models that have it.
+
+total: of the balances of all accounts, a whole number.
+empty: `observed` if a take that failed with the error `empty` shows that the container held nothing.
+"""
+
 SEMAPHORE = "semaphore:N"
 """The name of a semaphore with N permits, as users see it."""
 
 
-def known_object(name: str) -> KnownObject | None:
-    """The object of a name; of `semaphore:3` one with three permits.  None if there is none."""
+def refused_setting(model: str, name: str, value: str) -> str:
+    """Return why a setting cannot be used with a model, or ""."""
+    if name not in SETTINGS:
+        return f"there is no setting {name!r}; there are {', '.join(SETTINGS)}"
+    if model not in SETTINGS[name]:
+        return f"{name} is a setting of {', '.join(SETTINGS[name])}, not of {model or 'a file that names its model'}"
+    if name == "total" and not value.removeprefix("-").isdecimal():
+        return f"the total of a bank is a whole number, not {value!r}"
+    if name == "empty" and value not in ("observed", "ignored"):
+        return f"empty is 'observed' or 'ignored', not {value!r}"
+    return ""
+
+
+def known_object(name: str, settings: Mapping[str, str] = MappingProxyType({})) -> KnownObject | None:
+    """The object of a name; of `semaphore:3` one with three permits.  None if there is none.
+
+    settings: those of SETTINGS, with their values.
+    """
+    if "total" in settings:
+        return replace(KNOWN[name], judge=partial(KNOWN[name].judge, total=int(settings["total"])))
     kind, colon, number = name.partition(":")
     if kind == "semaphore" and colon and number.isdecimal() and 1 <= int(number) <= PERMITS_MAX:
         return semaphore_object(int(number))

@@ -1,35 +1,23 @@
-"""Witnesses of a large object, reduced to the few values that the violation is about.
+"""Makes witnesses of a large object, reduced to the few values that the violation is about.
 
 Forget all but two elements of a set, all but two values of a log, or all but one value of a queue.  For the values that
 are kept, the smaller object gives the same answers as the whole object.  So every order of the whole object's
 operations is also an order of the smaller object's.  If the smaller object has no order, the whole object has none.
-The past need not be known: the violation has all operations on these values, and both objects begin empty.
+The past need not be known: the violation has all operations on these values, and both objects begin empty.  The smaller
+object is a `Model` like any other.  So the independent search (`base/independent_search.py`) judges its few operations
+by another method than the one that found the violation, and their longest legal order is drawn.
 
-The smaller object is a `Model` like any other.  So the independent search judges its few operations, and their longest
-legal order is drawn.
+*Budget.*  An explanation calls `Model.step` again and again, so a count of the calls limits all explanations of a part,
+and gives the same witness on every machine.  An explanation that runs out of steps is larger and simpler.
 
-Do a few operations of a model have a legal order?  If they have none, how long is the longest legal beginning?
-
-The first question checks a witness by another method than the one that found it.  The second question is for the
-drawing of the witness.  The independent search (`base/independent_search.py`) answers both.
-
-The budget of the explanations of one part: how often they may call a model's `step`.
-
-An explanation minimises a window, tries answers and draws orders.  Each of these calls `step` again and again, so a
-count of the calls limits all of them.  It also gives the same witness on every machine.  If an explanation runs out of
-steps, a larger and simpler one replaces it.
-
-Replaces the past of a history by the states that it can have led to.
-
-The past ends at a moment just before a call.  Operations that had returned by then are replaced by the possible states.
-Operations under way stay, and may happen at any time later, or never.  If one of them happened before the moment, one
-of the states shows its effect.  (An observer that was under way is dropped, because it may have seen the past.)
-
-This never creates a violation.  Proof: take any order of the whole history, and its end after the moment.  The end
-begins in one of the states.  It contains every operation that was called later and returned.  All others in it were
-under way, or were called later.  So it is an order of the rest.  If the rest has no order, the history has none.
-
-One pass of the just-in-time search of `search.py` finds the states.
+*Past.*  The past of a history can be replaced by the states that it can have led to.  It ends at a moment just before a
+call.  Operations that had returned by then are replaced by the possible states.  Operations under way stay, and may
+happen at any time later, or never.  If one of them happened before the moment, one of the states shows its effect.  (An
+observer that was under way is dropped, because it may have seen the past.)  This never creates a violation.  Proof:
+take any order of the whole history, and its end after the moment.  The end begins in one of the states.  It contains
+every operation that was called later and returned.  All others in it were under way, or were called later.  So it is an
+order of the rest.  If the rest has no order, the history has none.  One pass of the just-in-time search finds the
+states.
 """
 
 from __future__ import annotations

@@ -1,26 +1,22 @@
-"""Is there an order of one object's operations that a model in Python accepts?
+"""Searches for an order of one object's operations that a model in Python accepts.
 
-There are two methods, with the same answer.  If few states can occur, a table of integers lists the next state for each
-state and each class of operations, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise the
-same just-in-time search runs in plain Python (`plain_search.py`).
+It is the just-in-time search (Lowe 2017).  A configuration is a state and the open operations that are already in the
+order.  At a return, configurations without the operation are extended until they contain it.
 
-A large table costs seconds, and most histories need none: the plain search decides them in a few steps per operation.
-So a small table is tried first, then a short plain search, then a large table.  The last attempt is a plain search with
-the whole budget.
+Two implementations give the same answer.  If few states can occur, a table of integers lists the next state for each
+state and each class of operations, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise
+`plain_search` decides, whose configurations hold states of the model and sets of operations as the bits of an integer.
 
-The just-in-time search (Lowe 2017) in plain Python, for models whose states are too many for a table.
-
-A configuration is a state and the open operations that are already in the order.  At a return, configurations without
-the operation are extended until they contain it.
-
-Cost: a step is one call of `Model.step`, or CONFIGURATIONS_PER_STEP configurations carried over a return.  The memory
-is that of the configurations: each holds its own state, and a set of operations as the bits of an integer.
+A large table costs seconds, and most histories need none.  So a small table is tried first, then a short plain search,
+then a large table, and at last a plain search with the whole budget.  A step of the plain search is one call of
+`Model.step`, or CONFIGURATIONS_PER_STEP configurations carried over a return.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -100,7 +96,7 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
     classes = []
     for o in operations:
         who, when = o.process if model.process_matters else 0, o.call if model.times_matter else 0
-        alike = (o.f, o.input, o.output, o.returned, who, when)
+        alike = (o.f, o.key, o.input, o.output, o.returned, who, when)
         classes.append(numbers.setdefault(alike, len(numbers)))
     return classes
 
@@ -209,12 +205,12 @@ def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) 
     one_of = model.canonical(operations) if model.canonical is not None else itself
     events = [(o.call, n, False) for n, o in enumerate(operations)]
     events += [(o.ret, n, True) for n, o in enumerate(operations) if o.ret is not None]
-    search = _Search(model.step, one_of, budget)
+    search = _Search(model.step, one_of, budget, _classes(model, operations))
     now: set[_Configuration] = {(one_of(model.init()), 0)}
     bit_of: dict[int, int] = {}
     for index, n, is_return in sorted(events):
         if not is_return:
-            bit_of[n] = search.begin(operations[n])
+            bit_of[n] = search.begin(operations[n], n)
             continue
         bit = bit_of.pop(n)
         now = search.linearize(bit, now)
@@ -224,6 +220,10 @@ def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) 
         if not now:
             return SearchAnswer(False, index, search.steps * STEPS_PER_PYTHON_STEP)
     return SearchAnswer(True, -1, search.steps * STEPS_PER_PYTHON_STEP)
+
+
+def _return_of(operation: Operation) -> int:
+    return OPEN if operation.ret is None else operation.ret
 
 
 def size_bytes(state: State) -> int:
@@ -252,23 +252,31 @@ class _Search:
     """
 
     def __init__(
-        self, step: Callable[[State, Operation], object], one_of: Callable[[State], State], budget: Budget
+        self,
+        step: Callable[[State, Operation], object],
+        one_of: Callable[[State], State],
+        budget: Budget,
+        classes: Sequence[int],
     ) -> None:
-        self._step, self._one_of, self._budget = step, one_of, budget
+        self._step, self._one_of, self._budget, self._classes = step, one_of, budget, classes
         self._open: dict[int, Operation] = {}
+        self._alike: dict[int, list[tuple[int, int]]] = {}  # class -> (return, bit) of its open operations, ascending
+        self._class_of: dict[int, int] = {}
         self._all_open = self._largest_bytes = 0
         self.steps, self.reason = 0, ""
 
-    def begin(self, operation: Operation) -> int:
+    def begin(self, operation: Operation, number: int) -> int:
         """Returns the bit of the operation, the lowest free one."""
         bit = ~self._all_open & (self._all_open + 1)
         self._all_open |= bit
-        self._open[bit] = operation
+        self._open[bit], self._class_of[bit] = operation, self._classes[number]
+        insort(self._alike.setdefault(self._classes[number], []), (_return_of(operation), bit))
         return bit
 
     def end(self, bit: int) -> None:
         self._all_open ^= bit
-        del self._open[bit]
+        operation = self._open.pop(bit)
+        self._alike[self._class_of.pop(bit)].remove((_return_of(operation), bit))
 
     def linearize(self, bit: int, now: set[_Configuration]) -> set[_Configuration]:
         """Extend configurations until each contains the operation with this bit, and remove it from them.
@@ -290,12 +298,15 @@ class _Search:
         return following
 
     def _extensions(self, state: State, done: int) -> list[tuple[int, State]]:
-        """Every (bit of an open operation that the state allows next, state after it)."""
+        """Every (bit of an open operation that the state allows next, state after it).
+
+        Of operations that are equal to the model, only the one that returns first goes next: two may swap in any order.
+        """
         found = []
-        left = self._all_open & ~done
-        while left:
-            bit = left & -left
-            left ^= bit
+        for alike in self._alike.values():
+            bit = next((bit for _, bit in alike if not done & bit), 0)
+            if not bit:
+                continue
             self.steps += 1
             after = self._step(state, self._open[bit])
             if after is REFUSED or (after := self._one_of(after)) is REFUSED:

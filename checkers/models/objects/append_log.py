@@ -22,7 +22,7 @@ from checkers.base.checker import Budget
 from checkers.base.values import MapValue, SetValue
 from checkers.models.answers import same_or_placed
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation, impossible, real_time
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 
@@ -149,7 +149,9 @@ def _after_read(state: _PartialLog, read: Operation, at_stake: frozenset[Hashabl
 
 def _in_words(state: State) -> str:
     assert isinstance(state, _PartialLog)
-    entries = [f"{value!r} at {offset}" if offset is not None else repr(value) for value, offset in state.entries]
+    entries = [
+        f"{text_of(value)} at {offset}" if offset is not None else text_of(value) for value, offset in state.entries
+    ]
     last = max((offset for _, offset in state.entries if offset is not None), default=-1)
     if state.least > max(last + 1, len(entries)):
         entries.append(f"{state.least} entries at least")
@@ -161,7 +163,7 @@ def _with_appends(violation: Violation, values: Sequence[Hashable], appends: Seq
     end = max(o.ret for o in violation.operations if o.ret is not None)
     concerned = [a for a in appends if a.input in values and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
-    apart = f"Only {' and '.join(map(repr, values))} matter{'s' * (len(values) == 1)} here; what else the log holds"
+    apart = f"Only {' and '.join(map(text_of, values))} matter{'s' * (len(values) == 1)} here; what else the log holds"
     why = [*violation.why, *([f"{apart} is left out"] if values else [])]
     return replace(violation, operations=[*concerned, *others], why=why)
 
@@ -178,7 +180,7 @@ def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> _Fou
         assert longest is not None
         for at, (value, other) in enumerate(zip(_shown(read), _shown(longest), strict=False)):
             if value != other:
-                words = f"one read saw {value!r} at offset {at}, another {other!r}"
+                words = f"one read saw {text_of(value)} at offset {at}, another {text_of(other)}"
                 right = f"the same value at offset {at} for every reader"
                 kind = "two values at one offset"
                 return Violation(kind, words, [read, longest], read, right, [_ONE_EACH]), (value, other)
@@ -198,7 +200,7 @@ def _two_at_an_offset(
             other = holder.get(offset, longest)
             assert other is not None
             held = other.input if other.f == "append" else shown[offset]
-            words = f"{append.input!r} was acknowledged at offset {offset}, where {held!r} stands"
+            words = f"{text_of(append.input)} was acknowledged at offset {offset}, where {text_of(held)} stands"
             kind, right = "two values at one offset", "an offset of its own"
             values = tuple(dict.fromkeys((append.input, held)))
             return Violation(kind, words, [append, other], append, right, [_ONE_EACH]), values
@@ -215,10 +217,12 @@ def _from_nowhere(
         if offset in holder:
             continue
         if not unplaced.get(value):
-            words = f"a read saw {value!r} at offset {offset}, and no append put it there"
+            words = f"a read saw {text_of(value)} at offset {offset}, and no append put it there"
             read = next(r for r in reads if len(_shown(r)) > offset)
-            right = f"an answer without {value!r} there"
-            why = [f"No append of {value!r}, answered or not, can have put it there; one that failed did not happen"]
+            right = f"an answer without {text_of(value)} there"
+            why = [
+                f"No append of {text_of(value)}, answered or not, can have put it there; one that failed did not happen"
+            ]
             return Violation("value from nowhere", words, [read], read, right, why), (value,)
         holder[offset] = unplaced[value].pop(0)
     return None
@@ -259,24 +263,26 @@ def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None
     x, y = early.input, late.input
     both = [early, late]
     if late.f == "read" and early.f == "append":
-        words = f"{x!r} was acknowledged before a read was invoked that did not show it"
-        why = [real_time(early, f"{x!r} was acknowledged", late, "the read was invoked"), _STAYS]
-        return Violation("stale read", words, both, late, f"an answer that shows {x!r}", why), (x,)
+        words = f"{text_of(x)} was acknowledged before a read was invoked that did not show it"
+        why = [real_time(early, f"{text_of(x)} was acknowledged", late, "the read was invoked"), _STAYS]
+        return Violation("stale read", words, both, late, f"an answer that shows {text_of(x)}", why), (x,)
     if late.f == "read":
         words = "a read showed less than one that had been answered before it was invoked"
         why = [real_time(early, "The longer answer was given", late, "the other read was invoked"), _STAYS]
         right = f"an answer of {len(_shown(early))} values or more"
         return Violation("stale read", words, both, late, right, why), ()
     if early.f == "read":
-        words = f"a read showed {y!r} before it was appended"
-        first = f"the append of {y!r} that may have happened was invoked"
+        words = f"a read showed {text_of(y)} before it was appended"
+        first = f"the append of {text_of(y)} that may have happened was invoked"
         why = [real_time(early, "The read was answered", late, first)]
-        right = f"an answer that ends before {y!r}"
+        right = f"an answer that ends before {text_of(y)}"
         return Violation("value from nowhere", words, both, early, right, why), (y,)
-    words = f"{x!r} was acknowledged before the append of {y!r} was invoked, and stands behind it in the log"
-    why = [real_time(early, f"{x!r} was acknowledged", late, f"the append of {y!r} was invoked")]
+    words = (
+        f"{text_of(x)} was acknowledged before the append of {text_of(y)} was invoked, and stands behind it in the log"
+    )
+    why = [real_time(early, f"{text_of(x)} was acknowledged", late, f"the append of {text_of(y)} was invoked")]
     shows = [longest] if longest is not None and None in (_offset(early), _offset(late)) else []
-    right = f"an offset behind that of {x!r}"
+    right = f"an offset behind that of {text_of(x)}"
     return Violation("order cycle", words, [*both, *shows], late, right, why), (x, y)
 
 
@@ -308,13 +314,13 @@ def odd_answer(operation: Operation) -> str:
     answer = operation.output
     if operation.f == "read":
         is_list = isinstance(answer, tuple | None) and not isinstance(answer, MapValue | SetValue)
-        return "" if is_list else f"a read of a log answered {value_in_words(answer)}, which is no list"
+        return "" if is_list else f"a read of a log answered {text_of(answer)}, which is no list"
     if not isinstance(answer, tuple) or len(answer) != 2 or answer == operation.input or answer[1] is None:
         return ""
     offset = answer[1]
     if isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0:
         return ""
-    words = f"an append to a log was acknowledged at offset {value_in_words(offset)}"
+    words = f"an append to a log was acknowledged at offset {text_of(offset)}"
     return f"{words}, which is no whole number from 0 on"
 
 

@@ -12,19 +12,17 @@ is unknown whether a create happened, it may have opened its account or not, and
 without creates the right accounts and the right total are those that most reads show, so one wrong read does not accuse
 all others.  On a tie they are those that were shown first.
 
-Money may be conserved and yet in the wrong place.  `bank_transfers.py` asks whether every read shows what was
-acknowledged before it, account by account, and then whether one order of all transfers explains all reads.  If that
+Money may be conserved and yet in the wrong place.  So every read must show what was acknowledged before it,
+account by account, and then one order of all transfers must explain all reads.  If that
 search ends without an answer, the verdict says that only sums and bounds were judged.  If a transfer names an account
 that set-up did not open, nobody knows what the accounts should hold, and the verdict is unknown.
 
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 
-Were all acknowledged transfers of a bank still there in the end?  Money that is conserved may be in the wrong place.
-
-Look at the reads that were invoked after every acknowledged transfer had returned and after the last transfer was
-invoked.  Such a *late* read must show the first balances, plus all acknowledged transfers, plus some of the transfers
-without an answer.  A store may answer one late read from an old snapshot.  If none of them fits, something is lost, or
-took place twice.
+*Lost transfers.*  Look at the reads that were invoked after every acknowledged transfer had returned and after the last
+transfer was invoked.  Such a *late* read must show the first balances, plus all acknowledged transfers, plus some of
+the transfers without an answer.  A store may answer one late read from an old snapshot.  If none of them fits,
+something is lost, or took place twice.
 
 Whether some of n transfers without an answer add up to a difference is the subset sum problem.  All sums are made, but
 for those from which the rest cannot reach the difference any more.  Beyond SUMS_MAX nothing is claimed.
@@ -42,7 +40,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import CREATE
 from checkers.models.answers import the_same
 from checkers.models.known_object import ONLY_BOUNDS, Decided, KnownObject, NoOrder, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation
 from checkers.models.search import steps_first
 
@@ -327,8 +325,13 @@ class Opening(NamedTuple):
     uncertain: frozenset[str]
 
 
-def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -> ObjectFinding:
-    """Find the first wrong read of each kind.  overdraft: balances may be negative.  Raises WrongOperation."""
+def judge(
+    operations: Sequence[Operation], budget: Budget, *, overdraft: bool, total: int | None = None
+) -> ObjectFinding:
+    """Find the first wrong read of each kind.  Raises WrongOperation.
+
+    overdraft: balances may be negative.  total: of all accounts, if it is stated.
+    """
     for operation in operations:
         if operation.f not in (CREATE, TRANSFER, READ):
             raise WrongOperation(f"{operation.f} is not an operation of a bank (transfer, read)")
@@ -341,13 +344,15 @@ def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -
     opening = opening_of(operations)
     transfers = _transfers(operations, None if opening is None else frozenset(opening.balances))
     strange = transfers if isinstance(transfers, Operation) else None
+    with_usual_accounts = [read for read in reads if _accounts(read[1]) == usual]
+    found: list[Decided | None] = [None if total is None else _other_total(with_usual_accounts, total)]
     if opening is None:
-        found = [_other_accounts(reads), _other_total([r for r in reads if _accounts(r[1]) == usual])]
+        found = [_other_accounts(reads), _other_total(with_usual_accounts, total)]
     elif opening.uncertain:
-        found = [_not_as_opened(reads, opening), _other_total([r for r in reads if _accounts(r[1]) == usual])]
+        found = [_not_as_opened(reads, opening), _other_total(with_usual_accounts, total)]
     else:
-        found = [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
-        if not isinstance(transfers, Operation) and found == [None, None]:
+        found += [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
+        if not isinstance(transfers, Operation) and not any(found):
             found.append(lost_transfers(opening.balances, transfers, reads))
     opened = opening.balances if opening is not None and not opening.uncertain else {}
     if not isinstance(transfers, Operation) and not any(found):
@@ -407,7 +412,7 @@ def no_balances(operation: Operation) -> str:
     if operation.f != READ:
         return ""
     shown = operation.output
-    words = f"a read of a bank answered {value_in_words(shown)}"
+    words = f"a read of a bank answered {text_of(shown)}"
     if not isinstance(shown, tuple):
         return f"{words}, which are no balances"
     if all(each is None or _is_number(each) for each in shown):
@@ -549,12 +554,14 @@ def _other_accounts(reads: _Reads) -> Decided | None:
     return None
 
 
-def _other_total(reads: _Reads) -> Decided | None:
+def _other_total(reads: _Reads, stated: int | None = None) -> Decided | None:
+    """Return the first read with another total than the stated one, or than most reads show."""
     totals = Counter(_total(shown) for _, shown in reads)
-    total, times = totals.most_common(1)[0]
+    total, times = totals.most_common(1)[0] if stated is None else (stated, 0)
     for read, shown in reads:
         if _total(shown) != total:
-            words = f"a read showed a total of {_total(shown)}; {times} of {len(reads)} reads show {total}"
+            right = f"{times} of {len(reads)} reads show" if stated is None else "the stated total is"
+            words = f"a read showed a total of {_total(shown)}; {right} {total}"
             why = [f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"]
             violation = Violation("wrong total", words, [read], read, f"balances that add up to {total}", why)
             return Decided(violation, _accepting("bank", lambda b: _total(b) == total, f"{total} in all"))

@@ -1,63 +1,91 @@
-"""Whether a container gives out only what was put there, whatever order it promises."""
+"""Judges containers in whatever order they promise: conservation of values, and equal values told apart."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from checkers.base.values import with_article
 from checkers.models.known_object import Decided
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation
+from checkers.models.ranks import NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The container, and the functions that put a value there and take one out."""
+    """The container, and the functions that put a value there and take some out."""
 
     container: str
     put: str
     take: str
+    take_all: str = ""
+
+    def taken_by(self, operation: Operation) -> tuple[Hashable, ...]:
+        """Return the values that an operation took, as far as its answer shows them."""
+        if not operation.returned or operation.output is None or operation.f == self.put:
+            return ()
+        if operation.f == self.take:
+            return (operation.output,)
+        return operation.output if isinstance(operation.output, tuple) else ()
 
 
-def not_conserved(operations: Sequence[Operation], names: Names) -> tuple[Decided, ...]:
-    """The violation of the first value that was taken more often than it can have been put there.
+def by_value(operations: Sequence[Operation], names: Names) -> tuple[_ByValue, _ByValue]:
+    """Return (value -> its puts, value -> what took it, once for each time).  Raises WrongOperation."""
+    puts: _ByValue = {}
+    takes: _ByValue = {}
+    for operation in operations:
+        functions = [f for f in (names.put, names.take, names.take_all) if f]
+        if operation.f not in functions:
+            raise WrongOperation(f"{operation.f} is not an operation of a {names.container} ({', '.join(functions)})")
+        if operation.f == names.put:
+            puts.setdefault(operation.input, []).append(operation)
+        for value in names.taken_by(operation):
+            takes.setdefault(value, []).append(operation)
+    return puts, takes
 
+
+_ByValue = dict[Hashable, list[Operation]]
+
+
+def not_conserved(
+    operations: Sequence[Operation], names: Names, reduced: Callable[[Hashable], Model] | None = None
+) -> tuple[Decided, ...]:
+    """Return violations of conservation: values taken more often than they can have been put there, one of each kind.
+
+    reduced: the container reduced to one value; by default it counts how often it holds the value.
     Raises WrongOperation for another function.  No value is nil, because that looks like an empty container.
     """
-    puts: dict[Hashable, list[int]] = {}
-    takes: dict[Hashable, list[Operation]] = {}
-    for operation in operations:
-        if operation.f not in (names.put, names.take):
-            words = f"{operation.f} is not an operation of a {names.container} ({names.put}, {names.take})"
-            raise WrongOperation(words)
-        if operation.f == names.put:
-            puts.setdefault(operation.input, []).append(operation.call)
-        elif operation.returned and operation.output is not None:
-            takes.setdefault(operation.output, []).append(operation)
+    puts, takes = by_value(operations, names)
+    found: dict[str, Decided] = {}
     for value, taken in takes.items():
         in_time = sorted(taken, key=lambda o: o.ret or 0)
+        calls = [put.call for put in puts.get(value, ())]
         for times, take in enumerate(in_time, 1):
-            if times > bisect_left(puts.get(value, []), take.ret or 0):
-                of_value = [o for o in operations if (o.input if o.f == names.put else o.output) == value]
-                return (_decided(value, in_time[:times], of_value, names),)
-    return ()
+            if times > (invoked := bisect_left(calls, take.ret or 0)):
+                violation = _taken_too_often(value, puts.get(value, [])[:invoked], in_time[:times], names)
+                model = _of_one_value(value, names) if reduced is None else reduced(value)
+                found.setdefault(violation.kind, Decided(violation, model))
+                break
+    return tuple(found.values())
 
 
-def _decided(value: Hashable, taken: Sequence[Operation], of_value: Sequence[Operation], names: Names) -> Decided:
-    take = taken[-1]
-    puts = [o for o in of_value if o.f == names.put and o.call < (take.ret or 0)]
+def _taken_too_often(value: Hashable, puts: Sequence[Operation], taken: Sequence[Operation], names: Names) -> Violation:
+    """The violation of a value.  puts: those invoked before the last of these takes was answered."""
+    take, named = taken[-1], text_of(value)
     if puts:
         times = f"{len(puts)} time{'s' * (len(puts) > 1)} at most"
-        kind, words = "duplicate", f"{value!r} was taken {len(taken)} times, and put there {times}"
-        why = [f"Each {names.take} of {value!r} needs a {names.put} of its own"]
+        kind, words = "duplicate", f"{named} was taken {len(taken)} times, and put there {times}"
+        why = [f"Each {names.take} of {named} needs {with_article(names.put)} of its own"]
     else:
-        kind = "value from nowhere"
-        words = f"{value!r} was taken, and no {names.put} of it can have happened before"
-        why = [f"No {names.put} of {value!r} that may have happened had been invoked at index {take.ret}"]
+        kind, words = "value from nowhere", f"{named} was taken, and no {names.put} of it can have happened before"
+        may = f"No {names.put} of {named} that may have happened had been invoked"
+        why = [f"{may} when it was answered (index {take.ret}); one that failed did not happen"]
     why.append(f"What else the {names.container} holds is left out")
     right = "a value that had been put there and not yet been taken, or nil"
-    return Decided(Violation(kind, words, [*puts, *taken], take, right, why), _of_one_value(value, names))
+    return Violation(kind, words, [*puts, *dict.fromkeys(taken)], take, right, why)
 
 
 def _of_one_value(value: Hashable, names: Names) -> Model:
@@ -72,3 +100,80 @@ def _of_one_value(value: Hashable, names: Names) -> Model:
         return state - 1 if state else REFUSED
 
     return Model(names.container, init=int, step=step)
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One of several equal values in a container.  It is shown as the value."""
+
+    value: Hashable
+    number: int
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def told_apart(
+    operations: Sequence[Operation], put: str, taken_by: Callable[[Operation], Sequence[Hashable]], last_first: bool
+) -> Iterator[list[Operation]]:
+    """Yield the operations with unique values: each time a value is put there, it is an `Occurrence` of its own.
+
+    An order of such operations is an order of the given ones.  Two ways are tried to tell what was taken: puts and
+    takes in order of call, and in order of return.  taken_by: the values that an operation took.
+    last_first: a take gets the put that was invoked last before it returned, instead of the first one.
+    """
+    for returns_decide in (False, True):
+
+        def moment(o: Operation, by_return: bool = returns_decide) -> tuple[int, int]:
+            ends = NEVER if o.ret is None else o.ret
+            return (ends, o.call) if by_return else (o.call, ends)
+
+        free: dict[Hashable, list[tuple[Operation, Occurrence]]] = {}
+        given: dict[int, Occurrence] = {}
+        for number, o in enumerate(sorted((o for o in operations if o.f == put), key=moment)):
+            given[o.call] = Occurrence(o.input, number)
+            free.setdefault(o.input, []).append((o, given[o.call]))
+        taken: dict[int, tuple[Occurrence, ...]] = {}
+        for o in sorted((o for o in operations if taken_by(o)), key=moment):
+            chosen: list[Occurrence] = []
+            for value in taken_by(o):
+                invoked = [at for at, (each, _) in enumerate(free.get(value, ())) if each.call < (o.ret or 0)]
+                if not invoked:
+                    break
+                chosen.append(free[value].pop(invoked[-1 if last_first else 0])[1])
+            if len(chosen) < len(taken_by(o)):
+                break
+            taken[o.call] = tuple(chosen)
+        else:
+            yield [_with_occurrences(o, given.get(o.call), taken.get(o.call, ())) for o in operations]
+
+
+def _with_occurrences(operation: Operation, given: Occurrence | None, taken: Sequence[Occurrence]) -> Operation:
+    if given is not None:
+        return replace(operation, input=given, output=given if operation.returned else None)
+    if not taken:
+        return operation
+    return replace(operation, output=tuple(taken) if isinstance(operation.output, tuple) else taken[0])
+
+
+def are_interchangeable(
+    operations: Sequence[Operation], put: str, taken_by: Callable[[Operation], Sequence[Hashable]]
+) -> bool:
+    """Whether equal operations can always go in order of call: none of them runs inside an equal one.
+
+    Take any order of the history.  Two equal operations may change places in it, so that the one that was invoked
+    first goes first.  Of each value, the first put then belongs to the first take, and so on.
+    """
+    latest: dict[object, int] = {}
+    for o in sorted(operations, key=lambda o: o.call):
+        ends = NEVER if o.ret is None else o.ret
+        for alike in [(put, o.input)] if o.f == put else [("take", value) for value in taken_by(o)]:
+            if latest.get(alike, -1) > ends:
+                return False
+            latest[alike] = ends
+    return True
+
+
+def repeats(operations: Sequence[Operation], put: str) -> bool:
+    """Whether some value was put there more than once."""
+    return any(number > 1 for number in Counter(o.input for o in operations if o.f == put).values())

@@ -2,18 +2,16 @@
 
 nil means no value, which is the same as the empty string.  Any other value that is no string is refused.
 
-`kv_order.py` decides the order in near-linear time where it is certain what the gets show, as it is if no value is
-written to a key twice.  Otherwise a search decides it.
+The order is decided in near-linear time where it is certain what the gets show, as it is if no value is written to a
+key twice.  Otherwise a search decides it.
 
 Each append makes a new state, so a key has far too many states to enumerate.  But states are only compared with
 answers.  If a string is not a prefix of any string that was read, no append makes it such a prefix again.  So all such
 strings count as one state (`_BEYOND`) until a put replaces them.
 
-Decides the order of a key of strings by what its gets show, in near-linear time.
-
-A put starts a *generation* of the string, and appends lengthen it.  The appends before the first put are a generation,
-too: the one that begins empty.  A get shows one generation up to some append.  So the longest string that was read of a
-generation gives the order of its appends, and every other get of it has a place in that order.
+*Order.*  A put starts a *generation* of the string, and appends lengthen it.  The appends before the first put are a
+generation, too: the one that begins empty.  A get shows one generation up to some append.  So the longest string that
+was read of a generation gives the order of its appends, and every other get of it has a place in that order.
 
 An order of all operations is then a row of blocks that do not overlap: each generation that was read is one block, with
 its put, the appends that were read and its gets in their certain order.  What no get shows is a block of its own.  A
@@ -51,7 +49,7 @@ from checkers.base.checker import Budget
 from checkers.base.independent_search import Disagreement
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, NoOrder, ObjectFinding, by_search, searched
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation
 from checkers.models.search import cut_at
 
@@ -133,7 +131,7 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
             return None
         if _is_made_of(shown, [o for o in writes if o.call < (get.ret or 0)]):
             continue
-        words = f"a get answered {value_in_words(shown)}, which no puts and appends can have made"
+        words = f"a get answered {text_of(shown)}, which no puts and appends can have made"
         why = ["No put that was invoked before the answer, with appends behind it, makes this string"]
         why.append("One that failed did not happen")
         right = "a string of values that had been written"
@@ -165,7 +163,7 @@ def no_string(operation: Operation) -> str:
     """Return why the answer of a get shows no string, or ""."""
     if operation.f != "get" or isinstance(operation.output, str | None):
         return ""
-    return f"a get of a key-value store answered {value_in_words(operation.output)}, which is no string"
+    return f"a get of a key-value store answered {text_of(operation.output)}, which is no string"
 
 
 KV_OBJECT = replace(

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 
 DRIFT = 0.001
 SLACK_NS = 1_000_000
@@ -70,7 +70,7 @@ def no_duration(operation: Operation) -> str:
     is_number = isinstance(stated_ms, int) and not isinstance(stated_ms, bool) and stated_ms >= 0
     if operation.f != "acquire" or is_number:
         return ""
-    return f"an acquire answered {value_in_words(stated_ms)}, and no number of milliseconds"
+    return f"an acquire answered {text_of(stated_ms)}, and no number of milliseconds"
 
 
 @dataclass(frozen=True, slots=True)

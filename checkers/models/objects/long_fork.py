@@ -7,17 +7,16 @@ A key is written once, so a read shows for each key whether its write had happen
 must show every write that the other shows.  If one shows x without y, and the other y without x, no single order of the
 writes explains both.  Snapshot isolation forbids this, and parallel snapshot isolation allows it (Sovran et al. 2011;
 Jepsen's long-fork test).  Without a fork, the reads of the same keys form a chain, so one pass over sorted reads
-decides.  Reads whose keys overlap are decided by a graph (`write_circles.py`), as are writes of several keys: such a
+decides.  Reads whose keys overlap are decided by a graph, as are writes of several keys: such a
 write must be shown whole or not at all.
 
 A read shows only values that were written, and only writes that had been invoked before it returned.  Apart from this,
 real time orders nothing: a read may lack writes that were acknowledged before it.  So if no read shows any write, the
 verdict is unknown.
 
-Whether some order of writes explains which of them each read showed.
-
-A read that shows x and lacks y puts x before itself, and itself before y.  The writes have an order that explains all
-reads exactly if these edges have no cycle: any topological order of them is one.  (A read needs no real time here.)
+*The graph.*  A read that shows x and lacks y puts x before itself, and itself before y.  The writes have an order that
+explains all reads exactly if these edges have no cycle: any topological order of them is one.  (A read needs no real
+time here.)
 
     shown write -> read -> write that it lacks
 
@@ -35,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation, real_time
 
 LONG_FORK_KIND = "long fork"
@@ -112,12 +111,14 @@ def _sorted_out(operations: Sequence[Operation]) -> tuple[_Writes, list[_Read], 
             continue
         for f, key, value in steps:
             if f == "w" and value is None:
-                words = f"index {operation.call}: a write of nil to key {key!r} looks like no write to every reader"
+                words = (
+                    f"index {operation.call}: a write of nil to key {text_of(key)} looks like no write to every reader"
+                )
                 raise WrongOperation(words)
             if f == "w":
                 writes.setdefault(key, []).append((value, operation))
                 if len(writes[key]) > 1:
-                    reason = f"key {key!r} was written more than once, so reads do not show the order of writes"
+                    reason = f"key {text_of(key)} was written more than once, so reads do not show the order of writes"
             if f == "r":
                 reason = f"index {operation.call}: a transaction both reads and writes, which this model does not judge"
     return writes, reads, reason
@@ -127,7 +128,7 @@ def _values(read: Operation, steps: Sequence[_Step]) -> dict[Hashable, Hashable]
     values: dict[Hashable, Hashable] = {}
     for _, key, value in steps:
         if values.setdefault(key, value) != value:
-            raise WrongOperation(f"index {read.ret}: one read answered key {key!r} with two different values")
+            raise WrongOperation(f"index {read.ret}: one read answered key {text_of(key)} with two different values")
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -156,17 +157,17 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
             if any(o.call < operation.ret for o in of_value):
                 continue
             if of_value:
-                words = f"a read showed {value!r} of {key!r} before any write of it can have happened"
+                words = f"a read showed {text_of(value)} of {text_of(key)} before any write of it can have happened"
                 first = "the first write of it that may have happened was invoked"
                 why = [real_time(operation, "The read was answered", of_value[0], first)]
             else:
-                words = f"a read showed {value!r} of {key!r}, which no transaction can have written"
-                may = f"No write of {value!r} to {key!r} that may have happened is in the history"
+                words = f"a read showed {text_of(value)} of {text_of(key)}, which no transaction can have written"
+                may = f"No write of {text_of(value)} to {text_of(key)} that may have happened is in the history"
                 why = [f"{may}, answered or not; one that failed did not happen"]
             of_key = [o for _, o in writes.get(key, ())]
             right = "nil, or a value that a write had been invoked with before the answer"
             involved = list(dict.fromkeys([*of_key, operation]))
-            violation = Violation("value from nowhere", words, involved, operation, f"{right}, of {key!r}", why)
+            violation = Violation("value from nowhere", words, involved, operation, f"{right}, of {text_of(key)}", why)
             return Decided(violation, _seen_through(frozenset({key})))
     return None
 
@@ -184,10 +185,13 @@ def _fork(group: Sequence[_Read], writes: _Writes) -> Decided | None:
 def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes: _Writes) -> Decided:
     """`one` showed x without y, and `other` showed y without x."""
     first, later = sorted((one, other), key=_answered)
-    words = f"one read showed {x!r} without {y!r}, another {y!r} without {x!r}: the two writes have no order"
+    words = (
+        f"one read showed {text_of(x)} without {text_of(y)}, another {text_of(y)} without "
+        f"{text_of(x)}: the two writes have no order"
+    )
     why = [
-        f"The first of these reads needs {x!r} written before {y!r}, the second needs the opposite order",
-        f"Only {x!r} and {y!r} matter here; all other keys are left out",
+        f"The first of these reads needs {text_of(x)} written before {text_of(y)}, the second needs the opposite order",
+        f"Only {text_of(x)} and {text_of(y)} matter here; all other keys are left out",
     ]
     right = "an answer that shows all that the other read showed, or nothing more than it"
     return _disordered(Violation(LONG_FORK_KIND, words, [first, later], later, right, why), (x, y), writes)
@@ -234,18 +238,20 @@ def _in_keys(
 
 
 def _half(read: Operation, x: Hashable, y: Hashable, writes: _Writes) -> Decided:
-    words = f"a read showed {x!r} without {y!r}, and one transaction wrote both"
-    why = [f"The write of {x!r} and {y!r} happens at one moment, so no read can come between its two halves"]
+    words = f"a read showed {text_of(x)} without {text_of(y)}, and one transaction wrote both"
+    why = [
+        f"The write of {text_of(x)} and {text_of(y)} happens at one moment, so no read can come between its two halves"
+    ]
     violation = Violation(HALF_KIND, words, [read], read, "an answer that shows both or none", why)
     return _disordered(violation, (x, y), writes)
 
 
 def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writes) -> Decided:
     keys = list(dict.fromkeys(key for _, x, y in steps for key in (x, y)))
-    each = ", ".join(f"{x!r} without {y!r}" for _, x, y in steps)
+    each = ", ".join(f"{text_of(x)} without {text_of(y)}" for _, x, y in steps)
     words = f"{len(steps)} reads showed {each}: the writes have no order"
     why = [
-        f"The read at index {read.ret} needs {x!r} written before itself, and {y!r} written after itself"
+        f"The read at index {read.ret} needs {text_of(x)} written before itself, and {text_of(y)} written after itself"
         for read, x, y in steps
     ]
     reads = sorted((read for read, _, _ in steps), key=_answered)

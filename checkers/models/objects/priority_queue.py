@@ -1,6 +1,7 @@
 """A priority queue: insert a value, extract the smallest one (nil if there is none).
 
-It is decided in O(n log n) if every value is inserted once and every extract has an answer; otherwise by a search.
+It is decided in O(n log n) if every extract has an answer, and no operation runs inside an equal one; otherwise by a
+search, unless an order is found when equal values are told apart.
 
 *Moments.*  Between two events of a history lies a gap.  Each operation takes effect in a gap between its call and its
 return.  A value may be extracted in any gap in which no smaller value must be there.
@@ -10,8 +11,8 @@ before that.  So it is there as short as possible: any other order has it there 
 is extracted in the first possible gap in which no smaller value must be there, and so on.  If such a gap lies after the
 return of the extract, no order exists: all smaller values are there as short as they can be.  Otherwise these gaps are
 an order.  Within a gap, values that came earlier are extracted first, in rising order, and those that stay are inserted
-last.  An extract that found nothing needs a gap in which no value must be there.  (To remove one value after another is
-the idea of Lee & Mathur, OOPSLA 2025.)
+last.  Equal values do not keep each other from leaving.  An extract that found nothing needs a gap in which no value
+must be there.  (To remove one value after another is the idea of Lee & Mathur, OOPSLA 2025.)
 
 An insert without an answer happened as late as possible if its value was extracted, and need not have happened if not.
 """
@@ -20,13 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
-from checkers.models.objects.conservation import Names, not_conserved
+from checkers.models.known_object import Decided, KnownObject, NoOrder, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.objects.conservation import (
+    Names,
+    Occurrence,
+    are_interchangeable,
+    not_conserved,
+    repeats,
+    told_apart,
+)
 from checkers.models.projection import Violation
 
 INSERT, EXTRACT = "insert", "extract-min"
@@ -70,16 +79,22 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         _demand_whole_number(operation)
     if wrong := not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
-    values = [o.input for o in operations if o.f == INSERT]
-    if len(set(values)) < len(values) or any(o.f == EXTRACT and not o.returned for o in operations):
+    if any(o.f == EXTRACT and not o.returned for o in operations):
         return by_search(PRIORITY_QUEUE, operations, budget)
-    found = out_of_order(operations)
-    return ObjectFinding(() if found is None else (found,), steps=len(operations))
+    if not repeats(operations, INSERT):
+        found = out_of_order(operations)
+        return ObjectFinding(() if found is None else (_smaller_was_there(found),), steps=len(operations))
+    for unique in told_apart(operations, INSERT, NAMES.taken_by, last_first=False):
+        if (found := out_of_order(unique)) is None:
+            return ObjectFinding(steps=len(operations))
+        if are_interchangeable(operations, INSERT, NAMES.taken_by):
+            return ObjectFinding((NoOrder(PRIORITY_QUEUE, found.extract.ret or 0),), steps=len(operations))
+    return by_search(PRIORITY_QUEUE, operations, budget)
 
 
 def _demand_whole_number(operation: Operation) -> None:
     if operation.f == INSERT and not _is_whole_number(operation.input):
-        words = f"{value_in_words(operation.input)} is no whole number, so it has no priority"
+        words = f"{text_of(operation.input)} is no whole number, so it has no priority"
         raise WrongOperation(f"index {operation.call}: {words}")
 
 
@@ -91,13 +106,32 @@ def _no_whole_number(operation: Operation) -> str:
     """Return why an answer shows no value of the queue, or ""."""
     if operation.f != EXTRACT or operation.output is None or _is_whole_number(operation.output):
         return ""
-    return f"an {EXTRACT} answered {value_in_words(operation.output)}, which is no whole number"
+    return f"an {EXTRACT} answered {text_of(operation.output)}, which is no whole number"
 
 
-def out_of_order(operations: Sequence[Operation]) -> Decided | None:
-    """The first violation in rising order of values; None if there is an order.
+@dataclass(frozen=True, slots=True)
+class _Refuted:
+    """An extract that has no place in an order.
 
-    operations: every value is inserted once, conserved, and every extract has an answer.
+    value: what it took; None if it found nothing.  insert: of the value.
+    gaps: the first and the last in which it could stand.  stays: of all smaller values.
+    """
+
+    value: Hashable
+    insert: Operation | None
+    extract: Operation
+    gaps: tuple[int, int]
+    stays: Sequence[_Stay]
+
+
+def _priority(insert: Operation) -> Any:
+    return insert.input.value if isinstance(insert.input, Occurrence) else insert.input
+
+
+def out_of_order(operations: Sequence[Operation]) -> _Refuted | None:
+    """Return the first extract in rising order of values that has no place; None if there is an order.
+
+    operations: every value or occurrence of one is inserted once, conserved, and every extract has an answer.
     """
     indices = sorted({index for o in operations for index in (o.call, o.ret) if index is not None})
     place = {index: at for at, index in enumerate(indices)}
@@ -105,25 +139,27 @@ def out_of_order(operations: Sequence[Operation]) -> Decided | None:
     extracts = {o.output: o for o in operations if o.f == EXTRACT}
     free = _FreeGaps(end)
     stays: list[_Stay] = []
-    inserts: Any = sorted((o for o in operations if o.f == INSERT), key=lambda o: o.input)
-    for insert in inserts:
-        extract = extracts.get(insert.input)
-        first = end if insert.ret is None else place[insert.ret]
-        if extract is None:
-            stays.append(_Stay(insert.input, insert, None, end, first, end - 1))
-            free.block(first, end - 1)
-            continue
-        assert extract.ret is not None
-        earliest = max(place[extract.call], place[insert.call])
-        gap = free.first_from(earliest)
-        if gap > place[extract.ret] - 1:
-            return _smaller_was_there(insert.input, insert, extract, (earliest, place[extract.ret] - 1), stays)
-        stays.append(_Stay(insert.input, insert, extract, earliest, first, gap - 1))
-        free.block(first, gap - 1)
+    for _, equal in groupby(sorted((o for o in operations if o.f == INSERT), key=_priority), key=_priority):
+        smaller = len(stays)
+        for insert in equal:
+            extract = extracts.get(insert.input)
+            first = end if insert.ret is None else place[insert.ret]
+            if extract is None:
+                stays.append(_Stay(insert.input, insert, None, end, first, end - 1))
+                continue
+            assert extract.ret is not None
+            earliest = max(place[extract.call], place[insert.call])
+            gap = free.first_from(earliest)
+            if gap > place[extract.ret] - 1:
+                gaps = earliest, place[extract.ret] - 1
+                return _Refuted(insert.input, insert, extract, gaps, stays[:smaller])
+            stays.append(_Stay(insert.input, insert, extract, earliest, first, gap - 1))
+        for stay in stays[smaller:]:
+            free.block(stay.first, stay.last)
     for empty in (o for o in operations if o.f == EXTRACT and o.returned and o.output is None):
         last = place[empty.ret or 0] - 1
         if free.first_from(place[empty.call]) > last:
-            return _smaller_was_there(None, None, empty, (place[empty.call], last), stays)
+            return _Refuted(None, None, empty, (place[empty.call], last), stays)
     return None
 
 
@@ -149,19 +185,18 @@ class _FreeGaps:
             gap = self.first_from(gap)
 
 
-def _smaller_was_there(
-    value: Hashable, insert: Operation | None, extract: Operation, gaps: tuple[int, int], stays: Sequence[_Stay]
-) -> Decided:
+def _smaller_was_there(found: _Refuted) -> Decided:
     """The violation of an extract, with the values that filled all its gaps, and those that kept them from leaving."""
-    filling = _filling(*gaps, stays)
+    value, insert, extract, stays = found.value, found.insert, found.extract, found.stays
+    filling = _filling(*found.gaps, stays)
     needed = _with_what_kept_them(filling, stays)
-    named = ", ".join(repr(stay.value) for stay in filling[:4]) + (", …" if len(filling) > 4 else "")
-    took = f"took {value!r}" if value is not None else "found nothing"
+    named = ", ".join(text_of(stay.value) for stay in filling[:4]) + (", …" if len(filling) > 4 else "")
+    took = f"took {text_of(value)}" if value is not None else "found nothing"
     words = f"an {EXTRACT} {took} while {named} {'was' if len(filling) == 1 else 'were'} there"
     why = ["A value is certainly there from the return of its insert until it can be extracted"]
     if len(needed) > len(filling):
         kept = [stay for stay in needed if stay not in filling]
-        others = ", ".join(repr(stay.value) for stay in kept[:4]) + (", …" if len(kept) > 4 else "")
+        others = ", ".join(text_of(stay.value) for stay in kept[:4]) + (", …" if len(kept) > 4 else "")
         why.append(f"It cannot be extracted while a smaller one is there, which here {others} {_is(len(kept))}")
     why.append("What else the queue holds is left out")
     own = [o for o in (insert, extract) if o is not None]

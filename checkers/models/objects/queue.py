@@ -1,45 +1,38 @@
-"""Decides the order of a first-in-first-out queue without a search, in O(n log n), if every value is enqueued once.
+"""A first-in-first-out queue: enqueue a value, dequeue the oldest value (nil if there is none), drain the queue.
 
-Henzinger, Sezgin and Vafeiadis ("Aspect-oriented linearizability proofs", 2013) prove that a complete history of such a
-queue is linearizable iff it has none of four patterns.  x < y means that x returned before y was called.
+*Conservation* needs no order, and takes one pass over a history of any size (like Jepsen's total-queue).  No value is
+taken before its enqueue was invoked, or more often than it was enqueued.  If a drain emptied the queue at the end,
+every acknowledged value was taken; each dequeue without an answer excuses one value.
 
-    fresh     a value was dequeued that was never enqueued, or before its enqueue was invoked: deq(a) < enq(a)
-    repeated  a value was dequeued twice
+*Order* is decided in O(n log n) if every value is enqueued once.  Henzinger, Sezgin and Vafeiadis ("Aspect-oriented
+linearizability proofs", 2013) prove that a complete history is linearizable iff values are conserved and it has neither
+of two patterns.  x < y means that x returned before y was called.
+
     order     a was enqueued before b, and b was dequeued before a, or a never: enq(a) < enq(b), deq(b) < deq(a)
     witness   a dequeue e found nothing, although the queue was never empty while it ran: there are values a, b, ..., z
               with enq(a) < e, enq(b) < deq(a), ..., e < deq(z)
 
-`not_conserved` (queue.py) has already searched for the first two.  The last one is a question about intervals.  A value
-is certainly in the queue from the return of its enqueue to the call of its dequeue.  An empty dequeue needs a moment
-outside all these intervals.  Intervals that overlap are joined first.
+The second is a question about intervals.  A value is certainly in the queue from the return of its enqueue to the call
+of its dequeue.  An empty dequeue needs a moment outside all these intervals.
 
-A drain stands for several dequeues, one after another.  The order is not decided if another dequeue or drain was
-invoked during the drain, or was under way and answered.  Enqueues may overlap a drain, and so may dequeues that were
-invoked before it and never answered.  Each dequeue of the drain gets its earliest possible moment: after the one before
-it, and after the call of the enqueue of its value.  This changes no verdict.  No legal order has the dequeue earlier.
-If a legal order has it later, the order stays legal when the dequeue is moved to that moment: values leave the queue
-earlier but in the same order, and the last dequeue still finds nothing at its old place.
+*Equal values* are told apart by which enqueue belongs to which dequeue (`told_apart`).  If an order is found, it is
+one.  If no operation runs inside an equal one and every dequeue has an answer, the verdict is exact: equal operations
+may swap, so the first enqueue of a value belongs to its first dequeue, and so on.  A search decides the rest.
 
-Operations may have no answer.  If the value of an enqueue was dequeued, the enqueue happened at some time after its
-call.  Otherwise it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.
-One assignment of values to such dequeues decides for all (`fifo_deadlines.py`).
+*A drain* answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
+nothing.  If no other dequeue or drain was answered or invoked while it ran, each of its dequeues gets its earliest
+possible moment: after the one before it, and after the call of the enqueue of its value.  This changes no verdict.  No
+legal order has the dequeue earlier.  If a legal order has it later, the order stays legal when the dequeue is moved to
+that moment: values leave the queue earlier but in the same order, and the last dequeue still finds nothing at its old
+place.  If other dequeues ran beside it, earliest and latest moments are tried, and then a search over its steps.  A
+drain without an answer may have taken any number of values, each like a dequeue without an answer.
 
-A first-in-first-out queue: enqueue a value, dequeue the oldest value (nil if there is none), drain the queue.
-
-`not_conserved` needs no order, and takes one pass over a history of any size (like Jepsen's total-queue).  It checks
-that no value was taken before its enqueue was invoked, or more often than it was enqueued.  If a drain emptied the
-queue at the end, every acknowledged value must have been taken.  Each dequeue without an answer excuses one value.
-`fifo.py` decides the order if every value is enqueued once.  The model decides it if values repeat.
-
-A `drain` answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
-nothing.  If no other operation is under way, the drain is one step.  Otherwise other operations may come in between.
-
-What dequeues without an answer can have taken from a first-in-first-out queue, in O(n log n).
-
-An open dequeue may have taken any remaining value at any later time, or none.  One assignment of values to open
-dequeues is the best: the values in the order in which their enqueues returned, the dequeues in order of call.  If it
-leaves a violation, every assignment does.  Proof: turn any assignment without a violation into this one.  No step makes
-a violation, because the time in which values are certainly in the queue never grows, as a whole.
+*Without an answer.*  If the value of an enqueue was dequeued, the enqueue happened at some time after its call.
+Otherwise it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.  One
+assignment of values to such dequeues is the best: the values in the order in which their enqueues returned, the
+dequeues in order of call.  If it leaves a violation, every assignment does.  Proof: turn any assignment without a
+violation into this one.  No step makes a violation, because the time in which values are certainly in the queue never
+grows, as a whole.
 
     a, b remain, a's enqueue returned first; only b was taken    give b's dequeue to a
     both were taken, and a's dequeue was called later            swap the two dequeues
@@ -65,14 +58,31 @@ from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.known_object import (
+    EXCUSED,
+    NO_ORDER,
+    UNANSWERED,
+    Decided,
+    KnownObject,
+    NoOrder,
+    ObjectFinding,
+    by_search,
+)
+from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.objects.conservation import (
+    Names,
+    are_interchangeable,
+    by_value,
+    not_conserved,
+    repeats,
+    told_apart,
+)
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER
-
-_RIGHT = "a value that had been put there and not yet been taken, or nil"
+from checkers.models.search import cut_at
 
 PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
+NAMES = Names("queue", PUT, TAKE, DRAIN)
 
 
 def step(state: State, operation: Operation) -> object:
@@ -93,16 +103,11 @@ def step(state: State, operation: Operation) -> object:
     raise AssertionError("all operations are known")
 
 
-def _known(operation: Operation) -> None:
-    if operation.f not in (PUT, TAKE, DRAIN):
-        raise WrongOperation(f"{operation.f} is not an operation of a queue (enqueue, dequeue, drain)")
-
-
 def no_drained_list(operation: Operation) -> str:
     """Return why the answer of a drain shows no values, or ""."""
     if operation.f != DRAIN or isinstance(operation.output, tuple | None):
         return ""
-    return f"a drain answered {value_in_words(operation.output)}, which is no list"
+    return f"a drain answered {text_of(operation.output)}, which is no list"
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
@@ -120,19 +125,12 @@ def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
 QUEUE = Model("queue", init=tuple, step=step, canonical=canonical)
 
 
-def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
+def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
     """Violations of conservation in one queue, at most one of each kind.  Raises WrongOperation."""
-    for operation in operations:
-        _known(operation)
-    puts, takes = _by_value(operations)
-    found: dict[str, tuple[Violation, Hashable]] = {}
-    for value, taken in takes.items():
-        violation = _taken_too_often(value, puts.get(value, []), taken)
-        if violation is not None:
-            found.setdefault(violation.kind, (violation, value))
-    decided = {kind: Decided(violation, seen_through([value])) for kind, (violation, value) in found.items()}
+    decided = {each.kind: each for each in not_conserved(operations, NAMES, lambda value: seen_through([value]))}
     last_drain = _last_drain(operations)
     if last_drain is not None:
+        puts, takes = by_value(operations, NAMES)
         missing = _missing(puts, takes, last_drain)
         lost = _lost_for_certain(missing, takes, last_drain, open_dequeues(operations, last_drain))
         if lost is not None:
@@ -143,22 +141,7 @@ def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
 def missing_from_last_drain(operations: Sequence[Operation]) -> int:
     """The number of values that the last drain had to bring to light, and no answer showed."""
     last_drain = _last_drain(operations)
-    return 0 if last_drain is None else len(_missing(*_by_value(operations), last_drain))
-
-
-_ByValue = dict[Hashable, list[Operation]]
-
-
-def _by_value(operations: Sequence[Operation]) -> tuple[_ByValue, _ByValue]:
-    """(value -> its enqueues, value -> what took it, once for each time)."""
-    puts: _ByValue = {}
-    takes: _ByValue = {}
-    for operation in operations:
-        if operation.f == PUT:
-            puts.setdefault(operation.input, []).append(operation)
-        for value in taken_by(operation):
-            takes.setdefault(value, []).append(operation)
-    return puts, takes
+    return 0 if last_drain is None else len(_missing(*by_value(operations, NAMES), last_drain))
 
 
 def _last_drain(operations: Sequence[Operation]) -> Operation | None:
@@ -167,11 +150,12 @@ def _last_drain(operations: Sequence[Operation]) -> Operation | None:
     return max(drains, key=lambda o: o.call) if drains and all(o.returned for o in drains) else None
 
 
+_OfValue = Mapping[Hashable, Sequence[Operation]]
 _Missing = Sequence[tuple[Hashable, Sequence[Operation]]]
 """(a value that is missing, its acknowledged enqueues), once for each time."""
 
 
-def _missing(puts: _ByValue, takes: _ByValue, drain: Operation) -> _Missing:
+def _missing(puts: _OfValue, takes: _OfValue, drain: Operation) -> _Missing:
     missing: list[tuple[Hashable, list[Operation]]] = []
     for value, of_value in puts.items():
         certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
@@ -198,40 +182,20 @@ def seen_through(values: Sequence[Hashable]) -> Model:
             return (*state, *only([operation.input]))
         if not operation.returned:  # if it took another value, it counts here as an operation that never happened
             return state[1:]
-        taken = only(taken_by(operation))
+        taken = only(NAMES.taken_by(operation))
         empty = operation.f == DRAIN or operation.output is None
         return state[len(taken) :] if state[: len(taken)] == taken and not (empty and state != taken) else REFUSED
 
     def show(state: State) -> str:
         assert isinstance(state, tuple)
-        return f"[{', '.join(map(repr, state))}]"
+        return f"[{', '.join(map(text_of, state))}]"
 
     return Model("queue", init=tuple, step=seen, show=show)
 
 
-def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]) -> Violation | None:
-    """The violation if a value was taken more often than its enqueue had been invoked by then."""
-    in_time = sorted(takes, key=lambda o: o.ret or 0)
-    calls = [put.call for put in puts]
-    for times, take in enumerate(in_time, 1):
-        invoked = bisect_left(calls, take.ret or 0)
-        if times <= invoked:
-            continue
-        involved = [*puts[:invoked], *dict.fromkeys(in_time[:times])]
-        if not invoked:
-            words = f"{value!r} was taken, and no enqueue of it can have happened before"
-            may = f"No enqueue of {value!r} that may have happened had been invoked"
-            why = [f"{may} when it was answered (index {take.ret}); one that failed did not happen"]
-            return Violation("value from nowhere", words, involved, take, _RIGHT, why)
-        words = f"{value!r} was taken {times} times, and put there {invoked} time{'s' * (invoked > 1)} at most"
-        why = [f"Each take of {value!r} needs an enqueue of its own; what else the queue holds is left out"]
-        return Violation("duplicate", words, involved, take, _RIGHT, why)
-    return None
-
-
 def _lost_for_certain(
     missing: _Missing,
-    takes: Mapping[Hashable, Sequence[Operation]],
+    takes: _OfValue,
     drain: Operation,
     unanswered: Sequence[Operation],
 ) -> Decided | None:
@@ -244,7 +208,7 @@ def _lost_for_certain(
     shown = dict(missing[: len(unanswered) + 1])
     involved = [o for value, certain in shown.items() for o in (*certain, *takes.get(value, ()))]
     value, certain = missing[0]
-    why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was invoked")]
+    why = [real_time(certain[-1], f"{text_of(value)} was acknowledged", drain, "the last drain was invoked")]
     why.append("A drain takes all values")
     if unanswered:
         count = f"the {len(unanswered)} dequeues" if len(unanswered) > 1 else "the one dequeue"
@@ -252,30 +216,17 @@ def _lost_for_certain(
         words += f", and {count} without an answer can have taken {len(unanswered)} at most"
         why.append(f"{len(shown)} of the missing values are shown, one more than dequeues without an answer")
     elif taken := len(takes.get(value, ())):
-        words = f"{value!r} was acknowledged {len(certain)} times and taken {taken}, though the queue was drained"
+        words = (
+            f"{text_of(value)} was acknowledged {len(certain)} times and taken {taken}, though the queue was drained"
+        )
     else:
-        words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
-    named, s = ", ".join(map(repr, list(shown)[:4])) + ", …" * (len(shown) > 4), "s" * (len(shown) == 1)
+        words = f"{text_of(value)} was acknowledged and never taken, though the queue was drained afterwards"
+    named, s = ", ".join(map(text_of, list(shown)[:4])) + ", …" * (len(shown) > 4), "s" * (len(shown) == 1)
     why.append(f"Only {named} matter{s} here; what else the queue holds is left out")
     right = f"that {named} come{s} out of the queue as often as put there, at the latest in the last drain"
     operations = list(dict.fromkeys([*involved, *unanswered, drain]))
     violation = Violation("acknowledged element lost", words, operations, drain, right, why)
     return Decided(violation, seen_through(list(shown)))
-
-
-def taken_by(operation: Operation) -> tuple[Hashable, ...]:
-    """The values that an operation took from the queue, as far as its answer shows them."""
-    if not operation.returned or operation.output is None:
-        return ()
-    if operation.f == TAKE:
-        return (operation.output,)
-    if operation.f == DRAIN and isinstance(operation.output, tuple):
-        return operation.output
-    return ()
-
-
-class NotUnique(ValueError):
-    """A search must decide: a value was enqueued twice, or a drain has no answer."""
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
@@ -296,7 +247,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     counts: as in `_counts`; if values are conserved, also those that are excused.  Raises WrongOperation.
     """
     counts = _counts(operations)
-    if lost := not_conserved(operations):
+    if lost := lost_or_made_up(operations):
         return ObjectFinding(lost, steps=len(operations), counts=counts)
     counts[EXCUSED] = _excused(operations)
     return replace(_judge_order(operations, budget), counts=counts)
@@ -310,17 +261,16 @@ def _excused(operations: Sequence[Operation]) -> int:
     if not any(o.f == TAKE and not o.returned for o in operations):
         return 0
     missing = missing_from_last_drain(operations)
-    try:
-        stays, empties, _ = _spans(operations)
-    except NotUnique:
+    if repeats(operations, PUT):
         return missing
+    stays, empties, _ = _spans(with_dequeues(operations))
     return max(missing, len(deadlines(stays, empties)))
 
 
 def _counts(operations: Sequence[Operation]) -> dict[str, int]:
     """The number of acknowledged values, of these that no answer showed, and of dequeues without an answer."""
     acknowledged = {o.input for o in operations if o.f == PUT and o.returned}
-    taken = {value for o in operations for value in taken_by(o)}
+    taken = {value for o in operations for value in NAMES.taken_by(o)}
     unanswered = sum(o.f == TAKE and not o.returned for o in operations)
     return {
         "acknowledged": len(acknowledged),
@@ -331,32 +281,93 @@ def _counts(operations: Sequence[Operation]) -> dict[str, int]:
 
 def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge the order of a queue whose values are conserved."""
-    try:
-        takes = [o if o.returned else replace(o, ret=o.call) for o in operations if o.f != PUT]
-        if (drain := overlapping_drain(takes)) is None:
-            wrong = out_of_order(operations)
-            return ObjectFinding(() if wrong is None else (wrong,), steps=len(operations))
-    except NotUnique:
-        drain = overlapping_drain(operations)
-    conserved = "no value is known to be lost or made up, but the order is not decided"
-    if drain is not None:
-        unanswered = any(o.call == drain.call and not o.returned for o in operations)
-        why = (
-            f"the drain at index {drain.call} got no answer, so what it took is not known"
-            if unanswered
-            else f"other operations ran during the drain at index {drain.call}"
-        )
-        return ObjectFinding(reason=f"{conserved}: {why}")
-    finding = by_search(QUEUE, operations, budget)
-    return replace(finding, reason=f"{conserved}: {finding.reason}") if finding.reason else finding
+    one_by_one = with_dequeues(operations)
+    unique = not repeats(one_by_one, PUT)
+    takes = [o if o.returned else replace(o, ret=o.call) for o in one_by_one if o.f != PUT]
+    overlaps = overlapping_drain(takes) is not None
+    exact = unique or (
+        all(o.returned or o.f == PUT for o in one_by_one) and are_interchangeable(one_by_one, PUT, NAMES.taken_by)
+    )
+    for apart in [one_by_one] if unique else told_apart(one_by_one, PUT, NAMES.taken_by, last_first=False):
+        wrong = out_of_order(apart)
+        if wrong is None or (overlaps and out_of_order(apart, late=True) is None):
+            return ObjectFinding(steps=len(operations))
+        if exact and not overlaps:
+            return ObjectFinding((wrong if unique else NoOrder(QUEUE, wrong.index),), steps=len(operations))
+    finding = by_search(STEPWISE, _in_steps(one_by_one), budget) if overlaps else by_search(QUEUE, one_by_one, budget)
+    if finding.reason:
+        conserved = "no value is known to be lost or made up, but the order is not decided"
+        return replace(finding, reason=f"{conserved}: {finding.reason}")
+    if finding.violations and (overlaps or len(one_by_one) > len(operations)):
+        return replace(finding, violations=(_no_order_beside_drains(operations, finding.violations[0].index),))
+    return finding
 
 
-def out_of_order(operations: Sequence[Operation]) -> Decided | None:
-    """The violation of one queue's order; None if there is none.  Raises NotUnique.
+def with_dequeues(operations: Sequence[Operation]) -> list[Operation]:
+    """Replace each drain without an answer by as many dequeues without an answer as it may have made."""
+    if all(o.returned or o.f != DRAIN for o in operations):
+        return list(operations)
+    left = sum((o.f == PUT) - len(NAMES.taken_by(o)) for o in operations)
+    return [
+        each
+        for o in operations
+        for each in ([replace(o, f=TAKE, input=None)] * left if o.f == DRAIN and not o.returned else [o])
+    ]
 
-    operations: values are conserved, and no drain overlaps a dequeue or drain except as the module allows.
+
+def _in_steps(operations: Sequence[Operation]) -> list[Operation]:
+    """Replace each drain by its dequeues, and one more that found nothing: (place of the drain, number of the step)."""
+    steps: list[Operation] = []
+    for at, o in enumerate(operations):
+        if o.f != DRAIN:
+            steps.append(o)
+            continue
+        outputs = (*NAMES.taken_by(o), None)
+        steps += [replace(o, input=(at, number), output=value) for number, value in enumerate(outputs)]
+    return steps
+
+
+def _stepwise(state: State, operation: Operation) -> object:
+    """Apply an operation to (the values of the queue, the next steps of drains that have begun)."""
+    assert isinstance(state, tuple)
+    values, begun = state
+    if operation.f != DRAIN:
+        after = step(values, operation)
+        return REFUSED if after is REFUSED else (after, begun)
+    assert isinstance(operation.input, tuple)
+    drain, number = operation.input
+    if dict(begun).get(drain, 0) != number:
+        return REFUSED
+    others = tuple(each for each in begun if each[0] != drain)
+    if operation.output is None:
+        return REFUSED if values else (values, others)
+    if not values or values[0] != operation.output:
+        return REFUSED
+    return values[1:], tuple(sorted((*others, (drain, number + 1))))
+
+
+STEPWISE = Model("queue", init=lambda: ((), ()), step=_stepwise)
+"""A queue whose drains are made of steps, between which other operations may come."""
+
+
+def _no_order_beside_drains(operations: Sequence[Operation], index: int) -> Decided:
+    """The violation that a search over the steps of drains found.  index: of an event at which it was certain."""
+    cut = cut_at(operations, index)
+    culprit = max((o for o in cut if o.returned), key=lambda o: o.ret or 0)
+    words = f"no order of the operations explains the answers up to the {culprit.f} at index {culprit.ret}"
+    why = ["A drain stands for dequeues one after another, between which other operations may come"]
+    violation = Violation(NO_ORDER, words, cut, culprit, "another answer", why)
+    return Decided(violation, QUEUE, states=((),))
+
+
+def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided | None:
+    """The violation of one queue's order; None if there is none.
+
+    operations: values are unique and conserved, and every drain has an answer.  If a drain overlaps a dequeue or drain
+    otherwise than the module allows, None is certain, and a violation is not.
+    late: a drain takes its values as late as possible, instead of as soon as possible.
     """
-    stays, empties, open_takes = _spans(operations)
+    stays, empties, open_takes = _spans(operations, late)
     found = _wrong(stays, empties)
     if found is None:
         return None
@@ -375,8 +386,6 @@ def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Found | None:
 
 def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Found | None:
     """The violation that remains for every choice of values that open dequeues took; None if there is none."""
-    if any(take.operation.f == DRAIN for take in open_takes):
-        raise NotUnique("a drain was never answered, and may have taken any number of values")
     found = _wrong(with_open_takes(stays, open_takes), empties)
     if found is None:
         return None
@@ -385,21 +394,17 @@ def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_ta
     return not_in_time(stays, due[:unmet], open_takes) if unmet else always_there(found, stays, open_takes)
 
 
-def _spans(operations: Sequence[Operation]) -> tuple[list[Stay], list[Span], list[Span]]:
+def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[Stay], list[Span], list[Span]]:
     """(values that certainly were in the queue, dequeues that found nothing, dequeues and drains without an answer)."""
     puts: dict[Hashable, Span] = {}
     takes: dict[Hashable, Span] = {}
     empties: list[Span] = []
     open_takes: list[Span] = []
-    room = 2 * (2 + max((len(taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
+    room = 2 * (2 + max((len(NAMES.taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
     spans = [Span(o, room * o.call, NEVER if o.ret is None else room * o.ret) for o in operations]
     for span in spans:
-        value = span.operation.input
-        if span.operation.f != PUT:
-            continue
-        if value is None or value in puts:
-            raise NotUnique(f"{value!r} is put there more than once, or cannot be distinguished from an empty answer")
-        puts[value] = span
+        if span.operation.f == PUT:
+            puts[span.operation.input] = span
     for span in spans:
         o = span.operation
         if o.f == PUT:
@@ -407,8 +412,8 @@ def _spans(operations: Sequence[Operation]) -> tuple[list[Stay], list[Span], lis
         if not o.returned:
             open_takes.append(span)
         elif o.f == DRAIN:
-            earliest = span.call
-            for value in taken_by(o):
+            earliest = span.ret - 2 * len(NAMES.taken_by(o)) - 2 if late else span.call
+            for value in NAMES.taken_by(o):
                 earliest = max(earliest, puts[value].call) + 2
                 takes[value] = Span(o, earliest - 1, earliest)
             empties.append(Span(o, earliest + 1, span.ret))
@@ -442,24 +447,29 @@ def _overtaken_in_words(first: Stay, later: Stay) -> Found:
     a, b = first.value, later.value
     assert later.taken is not None
     put, put_later, culprit = first.put.operation, later.put.operation, later.taken.operation
-    why = [real_time(put, f"{a!r} was put there", put_later, f"the enqueue of {b!r} was invoked")]
+    why = [real_time(put, f"{text_of(a)} was put there", put_later, f"the enqueue of {text_of(b)} was invoked")]
     involved = [put, put_later, culprit]
     if first.taken is None:
-        words = f"{b!r} came out of the queue, but {a!r}, which was put there before it, never did"
-        why.append(f"So {a!r} had to come out first, and no answer shows it")
+        words = f"{text_of(b)} came out of the queue, but {text_of(a)}, which was put there before it, never did"
+        why.append(f"So {text_of(a)} had to come out first, and no answer shows it")
     else:
-        words = f"{b!r} came out of the queue before {a!r}, which was put there before it"
+        words = f"{text_of(b)} came out of the queue before {text_of(a)}, which was put there before it"
         if first.taken.operation is culprit:
-            why.append(f"One drain took {b!r} before {a!r}")
+            why.append(f"One drain took {text_of(b)} before {text_of(a)}")
         else:
             why.append(
-                real_time(culprit, f"{b!r} was taken", first.taken.operation, f"the dequeue of {a!r} was invoked")
+                real_time(
+                    culprit,
+                    f"{text_of(b)} was taken",
+                    first.taken.operation,
+                    f"the dequeue of {text_of(a)} was invoked",
+                )
             )
         involved.append(first.taken.operation)
-    why.append(f"Only {a!r} and {b!r} matter here; what else the queue holds is left out")
+    why.append(f"Only {text_of(a)} and {text_of(b)} matter here; what else the queue holds is left out")
     operations = list(dict.fromkeys(involved))
     return (a, b), Violation(
-        "out of order", words, operations, culprit, f"an answer of {a!r}, or a value before it", why
+        "out of order", words, operations, culprit, f"an answer of {text_of(a)}, or a value before it", why
     )
 
 
@@ -499,14 +509,14 @@ def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Found:
     values = tuple(stay.value for stay in chain)
     operations = [stay.put.operation for stay in chain]
     operations += [stay.taken.operation for stay in chain if stay.taken is not None] + [empty.operation]
-    named = " and ".join(map(repr, values[:4])) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
+    named = " and ".join(map(text_of, values[:4])) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
     words = f"a {empty.operation.f} found nothing while {named} {'was' if len(values) == 1 else 'were'} there"
     why = ["From the return of its enqueue to the call of its dequeue a value is certainly there"]
     if len(values) > 1:
         why.append("Before the dequeue of each of these values was invoked, the next one had been put there")
     why.append(f"Only {named} matter{'s' * (len(values) == 1)} here; what else the queue holds is left out")
     involved = list(dict.fromkeys(operations))
-    return values, Violation("not empty", words, involved, empty.operation, f"an answer of {values[0]!r}", why)
+    return values, Violation("not empty", words, involved, empty.operation, f"an answer of {text_of(values[0])}", why)
 
 
 QUEUE_OBJECT = KnownObject(
@@ -608,16 +618,16 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
     values = tuple(dict.fromkeys(stay.value for stay in (*late, *later)))
     involved = [stay.put.operation for stay in (*late, *later)]
     involved += [deadline.by.operation for deadline in due] + in_time
-    named = ", ".join(repr(stay.value) for stay in late[:4]) + ", …" * (len(late) > 4)
+    named = ", ".join(text_of(stay.value) for stay in late[:4]) + ", …" * (len(late) > 4)
     culprit = last.by.operation
     first = late[-1].put.operation
     if last.by_value is not None:
-        kind, did = "out of order", f"{last.by_value.value!r} came out of the queue"
-        then = f"the enqueue of {last.by_value.value!r} was invoked"
-        why = [real_time(first, f"{late[-1].value!r} was put there", last.by_value.put.operation, then)]
+        kind, did = "out of order", f"{text_of(last.by_value.value)} came out of the queue"
+        then = f"the enqueue of {text_of(last.by_value.value)} was invoked"
+        why = [real_time(first, f"{text_of(late[-1].value)} was put there", last.by_value.put.operation, then)]
     else:
         kind, did = "not empty", f"a {culprit.f} found nothing"
-        why = [real_time(first, f"{late[-1].value!r} was put there", culprit, f"the {culprit.f} was invoked")]
+        why = [real_time(first, f"{text_of(late[-1].value)} was put there", culprit, f"the {culprit.f} was invoked")]
     count = f"the {len(in_time)} dequeues" if len(in_time) > 1 else "the one dequeue"
     words = f"{did}, but {named}, which {'were' if len(late) > 1 else 'was'} put there before, never did"
     if in_time:
@@ -625,7 +635,7 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
         why.append(f"Each of these {len(late)} values had to be taken before, and no answer shows that it was")
     why.append(f"Only {named} and what came out before matter here; what else the queue holds is left out")
     operations = list(dict.fromkeys(involved))
-    right = f"an answer of {late[-1].value!r}, or a value before it"
+    right = f"an answer of {text_of(late[-1].value)}, or a value before it"
     return values, Violation(kind, words, operations, culprit, right, why)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget
+from checkers.models.answers import near_miss
 from checkers.models.known_object import Decided, ObjectFinding, by_search, searched
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation
 
 
@@ -45,7 +46,8 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
         if written.get(read.output, read.ret or 0) < (read.ret or 0):
             continue
         where = "" if read.key is None else f" of {read.key}"
-        words = f"a read{where} answered {value_in_words(read.output)}, and no write of it can have happened before"
+        words = f"a read{where} answered {text_of(read.output)}, and no write of it can have happened before"
+        words += near_miss(read.output, written)
         why = ["No write of this value that may have happened had been invoked; one that failed did not happen"]
         violation = Violation("value from nowhere", words, [read], read, "a value that had been written", why)
         return Decided(violation, CAS_REGISTER)

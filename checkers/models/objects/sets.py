@@ -21,7 +21,7 @@ from checkers.base.checker import Budget
 from checkers.base.values import MapValue
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, value_in_words
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 
@@ -79,7 +79,9 @@ def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequenc
     first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
     concerned = [a for a in adds if a.input in first_ret and a.call < min(end, first_ret[a.input])]
     others = [o for o in violation.operations if o not in concerned]
-    apart = f"Only {' and '.join(map(repr, elements))} matter{'s' * (len(elements) == 1)} here; what else the set holds"
+    apart = (
+        f"Only {' and '.join(map(text_of, elements))} matter{'s' * (len(elements) == 1)} here; what else the set holds"
+    )
     why = [*violation.why, f"{apart} is left out"]
     return replace(violation, operations=[*concerned, *others], why=why)
 
@@ -97,7 +99,7 @@ def no_list(operation: Operation) -> str:
         isinstance(operation.output, tuple | None) and not isinstance(operation.output, MapValue)
     ):
         return ""
-    return f"a read answered {value_in_words(operation.output)}, which is no list"
+    return f"a read answered {text_of(operation.output)}, which is no list"
 
 
 def _answer(read: Operation) -> tuple[Hashable, ...]:
@@ -165,16 +167,22 @@ def _twice(reads: Sequence[Operation]) -> _Found | None:
         if len(_seen(read)) < len(_answer(read)):
             element = next(x for x in _answer(read) if _answer(read).count(x) > 1)
             why = ["A set holds an element once, or not at all"]
-            words = f"one read saw {element!r} twice"
+            words = f"one read saw {text_of(element)} twice"
             return Violation("duplicate", words, [read], read, "each element once", why), (element,)
     return None
 
 
 def _neither_inside(one: Operation, other: Operation) -> _Found:
     a, b = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
-    words = f"one read saw {a!r} without {b!r}, another {b!r} without {a!r}: no order of the two adds explains both"
-    right = f"an answer with {a!r}, or without {b!r}"
-    why = [f"{_STAYS}: the first of these reads needs {a!r} added before {b!r}, the second needs the opposite order"]
+    words = (
+        f"one read saw {text_of(a)} without {text_of(b)}, another {text_of(b)} without "
+        f"{text_of(a)}: no order of the two adds explains both"
+    )
+    right = f"an answer with {text_of(a)}, or without {text_of(b)}"
+    why = [
+        f"{_STAYS}: the first of these reads needs {text_of(a)} added before {text_of(b)}, the "
+        f"second needs the opposite order"
+    ]
     return Violation("order cycle", words, [one, other], other, right, why), (a, b)
 
 
@@ -194,9 +202,14 @@ def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: 
         return None
     element = _any(unknown)  # which may be nil
     read = next(r for r in reads if element in _seen(r))
-    words = f"a read saw {element!r}, and no add of it can have happened"
-    why = [f"No add of {element!r} that may have happened is in the history, answered or not; one that failed did not"]
-    return Violation("value from nowhere", words, [read], read, f"an answer without {element!r}", why), (element,)
+    words = f"a read saw {text_of(element)}, and no add of it can have happened"
+    why = [
+        f"No add of {text_of(element)} that may have happened is in the history, answered or not; "
+        f"one that failed did not"
+    ]
+    return Violation("value from nowhere", words, [read], read, f"an answer without {text_of(element)}", why), (
+        element,
+    )
 
 
 def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> _Found:
@@ -207,34 +220,43 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
         later = [r for r in reads if r.call > (early.ret or 0)]
         lost = all(x not in _seen(r) for r in later)
         kind = LOST if lost else "stale read"
-        words = f"the add of {x!r} was acknowledged before a read was invoked that did not see it"
+        words = f"the add of {text_of(x)} was acknowledged before a read was invoked that did not see it"
         if lost:
             certain, missing = _missing(adds, reads)
             words = (
-                f"{len(missing)} of {len(certain)} acknowledged elements are missing from the last read, such as {x!r}"
+                f"{len(missing)} of {len(certain)} acknowledged elements are missing from the "
+                f"last read, such as {text_of(x)}"
             )
-        why = [real_time(early, f"The add of {x!r} was acknowledged", late, "the read was invoked"), _STAYS]
-        return Violation(kind, words, both, late, f"an answer with {x!r} in it", why), (x,)
+        why = [real_time(early, f"The add of {text_of(x)} was acknowledged", late, "the read was invoked"), _STAYS]
+        return Violation(kind, words, both, late, f"an answer with {text_of(x)} in it", why), (x,)
     if early.f == "read" and late.f == "read":
         gone = _any(_seen(early) - _seen(late))
-        words = f"a read saw {gone!r}, and a read invoked after its answer did not"
-        why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was invoked"), _STAYS]
-        return Violation("stale read", words, both, late, f"an answer with {gone!r} in it", why), (gone,)
+        words = f"a read saw {text_of(gone)}, and a read invoked after its answer did not"
+        why = [
+            real_time(early, f"The read that saw {text_of(gone)} was answered", late, "the other was invoked"),
+            _STAYS,
+        ]
+        return Violation("stale read", words, both, late, f"an answer with {text_of(gone)} in it", why), (gone,)
     if early.f == "read":
         return _read_too_early(early, y, late)
-    words = f"{y!r} was seen without {x!r}, whose add had returned before that of {y!r} was invoked"
+    words = (
+        f"{text_of(y)} was seen without {text_of(x)}, whose add had returned before that of {text_of(y)} was invoked"
+    )
     between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
-    why = [real_time(early, f"The add of {x!r} was acknowledged", late, f"that of {y!r} was invoked"), _STAYS]
-    right = f"an answer with both of them, or without {y!r}"
+    why = [
+        real_time(early, f"The add of {text_of(x)} was acknowledged", late, f"that of {text_of(y)} was invoked"),
+        _STAYS,
+    ]
+    right = f"an answer with both of them, or without {text_of(y)}"
     return Violation("order cycle", words, [early, between], between, right, why), (x, y)
 
 
 def _read_too_early(read: Operation, element: Hashable, add: Operation) -> _Found:
     """add: the first add of the element, which was invoked after the read was answered."""
-    words = f"a read saw {element!r} before any add of it can have happened"
-    first = f"the first add of {element!r} that may have happened was invoked"
+    words = f"a read saw {text_of(element)} before any add of it can have happened"
+    first = f"the first add of {text_of(element)} that may have happened was invoked"
     why = [real_time(read, "The read was answered", add, first)]
-    right = f"an answer without {element!r}"
+    right = f"an answer without {text_of(element)}"
     return Violation("value from nowhere", words, [read, add], read, right, why), (element,)
 
 

@@ -1,11 +1,9 @@
 """A stack: push a value, pop the newest value (nil if there is none).
 
-`not_conserved` needs no order: no value is popped before its push was invoked, or more often than it was pushed.
-`stack_order.py` decides the order in near-linear time if no value is pushed twice.  The model decides it by a search if
-values repeat, and in the rare case that it is not known what the pops without an answer took.  The search takes as long
-as few orders are alive at once, which depends on what runs at once.
-
-Decides the order of a stack onto which no value is pushed twice, in near-linear time.
+`not_conserved` needs no order: no value is popped before its push was invoked, or more often than it was pushed.  The
+order is decided in near-linear time if no value is pushed twice.  Equal values are told apart in a few ways, and an
+order for one of them is an order.  A search decides the rest: repeated values, and the rare case that it is not known
+what the pops without an answer took.
 
 *Gaps.*  Between two events of a history lies a gap.  An operation takes effect in a gap between its call and its
 return.  A value *must be there* from the return of its push until the call of its pop: that is its stay.  Forget all
@@ -60,8 +58,8 @@ from checkers.base.independent_search import Disagreement
 from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
-from checkers.models.objects.conservation import Names, not_conserved
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.objects.conservation import Names, not_conserved, repeats, told_apart
 from checkers.models.projection import Violation
 from checkers.models.search import cut_at
 
@@ -335,7 +333,7 @@ def _filling(stays: Int64, low: int, high: int) -> list[int]:
 
 def _decided(stuck: _Stuck, operations: Sequence[Operation], model: Model) -> Decided:
     values = [push.input for push in stuck.pushes]
-    named = ", ".join(repr(value) for value in values[:4]) + (", …" if len(values) > 4 else "")
+    named = ", ".join(text_of(value) for value in values[:4]) + (", …" if len(values) > 4 else "")
     begins, ends = stuck.indices
     why = ["A value is certainly there from the return of its push until a pop can take it"]
     if stuck.empty is not None:
@@ -400,8 +398,10 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge conservation first, and then the order.  Raises WrongOperation."""
     if wrong := not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
-    values = [o.input for o in operations if o.f == PUSH]
-    if len(set(values)) < len(values):
+    if repeats(operations, PUSH):
+        for unique in told_apart(operations, PUSH, NAMES.taken_by, last_first=True):
+            if decide(unique, STACK).order is not None:
+                return ObjectFinding(steps=len(operations))
         return by_search(STACK, operations, budget)
     found = decide(operations, STACK)
     if found.order is None and found.violation is None:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.projection import Violation
 
 
@@ -20,7 +20,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
             found = operation.output
             violation = Violation(
                 "duplicate",
-                f"the id {found!r} was handed out twice",
+                f"the id {text_of(found)} was handed out twice",
                 [first[found], operation],
                 operation,
                 "an id that no answer had named before",
@@ -36,7 +36,9 @@ def seen_through(value: Hashable) -> Model:
     def step(state: State, operation: Operation) -> object:
         return REFUSED if state else True
 
-    return Model("unique-ids", init=bool, step=step, show=lambda state: repr(value) if state else f"no {value!r}")
+    return Model(
+        "unique-ids", init=bool, step=step, show=lambda state: text_of(value) if state else f"no {text_of(value)}"
+    )
 
 
 UNIQUE_IDS = KnownObject(

@@ -102,7 +102,7 @@ def of_log(operations: list[Operation], rng: Random) -> tuple[Any, list[Operatio
 def of_queue(operations: list[Operation], rng: Random) -> tuple[Any, list[Operation]]:
     values = rng.sample(range(3), rng.randint(1, 2))
     involved = [
-        o for o in operations if o.input in values or {*values} & {*queue.taken_by(o)} or o.output in (None, ())
+        o for o in operations if o.input in values or {*values} & {*queue.NAMES.taken_by(o)} or o.output in (None, ())
     ]
     return queue.seen_through(values), [o for o in involved if o.f != "enqueue" or o.input in values]
 

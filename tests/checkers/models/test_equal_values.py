@@ -1,0 +1,163 @@
+"""Queues, stacks and priority queues whose values repeat, and drains beside other operations, against brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.models.known_object import KnownObject, ObjectFinding
+from checkers.models.model import Operation
+from checkers.models.objects.priority_queue import PRIORITY_QUEUE_OBJECT
+from checkers.models.objects.queue import QUEUE_OBJECT
+from checkers.models.objects.stack import STACK_OBJECT
+
+Step = tuple[str, Any, int, int | None, int]
+"""(function, value or None for nothing, call, return or None, number of the step in its operation)."""
+
+NAMES = {"queue": ("enqueue", "dequeue"), "stack": ("push", "pop"), "priority-queue": ("insert", "extract-min")}
+
+
+def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
+    """Try all orders.  A drain is as many dequeues one after another as it has values, and one that found nothing."""
+    put, _ = NAMES[kind]
+    chains: list[list[Step]] = []
+    for o in operations:
+        if o.f == "drain" and o.returned:
+            values = [*(o.output or ()), None]
+            chains.append([("take", value, o.call, o.ret, n) for n, value in enumerate(values)])
+        elif o.f == "drain":
+            chains += [[("open", None, o.call, None, 0)] for _ in operations]
+        elif o.f == put:
+            chains.append([("put", o.input, o.call, o.ret, 0)])
+        else:
+            chains.append([("take" if o.returned else "open", o.output, o.call, o.ret, 0)])
+    seen: set[tuple[Any, ...]] = set()
+
+    def explains(done: tuple[int, ...], held: tuple[Any, ...]) -> bool:
+        if (done, held) in seen:
+            return False
+        seen.add((done, held))
+        left = [chain[at] for chain, at in zip(chains, done, strict=True) if at < len(chain)]
+        first = min((ret for _, _, _, ret, _ in left if ret is not None), default=None)
+        if first is None:
+            return True
+        for number, (chain, at) in enumerate(zip(chains, done, strict=True)):
+            if at == len(chain) or chain[at][2] > first:
+                continue
+            what, value = chain[at][:2]
+            later = (*done[:number], at + 1, *done[number + 1 :])
+            top = (len(held) - 1 if kind == "stack" else 0) if held else None
+            if what == "put":
+                after = (*held, value)
+                after = tuple(sorted(after)) if kind == "priority-queue" else after
+            elif what == "open" or (top is not None and held[top] == value) or (top is None and value is None):
+                after = held if top is None else (*held[:top], *held[top + 1 :])
+            else:
+                continue
+            if explains(later, after):
+                return True
+        return False
+
+    return explains((0,) * len(chains), ())
+
+
+def random_history(kind: str, rng: Random, drains: bool) -> list[Operation]:
+    """A history of an object whose operations take effect between their calls and returns; some answers are wrong."""
+    put, take = NAMES[kind]
+    values, size = rng.randint(1, 4), rng.randint(3, 8)
+    held: list[int] = []
+    clock = 0
+    waiting: list[list[Any]] = []  # function, input, call, answer so far, whether it took effect
+    made: list[Operation] = []
+    begun = 0
+    while begun < size or waiting:
+        clock += 1
+        if begun < size and len(waiting) < 4 and rng.random() < 0.5:
+            f = rng.choice([put, put, take, take, *(["drain"] if drains else [])])
+            waiting.append([f, rng.randrange(values) if f == put else None, clock, [], False])
+            begun += 1
+            continue
+        if not waiting:
+            continue
+        entry = rng.choice(waiting)
+        f, given, call, answer, over = entry
+        if not over:
+            if f == put:
+                held.append(given)
+                if kind == "priority-queue":
+                    held.sort()
+                entry[4] = True
+            else:
+                found = (held.pop() if kind == "stack" else held.pop(0)) if held else None
+                answer.append(found)
+                entry[4] = f == take or found is None
+            continue
+        waiting.remove(entry)
+        output = given if f == put else answer[0] if f == take else tuple(answer[:-1])
+        if f == take and rng.random() < 0.05:
+            output = rng.choice([None, *range(values)])
+        ret = None if rng.random() < 0.1 else clock
+        made.append(Operation(f, given, output if ret else None, None, call, "", call, ret, ret))
+    return sorted(made, key=lambda o: o.call)
+
+
+OBJECTS = {known.name: known for known in (QUEUE_OBJECT, STACK_OBJECT, PRIORITY_QUEUE_OBJECT)}
+
+
+def judged(known: KnownObject, operations: Sequence[Operation]) -> ObjectFinding:
+    return known.judge(operations, Budget(steps=20_000_000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "drains"), [("queue", False), ("queue", True), ("stack", False), ("priority-queue", False)]
+)
+def test_verdicts_equal_those_of_brute_force(kind: str, drains: bool) -> None:
+    """Every order counts, and a lost value is a violation of its own where the last drain proves it."""
+    for seed in range(400):
+        operations = random_history(kind, Random(seed), drains)
+        found = judged(OBJECTS[kind], operations)
+        assert not found.reason, (seed, found.reason)
+        assert bool(found.violations) is not brute_force(kind, operations), (seed, operations)
+
+
+def together(f: str, values: Sequence[int], begins: int, answers: bool = False) -> list[Operation]:
+    """Operations that all run at once."""
+    ends = begins + len(values)
+    return [
+        Operation(f, None if answers else value, value, None, n, "", begins + n, ends + n, ends + n)
+        for n, value in enumerate(values)
+    ]
+
+
+def in_turn(f: str, values: Sequence[int], begins: int) -> list[Operation]:
+    return [
+        Operation(f, None, value, None, 0, "", begins + 2 * n, begins + 2 * n + 1, begins + 2 * n + 1)
+        for n, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["queue", "stack"])
+@pytest.mark.parametrize("different", [1, 2, 5])
+def test_any_order_of_concurrent_puts_needs_no_search(kind: str, different: int) -> None:
+    put, take = NAMES[kind]
+    values = [n % different for n in range(60)]
+    taken = Random(1).sample(values, len(values))
+    puts = together(put, values, 0)
+    for takes in (in_turn(take, taken, 1000), together(take, taken, 1000, answers=True)):
+        found = judged(OBJECTS[kind], [*puts, *takes])
+        assert (found.violations, found.reason) == ((), "")
+        assert found.steps <= 120
+
+
+def test_repeated_values_out_of_order_are_found_without_a_search() -> None:
+    """1,000 values that repeat were put there one after another, and the last two came out in the wrong order."""
+    values = [n % 7 for n in range(1_000)]
+    puts = [Operation("enqueue", v, v, None, 0, "", 2 * n, 2 * n + 1, 2 * n + 1) for n, v in enumerate(values)]
+    [violation] = judged(
+        QUEUE_OBJECT, [*puts, *in_turn("dequeue", [*values[:-2], values[-1], values[-2]], 5_000)]
+    ).violations
+    assert (violation.kind, violation.index) == ("no order", 5_000 + 2 * 998 + 1)
