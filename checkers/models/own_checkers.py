@@ -4,7 +4,8 @@
 
 A `Model` (`checkers/models/model.py`) is searched for an order of all operations, object by object.  A function gets
 the `Seen` of a run and returns what is wrong: a sentence for each violation, or a pair of the sentence and of the
-operations that show it.  A `Checker` is taken as it is.
+operations that show it.  A pair of `Validity.UNKNOWN` and a reason says that it could not decide.  A `Checker` is taken
+as it is.
 
 Their code is the user's, and workers of Spark have not got it.  So they judge in the harness' own process, with the
 same budgets.  What their code raises leaves the verdict unknown, with file and line.
@@ -16,7 +17,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow.parquet as pq
 
@@ -25,7 +26,7 @@ from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Verdict, Witness
+from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.models.checker import BYTES_PER_EVENT
 from checkers.models.each_object import NOTHING_ANSWERED, ObjectsFinding, judge_each, rows_of, verdict_of
 from checkers.models.known_object import searched
@@ -50,7 +51,7 @@ class SeenByClients:
         return self.operations[: len(self.operations) - len(self.final)]
 
 
-Found = str | tuple[str, Sequence[Operation]]
+Found = str | tuple[str, Sequence[Operation]] | tuple[Validity, str]
 Find = Callable[[SeenByClients], Iterable[Found]]
 
 
@@ -92,11 +93,11 @@ def _of_model(model: Model) -> Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a function returned.  reason: why there is no answer."""
+    """What a function returned.  unknown: reasons why there is no answer."""
 
     answered: int = 0
     violations: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...] = ()
-    reason: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 def _of_function(find: Find) -> Checker:
@@ -106,20 +107,22 @@ def _of_function(find: Find) -> Checker:
     def judge(part: Part, budget: Budget) -> _Answer:
         events = _events(part, budget)
         if isinstance(events, str):
-            return _Answer(reason=events)
+            return _Answer(unknown=(events,))
         seen = _seen(events, part.params["final_ns"])
         answered = sum(operation.returned for operation in seen.operations)
         rows = rows_of(events)
         try:
-            found = [_violation(each, name) for each in find(seen)]
+            found = list(find(seen))
+            unknown = tuple(each[1] for each in found if _is_unknown(each))
+            wrong = [_violation(each, name) for each in found if not _is_unknown(each)]
         except Exception as problem:  # noqa: BLE001 - the code is the author's
-            return _Answer(answered, reason=f"{name} failed{_at(problem)}: {type(problem).__name__}: {problem}")
-        return _Answer(answered, tuple((words, tuple(rows(shown))) for words, shown in found))
+            return _Answer(answered, unknown=(f"{name} failed{_at(problem)}: {type(problem).__name__}: {problem}",))
+        return _Answer(answered, tuple((words, tuple(rows(shown))) for words, shown in wrong), unknown)
 
     def combine(run: StoredRun, answers: Sequence[_Answer]) -> Verdict:
         (answer,) = answers
         looked_at = {"operations that were answered": answer.answered}
-        unknown = [answer.reason] if answer.reason else []
+        unknown = list(answer.unknown)
         if not answer.answered and not unknown:
             unknown = [NOTHING_ANSWERED]
         witnesses = [Witness(name, words, events=events, facts={"why": []}) for words, events in answer.violations]
@@ -149,6 +152,13 @@ def _seen(events: Sequence[Event], final_ns: int) -> SeenByClients:
     return SeenByClients(operations, tuple(o for o in operations if o.time_ns[0] >= final_ns))
 
 
+def _is_unknown(found: object) -> TypeGuard[tuple[Validity, str]]:
+    match found:
+        case (Validity.UNKNOWN, str() as reason) if reason:
+            return True
+    return False
+
+
 def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:
     match found:
         case str() if found:
@@ -156,7 +166,8 @@ def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:
         case (str() as words, shown) if words:
             operations = tuple(_operations(shown))
             return words, operations
-    raise TypeError(f"{name} must give sentences, or pairs of a sentence and operations, not {found!r:.60}")
+    forms = "sentences, pairs of a sentence and operations, or pairs of Validity.UNKNOWN and a reason"
+    raise TypeError(f"{name} must give {forms}, not {found!r:.60}")
 
 
 def _operations(shown: object) -> Iterator[Operation]:

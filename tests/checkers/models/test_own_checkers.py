@@ -47,6 +47,11 @@ def final_is(seen: SeenByClients) -> Iterator[str]:
         yield "there is one read at the end"
 
 
+def needs_two_final_reads(seen: SeenByClients) -> Iterator[tuple[Validity, str]]:
+    if len(seen.final) < 2:
+        yield Validity.UNKNOWN, "one final read shows no difference"
+
+
 def fails(seen: SeenByClients) -> list[str]:
     return [seen.nothing]  # type: ignore[attr-defined]
 
@@ -93,6 +98,17 @@ def test_a_function_gives_sentences_with_the_operations_that_show_them(tmp_path:
     assert [event["index"] for event in witness.events] == [4, 5]
     assert checker_of(reads_are_even).question == "Is every value that was read even?"
     assert verdict(run, final_is).validity is Validity.VALID
+
+
+def test_a_function_that_cannot_decide_says_why(tmp_path: Path) -> None:
+    def also_wrong(seen: SeenByClients) -> Iterator[object]:
+        yield from needs_two_final_reads(seen)
+        yield "there is a violation all the same"
+
+    run = run_of(tmp_path, *RIGHT)
+    found = verdict(run, needs_two_final_reads)
+    assert (found.validity, found.reason) == (Validity.UNKNOWN, "one final read shows no difference")
+    assert verdict(run, also_wrong).validity is Validity.INVALID
 
 
 def test_what_its_code_raises_is_unknown_with_its_line(tmp_path: Path) -> None:
