@@ -16,13 +16,15 @@ for any size if no value is put there twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from checkers.base.checker import Budget
-from checkers.base.history import Event
-from checkers.base.verdict import Verdict
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity, Verdict
 from checkers.models.each_object import judge_each, verdict_of
-from checkers.models.known_object import searched
+from checkers.models.known_object import KnownObject, searched
 from checkers.models.model import Model
 from checkers.models.objects_by_name import KNOWN, SEMAPHORE, known_object
 
@@ -34,10 +36,12 @@ def judge_events(
     model: str | Model,
     budget: Budget | None = None,
     failed_cas: str = "did-not-happen",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Verdict:
     """The verdict on one history.  model: a name of `MODEL_NAMES`, or a model.
 
     failed_cas: how registers read a cas that did not match, `did-not-happen` or `observed`.
+    settings: what is stated about the object (`SETTINGS`).
     Raises ValueError for an unknown name, WrongEvent if an event contradicts another one or the model.
     """
     budget = budget or Budget()
@@ -48,9 +52,29 @@ def judge_events(
         from checkers.formats.rows import columns_of
 
         return judge_registers(columns_of(events), model, budget, failed_cas)
-    if (known := known_object(model)) is None:
+    if (known := known_object(model, settings)) is None:
         raise ValueError(f"there is no model {model!r}; there are {', '.join(MODEL_NAMES)}")
-    return verdict_of([judge_each(events, known, budget)])
+    found_empty = {e.index for e in events if _found_empty(e, known)}
+    if settings.get("empty") == "observed":
+        events = [replace(e, type=Type.OK, value=None, payload=None) if e.index in found_empty else e for e in events]
+    verdict = verdict_of([judge_each(events, known, budget)])
+    if not found_empty or settings.get("empty") or verdict.validity is not Validity.VALID:
+        return verdict
+    take = " or ".join(sorted(known.container[1])) if known.container else ""
+    words = f"answers of {take} that failed with :empty and were not counted: {len(found_empty)}"
+    words = f"{words}; --set empty=observed reads each as an empty {known.name}"
+    return replace(verdict, details=verdict.details | {"decided": "; ".join([*decided_of(verdict), words])})
+
+
+def _found_empty(event: Event, known: KnownObject) -> bool:
+    """Whether an operation failed because the container was empty."""
+    takes = known.container[1] if known.container else ()
+    return event.type is Type.FAIL and event.f in takes and (event.error or "").lstrip(":").strip('"') == "empty"
+
+
+def decided_of(verdict: Verdict) -> list[str]:
+    """The sentence of a valid verdict about what was decided, if there is one."""
+    return [str(verdict.details["decided"])] if "decided" in verdict.details else []
 
 
 def needed_values(model: str) -> tuple[frozenset[str], frozenset[str]]:

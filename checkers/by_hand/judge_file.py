@@ -60,6 +60,7 @@ class Ask:
     order: whether a valid verdict keeps the order of all transactions in its details.
     levels: whether transactions are judged at every level, too.
     allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
+    settings: (name, value) of what is stated about the object (`checkers.models.objects_by_name.SETTINGS`).
     group: the group of independent transactions that is judged (`checkers.transactions.checker`).  If ALL, every
         group is, one after another.  If COUNT, the same if there is one; else the verdict only counts them.
     """
@@ -72,6 +73,7 @@ class Ask:
     allow: tuple[str, ...] | None = None
     order: bool = False
     levels: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
     group: int = ALL
 
 
@@ -243,7 +245,7 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
     from checkers.by_hand.judge_events import judge_events
 
     model = model_of(ask.source, ask.model) if ask.source else ask.model
-    return judge_events(events, model, budget, ask.failed_cas)
+    return judge_events(events, model, budget, ask.failed_cas, dict(ask.settings))
 
 
 def _as_steps(event: Event) -> str | None:

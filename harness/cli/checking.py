@@ -110,8 +110,17 @@ _REPORT = click.option(
     "('none' allows nothing).  [default: int-send-skip and G0 with its variants; poll-skip and nonmonotonic-poll where "
     "any process subscribes]",
 )
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What is known of the object: total=100 (bank: of all balances), or empty=observed (queue, stack, "
+    "priority-queue: a take that failed with :empty shows that nothing was there).",
+)
 @click.option("--steps", type=click.IntRange(min=1), default=None, help="Budget of steps for each file.")
 @click.option("--size-bytes", type=click.IntRange(min=1), default=None, help="Budget of memory for each file.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=None, help="Time limit for each file.")
 @click.option(
     "--spark-master",
     metavar="MASTER|local",
@@ -131,8 +140,10 @@ def check(
     levels: bool,
     order_to: Path | None,
     allow: tuple[str, ...],
+    settings: tuple[str, ...],
     steps: int | None,
     size_bytes: int | None,
+    seconds: float | None,
     spark_master: str | None,
     files: tuple[Path, ...],
 ) -> None:
@@ -187,10 +198,18 @@ def check(
     from harness.judge.check_files import judge_in_process, judge_on_spark
 
     ask = Ask(
-        model, source, keyed, failed_cas, _consistency(consistency), _allowed(allow), order_to is not None, levels
+        model,
+        source,
+        keyed,
+        failed_cas,
+        _consistency(consistency),
+        _allowed(allow),
+        order_to is not None,
+        levels,
+        _settings(model, settings),
     )
     default = Budget()
-    budget = Budget(steps or default.steps, size_bytes or default.size_bytes)
+    budget = Budget(steps or default.steps, size_bytes or default.size_bytes, seconds or default.wall_s)
     if spark_master is None:
         judged = judge_in_process(found, ask, budget)
     else:
@@ -307,6 +326,19 @@ def _allowed(names: Sequence[str]) -> tuple[str, ...] | None:
         if name not in (*ANOMALIES, "none"):
             raise click.BadParameter(_no_such(name, ANOMALIES), param_hint="--allow")
     return tuple(name for name in names if name != "none")
+
+
+def _settings(model: str, given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """(name, value) of each setting.  Raises click.BadParameter."""
+    if not given:
+        return ()
+    from checkers.models.objects_by_name import refused_setting
+
+    pairs = [tuple(each.partition("=")[::2]) for each in given]
+    for name, value in pairs:
+        if refusal := refused_setting(model, name, value):
+            raise click.BadParameter(refusal, param_hint="--set")
+    return tuple(pairs)
 
 
 def _no_such(name: str, names: Sequence[str]) -> str:

@@ -60,6 +60,29 @@ def test_a_hyphen_stands_for_what_is_piped_in() -> None:
     assert done.stdout.startswith("invalid  /dev/stdin  value from nowhere: ")
 
 
+def test_what_is_stated_about_an_object_decides(tmp_path: Path) -> None:
+    """A dequeue that failed because the queue was empty, and the total of a bank of which there is one read."""
+    queue, bank = tmp_path / "queue.edn", tmp_path / "bank.edn"
+    queue.write_text(
+        "{:process 0 :type :invoke :f :enqueue :value 1}\n{:process 0 :type :ok :f :enqueue :value 1}\n"
+        "{:process 0 :type :invoke :f :dequeue :value nil}\n{:process 0 :type :fail :f :dequeue :error :empty}\n"
+        "{:process 0 :type :invoke :f :dequeue :value nil}\n{:process 0 :type :ok :f :dequeue :value 1}\n"
+    )
+    bank.write_text(
+        "{:process 0 :type :invoke :f :read :value nil}\n{:process 0 :type :ok :f :read :value {0 10, 1 9}}\n"
+    )
+    ignored = check("--model", "queue", str(queue))
+    assert (ignored.exit_code, "--set empty=observed" in ignored.output) == (0, True)
+    observed = check("--model", "queue", "--set", "empty=observed", str(queue))
+    assert (observed.exit_code, "found nothing while 1 was there" in observed.output) == (1, True)
+    assert check("--model", "bank", str(bank)).exit_code == 0
+    stated = check("--model", "bank", "--set", "total=20", str(bank))
+    assert (stated.exit_code, "a total of 19; the stated total is 20" in stated.output) == (1, True)
+    for model, setting, words in (("queue", "total=20", "setting of bank"), ("bank", "total=x", "a whole number")):
+        refused = check("--model", model, "--set", setting, str(bank))
+        assert (refused.exit_code, words in refused.output) == (3, True)
+
+
 def test_a_line_for_each_file_and_the_worst_verdict_as_exit_code(tmp_path: Path) -> None:
     files = written(tmp_path, right=RIGHT, wrong=WRONG)
     result = check("--model", "register", *files.values())
