@@ -77,9 +77,8 @@ from checkers.models.objects.conservation import (
     repeats,
     told_apart,
 )
-from checkers.models.projection import Violation, real_time
+from checkers.models.projection import SEARCHED_MAX, Violation, real_time
 from checkers.models.ranks import NEVER
-from checkers.models.search import cut_at
 
 PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
 NAMES = Names("queue", PUT, TAKE, DRAIN)
@@ -288,18 +287,21 @@ def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFindi
     exact = unique or (
         all(o.returned or o.f == PUT for o in one_by_one) and are_interchangeable(one_by_one, PUT, NAMES.taken_by)
     )
+    in_steps = len(one_by_one) > len(operations) or overlapping_drain(one_by_one) is not None
     for apart in [one_by_one] if unique else told_apart(one_by_one, PUT, NAMES.taken_by, last_first=False):
-        wrong = out_of_order(apart)
+        wrong: Decided | NoOrder | None = out_of_order(apart)
         if wrong is None or (overlaps and out_of_order(apart, late=True) is None):
             return ObjectFinding(steps=len(operations))
         if exact and not overlaps:
-            return ObjectFinding((wrong if unique else NoOrder(QUEUE, wrong.index),), steps=len(operations))
-    finding = by_search(STEPWISE, _in_steps(one_by_one), budget) if overlaps else by_search(QUEUE, one_by_one, budget)
+            if not unique:
+                wrong = _no_order(operations, wrong.index) if in_steps else NoOrder(QUEUE, wrong.index)
+            return ObjectFinding((wrong,), steps=len(operations))
+    finding = by_search(STEPWISE, _in_steps(one_by_one), budget) if in_steps else by_search(QUEUE, operations, budget)
     if finding.reason:
         conserved = "no value is known to be lost or made up, but the order is not decided"
         return replace(finding, reason=f"{conserved}: {finding.reason}")
-    if finding.violations and (overlaps or len(one_by_one) > len(operations)):
-        return replace(finding, violations=(_no_order_beside_drains(operations, finding.violations[0].index),))
+    if finding.violations and in_steps:
+        return replace(finding, violations=(_no_order(operations, finding.violations[0].index),))
     return finding
 
 
@@ -350,14 +352,23 @@ STEPWISE = Model("queue", init=lambda: ((), ()), step=_stepwise)
 """A queue whose drains are made of steps, between which other operations may come."""
 
 
-def _no_order_beside_drains(operations: Sequence[Operation], index: int) -> Decided:
-    """The violation that a search over the steps of drains found.  index: of an event at which it was certain."""
-    cut = cut_at(operations, index)
-    culprit = max((o for o in cut if o.returned), key=lambda o: o.ret or 0)
-    words = f"no order of the operations explains the answers up to the {culprit.f} at index {culprit.ret}"
+def _no_order(operations: Sequence[Operation], index: int) -> Decided:
+    """The violation of a queue whose drains are made of steps.  index: of an event at which it was certain.
+
+    The model of whole drains has no order either, because it allows fewer.  Of more operations than a witness can judge
+    again, it shows the last ones up to that event.
+    """
+    before = [o for o in operations if o.call <= index]
+    culprit = max((o for o in before if o.returned), key=lambda o: (o.ret or 0) if (o.ret or 0) <= index else -1)
+    words = f"no order of the operations explains all answers; the {culprit.f} at index {culprit.ret} is the last tried"
     why = ["A drain stands for dequeues one after another, between which other operations may come"]
-    violation = Violation(NO_ORDER, words, cut, culprit, "another answer", why)
-    return Decided(violation, QUEUE, states=((),))
+    shown = (
+        operations if len(operations) <= SEARCHED_MAX else list(dict.fromkeys([culprit, *before[-SEARCHED_MAX - 1 :]]))
+    )
+    if len(shown) < len(operations):
+        why.append(f"The last {len(shown)} of {len(operations)} operations are shown")
+    violation = Violation(NO_ORDER, words, shown, culprit, "another answer", why)
+    return Decided(violation, QUEUE, states=(() if len(shown) < len(operations) else ((),)))
 
 
 def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided | None:

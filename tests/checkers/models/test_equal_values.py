@@ -153,6 +153,18 @@ def test_any_order_of_concurrent_puts_needs_no_search(kind: str, different: int)
         assert found.steps <= 120
 
 
+def test_an_enqueue_may_come_between_the_dequeues_of_a_drain() -> None:
+    """The drain took 1 before 2 was enqueued behind it, and 1 again after that; no drain at one moment does so."""
+    operations = [
+        Operation("enqueue", 1, 1, None, 0, "", 0, 1, 1),
+        Operation("drain", None, (1, 2, 1), None, 1, "", 2, 9, 9),
+        Operation("enqueue", 2, 2, None, 0, "", 3, 4, 4),
+        Operation("dequeue", None, None, None, 2, "", 5, None, None),
+        Operation("enqueue", 1, 1, None, 0, "", 6, 7, 7),
+    ]
+    assert not judged(QUEUE_OBJECT, operations).violations
+
+
 def test_repeated_values_out_of_order_are_found_without_a_search() -> None:
     """1,000 values that repeat were put there one after another, and the last two came out in the wrong order."""
     values = [n % 7 for n in range(1_000)]
