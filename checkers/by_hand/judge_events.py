@@ -63,7 +63,7 @@ def judge_events(
     take = " or ".join(sorted(known.container[1])) if known.container else ""
     words = f"answers of {take} that failed with :empty and were not counted: {len(found_empty)}"
     words = f"{words}; --set empty=observed reads each as an empty {known.name}"
-    return replace(verdict, details=verdict.details | {"decided": "; ".join([*decided_of(verdict), words])})
+    return replace(verdict, details={**verdict.details, "decided": "; ".join([*decided_of(verdict), words])})
 
 
 def _found_empty(event: Event, known: KnownObject) -> bool:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from checkers.models.known_object import KnownObject
 from checkers.models.objects.append_log import APPEND_LOG
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
+from checkers.models.objects.bank import judge as judge_bank
 from checkers.models.objects.counter import COUNTER_OBJECT
 from checkers.models.objects.fenced_lock import FENCED_LOCK
 from checkers.models.objects.kv import KV_OBJECT
@@ -73,7 +74,8 @@ def known_object(name: str, settings: Mapping[str, str] = MappingProxyType({})) 
     settings: those of SETTINGS, with their values.
     """
     if "total" in settings:
-        return replace(KNOWN[name], judge=partial(KNOWN[name].judge, total=int(settings["total"])))
+        judge = partial(judge_bank, overdraft=name == BANK_OVERDRAFT.name, total=int(settings["total"]))
+        return replace(KNOWN[name], judge=judge)
     kind, colon, number = name.partition(":")
     if kind == "semaphore" and colon and number.isdecimal() and 1 <= int(number) <= PERMITS_MAX:
         return semaphore_object(int(number))

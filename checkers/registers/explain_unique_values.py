@@ -287,7 +287,7 @@ class ValueStory:
         only_write = "a value whose only write" if direct else f"which depends on {value_of(value)}, whose only write"
         failed = refused(self.bucket.history, self.name, as_value(value), not self.bucket.mismatch_observed)
         later = producer_of(self.key, value, OPEN)
-        [row] = read_rows(self.bucket.history, [self._places(later)[0]]) if later >= 0 else [None]
+        row = read_rows(self.bucket.history, [self._places(later)[0]])[0] if later >= 0 else None
         afterwards = f"was invoked afterwards (index {row['index']})" if row and later not in self.letters else ""
         if failed is not None and (not afterwards or failed["index"] < self.answer(culprit)["index"]):
             why = f": {failed['error']}" if failed["error"] else ""

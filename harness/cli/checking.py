@@ -334,7 +334,7 @@ def _settings(model: str, given: Sequence[str]) -> tuple[tuple[str, str], ...]:
         return ()
     from checkers.models.objects_by_name import refused_setting
 
-    pairs = [tuple(each.partition("=")[::2]) for each in given]
+    pairs = [(name, value) for name, _, value in (each.partition("=") for each in given)]
     for name, value in pairs:
         if refusal := refused_setting(model, name, value):
             raise click.BadParameter(refusal, param_hint="--set")
