@@ -27,7 +27,7 @@ def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
     chains: list[list[Step]] = []
     for o in operations:
         if o.f == "drain" and o.returned:
-            values = [*(o.output or ()), None]
+            values = [*(o.output if isinstance(o.output, tuple) else ()), None]
             chains.append([("take", value, o.call, o.ret, n) for n, value in enumerate(values)])
         elif o.f == "drain":
             chains += [[("open", None, o.call, None, 0)] for _ in operations]

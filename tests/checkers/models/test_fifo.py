@@ -177,19 +177,17 @@ def test_a_drain_among_other_dequeues_raises_no_alarm() -> None:
         ):
             continue
         drained_once = with_drains(events)
-        validity = judge_events(drained_once, "queue").validity
-        assert validity is not INVALID, drained_once
-        seen[validity] += any(e.f == "drain" for e in drained_once)
-    assert min(seen[VALID], seen[UNKNOWN]) > 30, seen
+        assert judge_events(drained_once, "queue").validity is VALID, drained_once
+        seen["drained"] += any(e.f == "drain" for e in drained_once)
+    assert seen["drained"] > 60, seen
 
 
-def test_a_dequeue_invoked_during_a_drain_and_never_answered_leaves_the_order_undecided() -> None:
+def test_a_dequeue_invoked_during_a_drain_and_never_answered_may_have_taken_a_value() -> None:
     put = one_process(("enqueue", 1, 1), ("enqueue", 2, 2))
     inv, ok, info = Type.INVOKE, Type.OK, Type.INFO
     drain = [event(0, 1, inv, "drain", None), event(0, 2, inv, "dequeue", None), event(0, 1, ok, "drain", [2])]
-    verdict = judge_events(renumbered([*put, *drain, event(0, 2, info, "dequeue", None)]), "queue")
-    assert verdict.validity is UNKNOWN
-    assert "other operations ran during the drain" in verdict.reason
+    assert judge_events(renumbered([*put, *drain, event(0, 2, info, "dequeue", None)]), "queue").validity is VALID
+    assert judge_events(renumbered([*put, drain[0], drain[2]]), "queue").validity is INVALID
 
 
 def test_a_value_out_of_order_comes_with_the_one_that_was_due() -> None:
