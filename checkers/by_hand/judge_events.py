@@ -67,7 +67,7 @@ def judge_events(
 
 
 def _found_empty(event: Event, known: KnownObject) -> bool:
-    """Whether an operation failed because the container was empty."""
+    """Return whether an operation failed because the container was empty."""
     takes = known.container[1] if known.container else ()
     return event.type is Type.FAIL and event.f in takes and (event.error or "").lstrip(":").strip('"') == "empty"
 

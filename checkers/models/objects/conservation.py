@@ -159,7 +159,7 @@ def _with_occurrences(operation: Operation, given: Occurrence | None, taken: Seq
 def are_interchangeable(
     operations: Sequence[Operation], put: str, taken_by: Callable[[Operation], Sequence[Hashable]]
 ) -> bool:
-    """Whether equal operations can always go in order of call: none of them runs inside an equal one.
+    """Return whether equal operations can always go in order of call: none of them runs inside an equal one.
 
     Take any order of the history.  Two equal operations may change places in it, so that the one that was invoked
     first goes first.  Of each value, the first put then belongs to the first take, and so on.
@@ -175,5 +175,5 @@ def are_interchangeable(
 
 
 def repeats(operations: Sequence[Operation], put: str) -> bool:
-    """Whether some value was put there more than once."""
+    """Return whether some value was put there more than once."""
     return any(number > 1 for number in Counter(o.input for o in operations if o.f == put).values())
