@@ -27,7 +27,8 @@ class RunStatus:
     """A run at one moment.  title: what is run.  folder: of the run.  elapsed_s: on the clock of the run.
 
     rate_hz: completions per second, of late.  ok, fail, unknown: completions so far.  faults: in force, in words;
-    kinds: theirs.  leader: its name, "" if it is not known; epoch: -1 then.  violations: found by online checks.
+    kinds: theirs.  leader: its name, "" if it is not known; epoch: -1 then.  violations: found by online
+    checks.  first: the first of them, as a sentence.
     """
 
     title: str
@@ -43,6 +44,7 @@ class RunStatus:
     leader: str = ""
     epoch: int = -1
     violations: int = 0
+    first: str = ""
     pid: int = 0
 
     def to_json(self) -> dict[str, Any]:

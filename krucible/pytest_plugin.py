@@ -72,6 +72,7 @@ class Simulation:
         """Play the scenario once for each seed, on virtual time.
 
         Raises SeedFailed for the first seed under which it, or one of its servers, raises an exception."""
+        __tracebackhide__ = True
         from simulation.world import simulate
 
         for seed in self.seeds:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -38,6 +39,8 @@ from harness.spec import Spec
 DASHBOARD, BADGE = "dashboard.html", "badge.svg"
 STYLES = ("styles/base.css", "styles/campaign.css")
 RUNS_SHOWN = 60
+TREND_LEAST = 3
+"""Runs that each half of a trend has at least."""
 STEP_SUMMARY_BYTES = 1_000_000
 """GitHub drops a summary of more than 1 MiB whole."""
 _CUT = "\n\n… the rest is in summary.md of the kept artifacts.\n"
@@ -65,12 +68,36 @@ def name_of(test: Test) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DashboardRow:
-    """One test on the dashboard.  shown: its last runs, each with the link to its report.  count: of all its runs."""
+    """One test on the dashboard.
+
+    shown: its last runs, each with the link to its report.
+    count: of all its runs."""
 
     name: str
     streak: int
     shown: Sequence[tuple[PastRun, str]]
     count: int
+
+    @property
+    def median_s(self) -> float:
+        """Median duration of the runs shown; 0 if none is recorded."""
+        known = [run.duration_s for run, _ in self.shown if run.duration_s is not None]
+        return statistics.median(known) if known else 0.0
+
+    @property
+    def trend(self) -> str:
+        """Compare how many of the later half of the runs shown ended as expected with the earlier half."""
+        half = len(self.shown) // 2
+        if half < TREND_LEAST:
+            return "too few runs"
+        before, since = (
+            sum(run.good for run, _ in some) for some in (self.shown[-2 * half : -half], self.shown[-half:])
+        )
+        return (
+            "steady"
+            if before == since
+            else f"{'better' if since > before else 'worse'}: {before}, then {since} of {half}"
+        )
 
     @property
     def good(self) -> int:
@@ -98,13 +125,14 @@ def write_dashboard(
         for test, of_test in sorted(by_test.items(), key=lambda pair: (long[pair[0]] > 0, pair[0]))
     ]
     broken = sum(row.streak == 0 for row in rows)
-    words = f"{plural(len(rows), 'test')}, {plural(len(runs), 'run')}; the last run of {broken or 'no'} test"
+    wrong = f"the last run of {plural(broken, 'test')} did not end as expected"
+    last = wrong if broken else "the last run of each test ended as expected"
     html = (
         environment()
         .get_template("dashboard.html.j2")
         .render(
             title=title,
-            words=f"{words}{'s' if broken > 1 else ''} did not end as it should.",
+            words=f"{plural(len(rows), 'test')}, {plural(len(runs), 'run')}; {last}.",
             mark=Validity.INVALID if any(one.state != SymptomStatus.GONE for one in standing) else Validity.VALID,
             standing=standing,
             back_after=BACK_AFTER,
@@ -182,6 +210,7 @@ class PastRun:
     good: bool
     planted: bool
     symptoms: Mapping[str, str]
+    duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +238,20 @@ def past_runs(lake: Lake) -> list[PastRun]:
     symptoms: dict[str, dict[str, str]] = {}
     for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
         symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
-    columns = ["run", "path", "started", SYSTEM, "workload", "kinds", "bug", "finding", "nodes", "verdict", "bug_found"]
+    columns = [
+        "run",
+        "path",
+        "started",
+        SYSTEM,
+        "workload",
+        "kinds",
+        "bug",
+        "finding",
+        "nodes",
+        "verdict",
+        "bug_found",
+        "duration_s",
+    ]
     rows = [row for row in lake.read(RUNS, columns).to_pylist() if row["started"] is not None]
     return [_past(row, symptoms.get(row["run"], {})) for row in sorted(rows, key=lambda row: row["started"])]
 
@@ -218,7 +260,7 @@ def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
     planted = row["bug"] is not None or row["finding"] is not None
     good = row["bug_found"] is True if row["bug"] is not None else row["verdict"] == "valid"
     test = (row[SYSTEM], row["workload"], "+".join(row["kinds"] or ()) or "none", row["bug"] or row["finding"] or "")
-    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, symptoms)
+    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, symptoms, row["duration_s"])
 
 
 def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
@@ -76,7 +77,7 @@ def write_all(plan: Plan, log: CampaignLog) -> Path:
 
 def headline(plan: Plan, log: CampaignLog) -> str:
     """The campaign in one sentence."""
-    runs, found = plural(len(log.tests), "test"), log.found()
+    runs, found = plural(len(log.tests), "run"), log.found()
     wrong = sum(run.code != AS_EXPECTED for run in log.tests)
     if not log.runs:
         return "No runs yet."
@@ -100,7 +101,13 @@ def summary(plan: Plan, log: CampaignLog) -> str:
     """
     lines = [f"## {plan.name}: {headline(plan, log)}", ""]
     for one in log.found():
-        lines += [f"- **{one.symptom.words()}**: {one.words()}  ", f"  `{one.runs[0].test.spec.rerun()}`"]
+        first = one.runs[0]
+        lines += [f"- **{one.symptom.words()}**: {one.words()}  ", f"  {first.words}  ", *_to_see(first)]
+    if plan.every_run:
+        reported = {id(one.runs[0]) for one in log.found()}
+        for run in log.tests:
+            if run.code != AS_EXPECTED and id(run) not in reported:
+                lines += [f"- **{title(run.test.spec)}**, {run.verdict}: {run.words}  ", *_to_see(run)]
     lines += ["", "| test | planted bug | as expected | median s | slowest s |", "| --- | --- | --- | --- | --- |"]
     for group in groups_of(log.tests):
         seconds = group.found_s
@@ -108,6 +115,15 @@ def summary(plan: Plan, log: CampaignLog) -> str:
         bug = f"`{group.bug}`" if group.bug else ""
         lines.append(f"| {group.name} | {bug} | {group.good} of {len(group.runs)} | {times} |")
     return "\n".join(lines) + "\n"
+
+
+def _to_see(run: Ended) -> list[str]:
+    """Return the seed, the command and the report of a run, with a link to the artifacts of a job of GitHub Actions."""
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    server, repository, job = (os.environ.get(name, "") for name in names)
+    artifacts = f" in the [artifacts of this job]({server}/{repository}/actions/runs/{job})" if job else ""
+    lines = [f"  seed {run.test.spec.seed}: `{run.test.spec.rerun()}`  "]
+    return lines + ([f"  report: `{run.folder}/report.html`{artifacts}"] if run.folder else [])
 
 
 def junit(plan: Plan, log: CampaignLog) -> bytes:

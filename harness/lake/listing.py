@@ -32,8 +32,8 @@ class Filter:
 
 
 COLUMNS: Sequence[str] = (
-    "run", "path", "started", "system", "workload", "kinds", "backend", "nodes", "seed", "bug", "revision", "dirty",
-    "verdict", "exit_code", "symptom", "violations", "operations", "info", "p99_ms", "faults", "elections",
+    "run", "path", "started", "system", "workload", "kinds", "backend", "nodes", "seed", "bug", "bug_found", "revision",
+    "dirty", "verdict", "exit_code", "symptom", "violations", "operations", "info", "p99_ms", "faults", "elections",
     "duration_s", "summary",
 )  # fmt: skip
 """What a listing knows of a run."""

@@ -76,6 +76,9 @@ def prewarm() -> None:
         environment().get_template(name)
 
 
+HERO_MOST = 4
+"""Operations of a witness that is drawn small beside the headline."""
+
 TITLE_MOST = 200
 """Characters of a heading; what is longer stands below it."""
 
@@ -141,6 +144,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         timeline=lines,
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
         findings=found,
+        hero_most=HERO_MOST,
         groups=groups,
         has_timeline=True,
         next_steps=next_steps(data.results, data.header, _here(data.folder), logs=bool(data.copies)),

@@ -187,6 +187,7 @@ class Conductor:
         run, leader = self._run, self._run.watch.leader()
         counts = run.interpreter.tally.by_type
         in_force = [fault for fault in run.records.values() if fault.carried_out and not fault.healed]
+        found = run.online.record.findings if run.online is not None else ()
         status = RunStatus(
             title=f"{run.spec.test}: {run.spec.subject} on {run.header.spec['backend']}, seed {run.spec.seed}",
             folder=str(run.folder.root),
@@ -200,7 +201,8 @@ class Conductor:
             kinds=tuple(fault.card.kind for fault in in_force),
             leader=leader.node if leader else "",
             epoch=leader.epoch if leader else -1,
-            violations=len(run.online.record.findings) if run.online is not None else 0,
+            violations=len(found),
+            first=found[0].summary if found else "",
             pid=os.getpid(),
         )
         for watcher in self._watchers:

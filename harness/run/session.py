@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import io
 import os
 import threading
@@ -90,6 +91,11 @@ class JudgedRun:
             show_witness(finding.lead.witness, compact=True, file=drawn)
         witness = ["", *drawn.getvalue().splitlines(), ""] if drawn.getvalue() else []
         return "\n".join([self.summary, *witness, f"report: {self.report}", f"again:  {self.rerun}"])
+
+    def _repr_html_(self) -> str:
+        """Return the same text for a notebook, with a link to the report."""
+        report = html.escape(str(self.report))
+        return f'<pre>{html.escape(str(self))}</pre><a href="{report}">The report</a>'
 
 
 def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None = None) -> JudgedRun:

@@ -47,16 +47,19 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from harness.lake.compare import compare
+from harness.lake.compare import Comparison, Rows, compare
 from harness.lake.listing import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
-from harness.serve.sources import Source, choices, listed, release_command
+from harness.report.render import TEMPLATES as REPORT_TEMPLATES
+from harness.serve.sources import Source, choices, grouped, is_expected, listed, mark_of, release_command
 from harness.store import StoreUnavailable
 
 HERE = Path(__file__).parent
 COOKIE = "krucible"
-RUNS_SHOWN = 200
+RUNS_SHOWN = 50
+"""Runs on one page of the list."""
+STYLES = frozenset({"base.css", "campaign.css"})
 EVERY_S = 1.0
 POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 REPORT_POLICY = (
@@ -76,6 +79,7 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
         Route("/report/{source:path}/{run}", page.report),
         Route("/zip/{source:path}/{run}", page.zip),
         Route("/compare", page.compare),
+        Route("/styles/{name}", page.style),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), Middleware(_Headers)]
@@ -145,14 +149,25 @@ class _Page:
         self._sources = {source.name: source for source in sources}
 
     async def runs(self, request: Request) -> Response:
-        wanted = _filter(request.query_params)
+        given = request.query_params
+        wanted = _filter(given)
         sources = list(self._sources.values())
-        rows = await asyncio.to_thread(listed, sources, wanted, RUNS_SHOWN)
+        found = await asyncio.to_thread(listed, sources, wanted, given.get("q", ""), given.get("sort", ""))
         offered = await asyncio.to_thread(choices, sources)
+        pages = max(1, -(-len(found) // RUNS_SHOWN))
+        page = min(max(1, int(asked) if (asked := given.get("page", "")).isdecimal() else 1), pages)
+        rows = found[(page - 1) * RUNS_SHOWN : page * RUNS_SHOWN]
+        query = {name: value for name, value in given.items() if value and name != "page"}
         html = _template("runs.html.j2").render(
-            rows=rows, offered=offered, given=request.query_params, most=RUNS_SHOWN, several=len(sources) > 1
-        )
+            groups=grouped(rows, given.get("group", "")), offered=offered, given=given, count=len(found), page=page,
+            pages=pages, several=len(sources) > 1, address=lambda n: "/?" + urlencode({**query, "page": n}),
+        )  # fmt: skip
         return HTMLResponse(html)
+
+    async def style(self, request: Request) -> Response:
+        if (name := request.path_params["name"]) not in STYLES:
+            raise HTTPException(404, "There is no such style sheet.")
+        return FileResponse(REPORT_TEMPLATES / "styles" / name, media_type="text/css")
 
     async def run(self, request: Request) -> Response:
         source, run = await self._found(request)
@@ -162,7 +177,8 @@ class _Page:
         violations = sorted(rows[VIOLATIONS], key=lambda row: row["place"])
         folder = source.folder_of(run)
         html = _template("run.html.j2").render(
-            source=source.name, run=run, release=release_command(source, run), violations=violations,
+            source=source.name, run=run, mark=mark_of(run), expected=is_expected(run),
+            release=release_command(source, run), violations=violations,
             faults=rows[FAULTS], criteria=rows[CRITERIA],
             has_folder=folder is not None, has_report=folder is not None and (folder / "report.html").is_file(),
         )  # fmt: skip
@@ -190,7 +206,11 @@ class _Page:
         (one, a), (other, b) = found
         compared = await asyncio.to_thread(compare, one.facts(a), other.facts(b), one.folder_of(a), other.folder_of(b))
         links = [f"/run/{quote(source.name, '')}/{quote(str(run['run']), '')}" for source, run in found]
-        return HTMLResponse(_template("compare.html.j2").render(compared=compared, links=links))
+        return HTMLResponse(
+            _template("compare.html.j2").render(
+                compared=compared, links=links, **_on_one_axis(compared, [one.facts(a), other.facts(b)])
+            )
+        )
 
     async def live(self, _: Request) -> Response:
         return HTMLResponse(_template("live.html.j2").render())
@@ -221,6 +241,31 @@ class _Page:
         if folder is None:
             raise HTTPException(404, "The folder of this run is not here: the lake knows only its facts.")
         return folder
+
+
+def _on_one_axis(compared: Comparison, facts: Sequence[Rows]) -> dict[str, Any]:
+    """Return the faults and events of two runs as places on one axis that is 980 wide and begins at 20."""
+    spans = [
+        [(f["injected_ns"], max(f["healed_ns"], f["injected_ns"]), f["kind"]) for f in rows[FAULTS]] for rows in facts
+    ]
+    spans = [[span for span in mine if span[0] >= 0] for mine in spans]
+    events = [[pair[side] for pair in compared.timelines if pair[side] is not None] for side in (0, 1)]
+    ends = [end for mine in spans for _, end, _ in mine] + [e.time_ns for mine in events for e in mine if e is not None]
+    last = max([1, *ends])
+
+    def x(at_ns: int) -> float:
+        return float(round(20 + 980 * at_ns / last, 1))
+
+    lanes = [
+        {
+            "faults": [(x(start), max(2.0, round(x(end) - x(start), 1)), kind) for start, end, kind in mine],
+            "events": [(x(e.time_ns), e.words) for e in seen if e is not None],
+        }
+        for mine, seen in zip(spans, events, strict=True)
+    ]
+    parted = () if compared.parted is None else compared.timelines[compared.parted]
+    first = min((event.time_ns for event in parted if event is not None), default=None)
+    return {"lanes": lanes, "end_s": last / 1e9, "parted_x": None if first is None else x(first)}
 
 
 def _parted(name: str) -> tuple[str, str]:
@@ -256,8 +301,8 @@ def zipped(folder: Path) -> Path:
 @cache
 def _environment() -> jinja2.Environment:
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader([HERE / "templates", REPORT_TEMPLATES]), autoescape=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {"part": lambda text: quote(str(text), ""), "plain": _plain, "query": urlencode}
     return found

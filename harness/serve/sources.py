@@ -7,8 +7,9 @@ the folder of the lake, without a link that leads out of it, and must be a run.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from harness.lake.compare import Rows, find
 from harness.lake.lake import Lake
 from harness.lake.listing import Filter, runs
 from harness.lake.tables import RUNS
+from harness.plain_words import shorten, upper_first
+from harness.started import program
 from harness.store import Mirror
 
 SPARK_RUNS = 24
@@ -63,18 +66,66 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A row of the list.  spark: verdicts of the runs of the same test, the oldest first, up to this one.
+    """A row of the list.
 
-    release: the command that ends its cluster, if that was kept and is up; else ""."""
+    spark: verdicts of the runs of the same test, the oldest first, up to this one.
+    release: the command that ends its cluster, if that was kept and is up; else "".
+    test: what was run.
+    age: time since it started, such as "3 h"."""
 
     source: str
     run: Mapping[str, Any]
     spark: Sequence[str]
     release: str
+    test: str
+    age: str
+
+    @property
+    def headline(self) -> str:
+        """Return the first sentence of what the run showed, without the verdict, which stands beside it."""
+        words = str(self.run["summary"] or "").partition(" Planted bug ")[0].partition(". ")[0].removesuffix(".")
+        for verdict in ("Invalid: ", "Unknown: ", "Valid: "):
+            words = words.removeprefix(verdict)
+        return upper_first(shorten(words, 200)) or str(self.run["run"])
+
+    @property
+    def expected(self) -> bool:
+        return is_expected(self.run)
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.run)
 
 
-def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[ListedRun]:
-    """The newest runs of all sources that pass the filter."""
+def is_expected(run: Mapping[str, Any]) -> bool:
+    """Return True for a run that found its planted bug, which shows that the harness can fail."""
+    return run["bug_found"] is True
+
+
+def mark_of(run: Mapping[str, Any]) -> str:
+    """Return the shape of its verdict."""
+    return str(run["verdict"]) if run["verdict"] in ("valid", "invalid") else "unknown"
+
+
+_ORDERS: Mapping[str, Callable[[ListedRun], Any]] = {
+    "old": lambda one: str(one.run["started"]),
+    "verdict": lambda one: one.run["verdict"] != "invalid" or one.expected,
+    "long": lambda one: -(one.run["duration_s"] or 0),
+}
+"""Name of an order, as a form sends it -> key; all else is the newest first."""
+
+
+def grouped(rows: Sequence[ListedRun], by: str) -> list[tuple[str, list[ListedRun]]]:
+    """Return the rows by test or symptom, in the order of their first ones; in one nameless group for other names."""
+    groups: dict[str, list[ListedRun]] = {}
+    for row in rows:
+        name = row.test if by == "test" else str(row.run["symptom"] or "no violation") if by == "symptom" else ""
+        groups.setdefault(name, []).append(row)
+    return list(groups.items())
+
+
+def listed(sources: Sequence[Source], wanted: Filter, text: str = "", order: str = "") -> list[ListedRun]:
+    """Return the runs of all sources that pass the filter and hold a text, the newest first unless ordered."""
     found = []
     kept = {one.folder: one for one in kept_clusters() if one.alive}
     for source in sources:
@@ -86,11 +137,34 @@ def listed(sources: Sequence[Source], wanted: Filter, most: int) -> list[ListedR
             verdicts = history.setdefault(_test(run), [])
             verdicts.append(str(run["verdict"]))
             spark_of[run["run"]] = tuple(verdicts[-SPARK_RUNS:])
-        for run in runs(source.lake, wanted, most):
+        for run in runs(source.lake, wanted):
             release = release_command(source, run, kept)
-            found.append(ListedRun(source.name, run, spark_of[run["run"]], release))
+            found.append(ListedRun(source.name, run, spark_of[run["run"]], release, words_of_test(run), age_of(run)))
+    found = [one for one in found if text.lower() in _searched(one)]
     found.sort(key=lambda one: str(one.run["started"]), reverse=True)
-    return found[:most]
+    return sorted(found, key=_ORDERS[order]) if order in _ORDERS else found
+
+
+def _searched(one: ListedRun) -> str:
+    columns = ("run", "path", "summary", "seed", "bug", "symptom", "revision")
+    return " ".join([*(str(one.run[name]) for name in columns if one.run[name] is not None), one.test]).lower()
+
+
+def words_of_test(run: Mapping[str, Any]) -> str:
+    """Return what was run: `partition on kraft, register, docker`."""
+    kinds = ", ".join(run["kinds"] or ()) or "no faults"
+    return f"{kinds} on {run['system']}, {run['workload']}, {run['backend']}"
+
+
+def age_of(run: Mapping[str, Any]) -> str:
+    """Return the time since a run started, in its largest unit."""
+    if run["started"] is None:
+        return ""
+    past_s = max(0.0, (datetime.now(UTC) - run["started"]).total_seconds())
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if past_s >= length_s:
+            return f"{past_s / length_s:,.0f} {unit}"
+    return f"{past_s:.0f} s"
 
 
 def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, KeptCluster] | None = None) -> str:
@@ -102,7 +176,7 @@ def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, K
     if source.mirror is not None or not kept:
         return ""
     folder = str((source.base / str(run["path"])).resolve())
-    return shlex.join(["krucible", "release", folder]) if folder in kept else ""
+    return f"{program()} release {shlex.quote(folder)}" if folder in kept else ""
 
 
 def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from harness.campaign import loop
 from harness.campaign.campaign_log import LOCK, CampaignLog, Symptom
 from harness.campaign.child_run import ChildRun
 from harness.campaign.loop import Plan, campaign, seconds_to_find
-from harness.campaign.page import JUNIT, headline, summary, write_all
+from harness.campaign.page import JUNIT, SUMMARY, headline, summary, write_all
 from harness.campaign.plans import Choices, hunt, hunt_for_bugs, replays
 from harness.cli.main import cli
 from harness.cli.run import run as run_command
@@ -223,7 +223,7 @@ def test_a_hunt_ends_when_runs_fail_one_after_another(tmp_path: Path, runs: Runs
         assert campaign(plan, log, quiet) == HARNESS_FAILED
     assert len(made) == plan.failures_max
     assert "could not be made or judged (exit code 3); see campaign.log" in log.runs[0].words
-    assert headline(plan, log) == "Nothing was found in 3 tests."
+    assert headline(plan, log) == "Nothing was found in 3 runs."
 
 
 def test_an_interrupted_run_is_run_again_when_the_campaign_goes_on(
@@ -294,7 +294,7 @@ def test_the_page_leads_to_the_run_and_escapes_what_it_shows(tmp_path: Path, run
         assert "No runs yet." in write_all(plan, log).read_text()
         assert campaign(plan, log, quiet) == 1
         page = write_all(plan, log).read_text()
-    assert 'href="runs/run-1/report.html"' in page and "1 finding in 1 test." in page
+    assert 'href="runs/run-1/report.html"' in page and "1 finding in 1 run." in page
     assert "<b>" not in page and "<script>alert" not in page and "&lt;b&gt; (set) under kill" in page
 
 
@@ -304,10 +304,25 @@ def test_the_page_shows_first_what_was_not_as_expected_with_its_command(tmp_path
     with begun(tmp_path, plan) as log:
         assert campaign(plan, log, quiet) == 2
         page = write_all(plan, log).read_text()
-    assert "1 of 2 tests did not end as expected." in page and "as expected in 1 of 2 runs" in page
+    assert "1 of 2 runs did not end as expected." in page and "as expected in 1 of 2 runs" in page
     rows = page[page.index("Every run") :]
     assert rows.index("not as expected") < rows.index("it is valid")
     assert "make test-partition SEED=2" in rows and "make test-partition SEED=1" not in rows
+
+
+def test_the_summary_names_headline_seed_command_and_report_of_what_was_not_as_expected(
+    tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SERVER_URL", "https://git.example"), ("REPOSITORY", "a/b"), ("RUN_ID", "7")):
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    runs(results("valid"), results("unknown"))
+    plan = Plan("night", "", [Spec(seed=1), Spec(seed=2)])
+    with begun(tmp_path, plan) as log:
+        assert campaign(plan, log, quiet) == 2
+        write_all(plan, log)
+    text = (tmp_path / SUMMARY).read_text()
+    assert "seed 2: `make test-partition SEED=2`" in text and "seed 1:" not in text
+    assert "/report.html` in the [artifacts of this job](https://git.example/a/b/actions/runs/7)" in text
 
 
 def test_junit_has_one_leaf_for_each_finding_and_infrastructure_is_none(tmp_path: Path, runs: Runs) -> None:

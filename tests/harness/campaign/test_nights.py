@@ -182,6 +182,14 @@ def test_the_dashboard_leads_to_the_report_of_each_run(tmp_path: Path) -> None:
     assert 'href="run-1/report.html"' in write_dashboard(night, "a night", [], [past(1)]).read_text()
 
 
+def test_the_dashboard_shows_dates_durations_and_a_trend(tmp_path: Path) -> None:
+    runs = [replace(past(day, good=day > 2), duration_s=60.0 + day) for day in range(1, 7)]
+    page = write_dashboard(tmp_path, "a night", [], runs).read_text()
+    assert "better: 1, then 3 of 3" in page and "64 s" in page
+    assert "<time>2026-11-02</time><time>2026-11-07</time>" in page
+    assert "1 test, 6 runs; the last run of each test ended as expected." in page
+
+
 def test_the_dashboard_shows_each_test_and_escapes(tmp_path: Path) -> None:
     page = write_dashboard(tmp_path, "a night", [NEW], [past(1), past(2, A), past(3, test="kill")]).read_text()
     assert "kraft register under partition" in page and "1 of the last 2 runs ended as they should" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 from facts_of_runs import facts, violation, with_rows
 from recorded_runs import unpacked
+from starlette.requests import Request
 from waiting import PATIENCE_S
 
 from harness.backends.leftovers import KeptCluster, current_owner, note
@@ -29,6 +31,8 @@ from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS
 from harness.live import LiveFile, RunStatus, read_live
+from harness.serve import app
+from harness.serve.sources import Source
 
 CHROMIUM = shutil.which("chromium")
 NASTY = "</script><img src=x onerror=alert(1)>\"'& <b>"
@@ -113,6 +117,38 @@ def test_the_list_shows_every_run_and_filters(server: Server) -> None:
     assert server.refusal("/?since=yesterday") == 400
 
 
+def test_the_list_is_searched_grouped_and_ordered(server: Server, results: Path) -> None:
+    assert server.get("/?q=STALE-READ").read().decode().count('type="checkbox"') == 1
+    assert "No run is like this" in server.get("/?q=no-such-words").read().decode()
+    assert server.get("/?group=test").read().decode().count("<h2>") > 1
+    oldest = server.get("/?sort=old").read().decode()
+    newest = server.get("/").read().decode()
+    names = [f"/{name_of(results, seed=seed)}" for seed in (2, 3)]
+    assert [oldest.index(name) for name in names] == sorted(oldest.index(name) for name in names)
+    assert [newest.index(name) for name in names] == sorted((newest.index(name) for name in names), reverse=True)
+
+
+def test_many_runs_are_shown_page_by_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "RUNS_SHOWN", 2)
+    page = app._Page([Source("results", Lake(results / "lake"))])
+
+    def shown(query: str) -> str:
+        request = Request({"type": "http", "query_string": query.encode(), "headers": []})
+        return bytes(asyncio.run(page.runs(request)).body).decode()
+
+    first = shown("system=kraft")
+    assert first.count('type="checkbox"') == 2 and "page 1 of 3" in first
+    assert 'href="/?system=kraft&amp;page=2"' in first
+    assert shown("page=3").count('type="checkbox"') == shown("page=99").count('type="checkbox"') == 1
+
+
+def test_the_pages_have_the_style_sheet_of_reports_and_a_bug_that_was_found_a_colour_of_its_own(server: Server) -> None:
+    assert server.get("/styles/base.css").headers["Content-Type"].startswith("text/css")
+    assert server.refusal("/styles/report.html.j2") == 404
+    page = server.get("/").read().decode()
+    assert 'href="/styles/base.css"' in page and page.count('class="verdict expected"') == 1
+
+
 def test_everything_is_escaped_and_nothing_comes_from_elsewhere(server: Server, results: Path) -> None:
     run = name_of(results, seed=1, bug=NASTY)
     for path in ("/", f"/run/results/{run}", f"/compare?run=results/{run}&run=results/{run}"):
@@ -132,7 +168,7 @@ def test_a_run_whose_cluster_is_up_is_marked_and_the_command_that_ends_it_stands
     pid, _, *rest = current_owner().split(":")
     for folder, owner in ((up, current_owner()), (ended, ":".join((pid, "another start", *rest)))):
         note(KeptCluster(folder.name, str(folder), "a test", "docker", "invalid", owner, "2026-01-01T00:00:00+00:00"))
-    release = f"<code>krucible release {up}</code>"
+    release = f" release {up}</code>"
     for server in serving(results):
         page = server.get("/").read().decode()
         assert page.count('class="kept"') == 1
@@ -140,7 +176,7 @@ def test_a_run_whose_cluster_is_up_is_marked_and_the_command_that_ends_it_stands
         assert release in row and name_of(results, bug=BUG) in row
         assert release in server.get(f"/run/results/{name_of(results, bug=BUG)}").read().decode()
         ended_run = name_of(results, bug=None, path="recorded/kraft-partition")
-        assert "krucible release" not in server.get(f"/run/results/{ended_run}").read().decode()
+        assert " release " not in server.get(f"/run/results/{ended_run}").read().decode()
 
 
 def test_a_report_is_shown_in_a_sandbox(server: Server, results: Path) -> None:

@@ -127,14 +127,16 @@ function wrap(g, text, room, most) {
   return lines.length <= most && lines.every(l => g.measureText(l.trimEnd()).width <= room) ? lines : null;
 }
 
-// A line for every violation in view, then the flags: no line runs through the words of another one.  Flags that would
-// fall on each other share one.
+// A bold line for the chosen violation, or the first; a tick at the margin for each other one in view.  Then the flags,
+// of which those that would fall on each other share one.
 function violations(g) {
   if (!LANES.has('flag')) return;
   const { y, h } = LANES.get('flag'), seen = DATA.violations.map((v, i) => [X(v.t), v, i]).filter(([x]) => x >= LEFT - 1 && x <= RIGHT + 1);
+  const bold = VIEW.sel.startsWith('violation.') ? +VIEW.sel.slice(10) : 0;
   for (const [x, , i] of seen) {
-    g.fillStyle = COLOUR.bad; g.globalAlpha = VIEW.sel === 'violation.' + i || !VIEW.sel.startsWith('violation.') ? 1 : .45;
-    g.fillRect(Math.round(x) - 1, y + h - 3, 2, HEIGHT - y - h - 3); g.globalAlpha = 1;
+    g.fillStyle = COLOUR.bad;
+    if (i === bold) g.fillRect(Math.round(x) - 1.5, y + h - 3, 3, HEIGHT - y - h - 3);
+    else g.fillRect(Math.round(x) - 1, y + h - 3, 2, 12);
     HITS.push({ x0: x - 3, x1: x + 3, y0: y, y1: y + h, sel: 'violation.' + i });
   }
   g.font = font(650, 11.5);
