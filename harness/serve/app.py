@@ -52,7 +52,7 @@ from harness.lake.listing import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
 from harness.report.render import TEMPLATES as REPORT_TEMPLATES
-from harness.serve.sources import Source, choices, grouped, is_expected, listed, mark_of, release_command
+from harness.serve.sources import Source, choices, grouped, is_expected, listed, release_command, shape_of
 from harness.store import StoreUnavailable
 
 HERE = Path(__file__).parent
@@ -177,7 +177,7 @@ class _Page:
         violations = sorted(rows[VIOLATIONS], key=lambda row: row["place"])
         folder = source.folder_of(run)
         html = _template("run.html.j2").render(
-            source=source.name, run=run, mark=mark_of(run), expected=is_expected(run),
+            source=source.name, run=run, shape=shape_of(run), expected=is_expected(run),
             release=release_command(source, run), violations=violations,
             faults=rows[FAULTS], criteria=rows[CRITERIA],
             has_folder=folder is not None, has_report=folder is not None and (folder / "report.html").is_file(),

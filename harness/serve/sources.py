@@ -93,8 +93,8 @@ class ListedRun:
         return is_expected(self.run)
 
     @property
-    def mark(self) -> str:
-        return mark_of(self.run)
+    def shape(self) -> str:
+        return shape_of(self.run)
 
 
 def is_expected(run: Mapping[str, Any]) -> bool:
@@ -102,7 +102,7 @@ def is_expected(run: Mapping[str, Any]) -> bool:
     return run["bug_found"] is True
 
 
-def mark_of(run: Mapping[str, Any]) -> str:
+def shape_of(run: Mapping[str, Any]) -> str:
     """Return the shape of its verdict."""
     return str(run["verdict"]) if run["verdict"] in ("valid", "invalid") else "unknown"
 

@@ -86,7 +86,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (results / "recorded" / "kraft-stale-read" / "report.html").write_text("<p>a report</p><script>1</script>")
     (results / "recorded" / "kraft-stale-read" / "leads-out").symlink_to("/etc/passwd")
     nasty = violation(summary=NASTY, kind=NASTY, words=NASTY)
-    lake.append(run_with(1, [nasty], summary=NASTY, test=NASTY, bug=NASTY, verdict="invalid", symptom="6b96ad0f"))
+    lake.append(
+        run_with(
+            1, [nasty], summary=NASTY, test=NASTY, bug=NASTY, bug_found=True, verdict="invalid", symptom="6b96ad0f"
+        )
+    )
     outside = results.parent / f"{results.name}-outside"
     (outside / "run").mkdir(parents=True)
     (outside / "run" / "test.json").write_text("{}")
