@@ -12,13 +12,14 @@ Among a million states two share a key with a chance of 3 in 10^8, and one of th
 
 from __future__ import annotations
 
+import marshal
 import struct
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from harness.exploring.voter import CONNECTIONS, ExploredVoter, frozen
+from harness.exploring.voter import CONNECTIONS, ExploredVoter
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,
@@ -88,22 +89,17 @@ class Parts:
         """The numbers of the parts that came since it was last emptied."""
         self._names = names
         self._numbers: dict[Part, int] = {}
-        self._frozen: dict[int, Any] = {}
         self._sums_of = struct.Struct("<" + "Q4x" * len(names))
 
     def number(self, part: Part) -> int:
-        """The number of a part.  Raises AssertionError if the hash of a part leaves out something that differs."""
+        """Return the number of a part."""
         if not isinstance(part, ExploredVoter) and (known := self._numbers.get(part)) is not None:
             return known
-        hashes = [_hash(_named(part, name)) for name in self._names]
-        number = hashes[0]
-        content = frozen(part) if isinstance(part, ExploredVoter) else part
+        number = _hash(_named(part, self._names[0]))
         if number not in self.values:
-            self._take(number, part, sum(hash << 96 * at for at, hash in enumerate(hashes)))
+            others = (_hash(_named(part, name)) for name in self._names[1:])
+            self._take(number, part, number + sum(hash << 96 * at for at, hash in enumerate(others, 1)))
             self.fresh.append(number)
-            self._frozen[number] = content
-        known_as = self._frozen.setdefault(number, content)
-        assert known_as == content, f"the key of a state leaves out a difference: {known_as} and {content}"
         return number
 
     def _take(self, number: int, part: Part, sums: int) -> None:
@@ -153,7 +149,8 @@ class Parts:
 
 
 def _hash(named: tuple[Any, ...]) -> int:
-    return int.from_bytes(blake2b(repr(named).encode(), digest_size=8).digest(), "little")
+    """Version 2 of the format writes equal values as equal bytes, whatever refers to them."""
+    return int.from_bytes(blake2b(marshal.dumps(named, 2), digest_size=8).digest(), "little")
 
 
 # Parts under other names
@@ -181,7 +178,7 @@ def _node(node: ExploredVoter, name: Naming) -> tuple[Any, ...]:
     log = (_batches(node.log.batches, name), node.log.durable)
     if node.core is None:
         return ("down", stored, log, node.connections)
-    voter = node.core._voter
+    voter = node.core.memory
     held = voter.persisted
     believed = (held.epoch, name[held.leader_id], name[held.voted.id if held.voted is not None else None])
     named = tuple(sorted((name[leader], epoch) for leader, epoch in voter.named_leaders.items()))
@@ -200,9 +197,8 @@ def _node(node: ExploredVoter, name: Naming) -> tuple[Any, ...]:
 
 
 def _membership(voter: Voter, name: Naming) -> tuple[Any, ...]:
-    history = voter.history
-    sets = [(offset, _body(voters, name)) for offset, voters in zip(history._offsets, history._sets, strict=True)]
-    return (voter.asked, _body(voter.voter_set, name), tuple(sets))
+    sets = tuple((offset, _body(voters, name)) for offset, voters in voter.history)
+    return (voter.asked, _body(voter.voter_set, name), sets)
 
 
 def _state(state: State, name: Naming) -> tuple[Any, ...]:
@@ -217,20 +213,19 @@ def _state(state: State, name: Naming) -> tuple[Any, ...]:
         case Resigned():
             return (*who, _set(state.untold, name), tuple(name[each.id] for each in state.preferred))
         case Leader():
-            reads = state.reads
+            on_connections, by_voters = state.reads.proofs
             followers = sorted((name[p], f.end_offset, f.begin_due <= 0) for p, f in state.followers.items())
-            confirmed = sorted((name[peer], stamp) for peer, stamp in reads._confirmed.items())
+            confirmed = sorted((name[peer], stamp) for peer, stamp in by_voters.items())
             answered = sorted(
                 (connection // CONNECTIONS, name[connection // 10 % 10], name[connection % 10], stamp)
-                for connection, stamp in reads._answered.items()
+                for connection, stamp in on_connections.items()
             )
-            waiting = (tuple(reads._noted), tuple(reads._early), reads._clock)
             observers = sorted(
                 (name[key.id], f.end_offset, f.leader_end_offset, f.caught_up_at) for key, f in state.observers.items()
             )
             changes = tuple((each.token, each.offset) for each in state.changes)
             known = (tuple(followers), tuple(observers), changes)
-            return (*who, state.epoch_start_offset, known, tuple(confirmed), tuple(answered), waiting)
+            return (*who, state.epoch_start_offset, known, tuple(confirmed), tuple(answered), state.reads.waiting)
     return who
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkers.raft.rules import ENTRY_LOST, NO_MAJORITY, PREFIXES_DIFFER, TWO_LEADERS, VOTE_NOT_KEPT, VOTED_TWICE
+from checkers.raft.rules import (
+    ENTRY_LOST,
+    LEADER_AGAIN,
+    NO_MAJORITY,
+    PREFIXES_DIFFER,
+    TWO_LEADERS,
+    VOTE_NOT_KEPT,
+    VOTED_TWICE,
+)
 from harness.exploring.parts import Parts, Promises
 from harness.exploring.voter import Act, Cut, Leads, Marked, Read, Voted, Wrong
 from system_under_test.kraft.raft.messages import Batch
@@ -24,6 +32,8 @@ def promised_after(act: Act, id: int, promises: Promises, voters: Sequence[int],
             other = dict(promises.leaders).get(epoch, id)
             if other != id:
                 raise Broken(f"{TWO_LEADERS}: voters {other} and {id} lead epoch {epoch}")
+            if (epoch, id) in promises.leaders:
+                raise Broken(f"{LEADER_AGAIN}: voter {id} in epoch {epoch}")
             if log[: len(promises.committed)] != promises.committed:
                 raise Broken(f"{ENTRY_LOST}: voter {id} leads epoch {epoch} without it")
             return promises._replace(leaders=tuple(sorted({*promises.leaders, (epoch, id)})))

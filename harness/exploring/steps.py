@@ -229,14 +229,14 @@ class ClusterSteps:
         if core is None:
             yield from self._whole_and_broken_off(world, "boot", id, budget)
             return
-        state = core._voter.state
+        state = core.memory.state
         if isinstance(state, Leader):
             for kind, budgeted in (("write", "writes"), ("read", "reads"), ("resign", "resigns")):
                 if budget[budgeted]:
                     yield from self._whole_and_broken_off(world, kind, id, budget)
             if self.budgets.dynamic:
                 yield from self._changes(world, id, budget)
-        elif core._voter.observes and isinstance(state, (Unattached, Follower)):
+        elif core.memory.observes and isinstance(state, (Unattached, Follower)):
             if budget["looks"]:
                 yield from self._whole_and_broken_off(world, "look", id, budget)
         elif budget["timeouts"] and not (
@@ -438,7 +438,7 @@ class ClusterSteps:
 
     def _happen(self, number: int, event: VoterEvent, of: int, at: int) -> Outcomes:
         node = self.parts.node(number)
-        found = happen(node, event, self._identities[node.id])
+        found = happen(node, event, self._identities[node.id], insides=self.budgets.insides > 0)
         self.outcomes[number, event.kind, of, at] = outcomes = self._in_numbers(node.id, found)
         self.fresh_outcomes.append((number, event.kind, of, at))
         return outcomes

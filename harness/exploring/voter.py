@@ -6,15 +6,11 @@ up ever after.  So a voter that was met is never changed: an event works on a co
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
-from enum import Enum
 from itertools import combinations
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
@@ -31,10 +27,16 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     SnapshotId,
 )
-from system_under_test.kraft.raft.reads import Reads
-from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Prospective, Resigned, State, Votes
+from system_under_test.kraft.raft.states import Follower, Leader
 from system_under_test.kraft.raft.valid_messages import EpochAllowance
-from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, configured
+from system_under_test.kraft.raft.voters import (
+    VoterEndpoint,
+    VoterEntry,
+    VoterHistory,
+    VoterRecords,
+    VoterSet,
+    configured,
+)
 
 FOREVER_S = 9.0
 CONNECTIONS = 100
@@ -106,6 +108,10 @@ class VotersInShortLog:
         return batch.body if isinstance(batch.body, VoterSet) else None
 
 
+def _in_log(records: VoterRecords) -> TypeGuard[VotersInShortLog]:
+    return type(records) is VotersInShortLog
+
+
 class ExploredVoter:
     """core: None while it is down.  mark: the largest it has published in this life.
 
@@ -126,83 +132,14 @@ class ExploredVoter:
     def copy(self) -> ExploredVoter:
         """What an event may change is copied, all else is shared."""
         log = ShortLog(self.log.batches, self.log.durable)
-        core = None if self.core is None else _copied(self.core, log)
+        core = None
+        if self.core is not None:
+            records = self.core.memory.records
+            core = self.core.copy(log, VotersInShortLog(log, records.first) if _in_log(records) else None)
         return ExploredVoter(self.id, log, self.file, core, self.mark, self.connections)
 
     def connection_to(self, server: int) -> int:
         return self.connections * CONNECTIONS + self.id * 10 + server
-
-
-def _copied(core: Core, log: ShortLog) -> Core:
-    twin = copy.copy(core)
-    voter = twin._voter = copy.copy(core._voter)
-    voter.log = log
-    voter.state = _copied_state(voter.state)
-    voter.named_leaders = dict(voter.named_leaders)
-    voter.in_flight = set(voter.in_flight)
-    voter.retry_at = {}
-    voter.epochs_by_request = EpochAllowance(0.0)
-    voter.effects = []
-    if isinstance(voter.records, VotersInShortLog):
-        voter.records = VotersInShortLog(log, voter.records.first)
-        history = voter.history = copy.copy(voter.history)
-        history._offsets, history._sets = list(history._offsets), list(history._sets)
-    return twin
-
-
-def _copied_state(state: State) -> State:
-    twin = copy.copy(state)
-    if isinstance(twin, (Prospective, Candidate)):
-        twin.votes = Votes(set(twin.votes.granted), set(twin.votes.refused))
-    elif isinstance(twin, Resigned):
-        twin.untold = set(twin.untold)
-    elif isinstance(twin, Leader):
-        twin.followers = {peer: copy.copy(progress) for peer, progress in twin.followers.items()}
-        twin.observers = {key: copy.copy(progress) for key, progress in twin.observers.items()}
-        twin.heard, twin.parked, twin.changes = set(twin.heard), list(twin.parked), list(twin.changes)
-        reads = twin.reads = copy.copy(twin.reads)
-        reads._early, reads._noted = list(reads._early), copy.copy(reads._noted)
-        reads._answered, reads._confirmed = dict(reads._answered), dict(reads._confirmed)
-    return twin
-
-
-NO_PART = frozenset({"log", "identity", "timing", "bugs", "random", "effects", "retry_at", "epochs_by_request"})
-NEVER_CHANGE = frozenset({"records", "history", "voter_set", "voters", "others"})
-"""Of a core: what is the same in every state of one exploration, or kept beside it.  Voters that can change are a part
-of their own."""
-
-
-def frozen(node: ExploredVoter) -> Any:
-    """All that decides what this voter will ever do, field by field.  It needs no knowledge of the core."""
-    core = None
-    if node.core is not None:
-        voter = node.core._voter
-        voters = (_frozen(voter.voter_set), _frozen(voter.history)) if voter.identity.dynamic else ()
-        core = (_frozen(voter), node.core.halted, voters)
-    return (node.id, node.log.batches, node.log.durable, node.file, node.mark, node.connections, core)
-
-
-def _frozen(value: Any) -> Any:
-    match value:
-        case Enum() | type() | str() | None:
-            return value
-        case dict():
-            return frozenset((_frozen(name), _frozen(each)) for name, each in value.items())
-        case set() | frozenset():
-            return frozenset(map(_frozen, value))
-        case list() | tuple() | deque():
-            return tuple(map(_frozen, value))
-        case Reads():
-            return _fields_of(vars(value))
-        case _ if is_dataclass(value):
-            return (type(value), *(_frozen(getattr(value, each.name)) for each in fields(value)))
-        case _ if hasattr(value, "__dict__"):
-            return _fields_of(vars(value))
-    return value
-
-
-def _fields_of(values: dict[str, Any]) -> Any:
-    return tuple((name, _frozen(each)) for name, each in sorted(values.items()) if name not in NO_PART | NEVER_CHANGE)
 
 
 # What an event makes of a voter
@@ -305,20 +242,26 @@ class VoterEvent(NamedTuple):
     response: RaftResponse | None = None
 
 
-def happen(before: ExploredVoter, event: VoterEvent, identity: Identity) -> EventOutcome:
-    """What an event makes of a voter; the voter itself stays as it was."""
+def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insides: bool = True) -> EventOutcome:
+    """Return what an event makes of a voter; the voter itself stays as it was.
+
+    insides: also what a power loss inside of the event makes of it.  An error of the core is a violation."""
     node = before.copy()
     held = _waiting_reads(before)
     if event.kind == "crash":
         return EventOutcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
-    effects = _effects(node, event, identity)
     reads = (*held, event.token) if event.kind == "read" else held
     leads = before.core is not None and before.core.role == "leader"
-    carried = _Carried(node, identity.bugs, reads, leads=leads)
-    while effects:
-        for number, effect in enumerate(effects, 1):
-            carried.out(effect, last=number == len(effects) and not _begins_flush(effects))
-        effects = carried.end_flush() if _begins_flush(effects) else []
+    carried = _Carried(node, identity.bugs, reads, leads=leads, dies=insides)
+    try:
+        effects = _effects(node, event, identity)
+        while effects:
+            for number, effect in enumerate(effects, 1):
+                carried.out(effect, last=number == len(effects) and not _begins_flush(effects))
+            effects = carried.end_flush() if _begins_flush(effects) else []
+    except Exception as problem:  # noqa: BLE001 - a node would end by it
+        carried.acts.append(Wrong(f"a voter stops: voter {node.id}: unexpected error: {problem!r}"))
+        return EventOutcome(down(node), tuple(carried.acts), (), carried.writes_log)
     if node.core is not None:
         stop_time(node.core)
         carried.compare_voters(before, of_boot=event.kind == "boot")
@@ -337,9 +280,9 @@ def down(node: ExploredVoter) -> ExploredVoter:
 
 
 def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
-    if node.core is None or not isinstance(node.core._voter.state, Leader):
+    if node.core is None or not isinstance(node.core.memory.state, Leader):
         return ()
-    return tuple(node.core._voter.state.reads.unanswered())
+    return tuple(node.core.memory.state.reads.unanswered())
 
 
 def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.Effect]:
@@ -376,7 +319,7 @@ def _change(kind: str, token: int, key: ReplicaKey) -> VoterChange:
 
 def _wait_no_longer(core: Core) -> list[fx.Effect]:
     """Its timer rings."""
-    state = core._voter.state
+    state = core.memory.state
     if isinstance(state, Leader):
         state.quorum_deadline, state.heard = 0.0, set()
     elif isinstance(state, Follower):
@@ -389,7 +332,10 @@ def _wait_no_longer(core: Core) -> list[fx.Effect]:
 class _Carried:
     """Effects, carried out one after another on one voter."""
 
-    def __init__(self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int], *, leads: bool) -> None:
+    def __init__(
+        self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int], *, leads: bool, dies: bool
+    ) -> None:
+        self._may_die = dies
         self.acts: list[Act] = []
         self.deaths: list[DeathInEvent] = []
         self.writes_log = False
@@ -401,6 +347,9 @@ class _Carried:
         self._leads = leads
 
     def out(self, effect: fx.Effect, *, last: bool) -> None:
+        if not self._may_die:
+            self._carry(effect)
+            return
         before = (len(self.acts), self._node.file, self._node.log.batches, self._node.log.durable)
         self._carry(effect)
         after = (len(self.acts), self._node.file, self._node.log.batches, self._node.log.durable)
@@ -428,7 +377,7 @@ class _Carried:
         return effects
 
     def _dies(self, acts: Sequence[Act], last: bool) -> None:
-        if not last:
+        if self._may_die and not last:
             answered = {act.token for act in acts if isinstance(act, Read)}
             lost = (Read(token, None) for token in self._reads if token not in answered)
             self.deaths.append(DeathInEvent((*acts, *lost), down(self._node)))
@@ -481,7 +430,7 @@ class _Carried:
     def _names_voters(self, batch: Batch) -> None:
         """A leader changes the voters one at a time, by one, and not before its epoch has committed."""
         node, named = self._node, batch.body
-        office = None if node.core is None else node.core._voter.state
+        office = None if node.core is None else node.core.memory.state
         before = latest_voters(node.log)
         if not isinstance(named, VoterSet) or not isinstance(office, Leader) or before is None:
             return
@@ -500,7 +449,7 @@ class _Carried:
         assert node.core is not None
         if of_boot or then == now or node.core.halted:
             return
-        in_force = now[1] if now is not None else configured(node.core._voter.identity)
+        in_force = now[1] if now is not None else configured(node.core.memory.identity)
         if self._reported != in_force:
             self.acts.append(Wrong(f"voters outlive their record: voter {node.id}"))
 
@@ -530,9 +479,9 @@ def _subsets(acts: Sequence[Act]) -> list[tuple[Act, ...]]:
 
 def stop_time(core: Core) -> None:
     """No time has passed: what was due in the future is still there, and nothing is to be waited for."""
-    voter = core._voter
+    voter = core.memory
     voter.retry_at.clear()
-    core._deadline = FOREVER_S
+    voter.epochs_by_request = EpochAllowance(0.0)
     state = voter.state
     if isinstance(state, Leader):
         state.quorum_deadline, state.news_at = FOREVER_S, FOREVER_S

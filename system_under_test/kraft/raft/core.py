@@ -116,6 +116,18 @@ class Core:
         """Whether a Fatal was returned."""
         return self._halted
 
+    @property
+    def memory(self) -> Voter:
+        """All that decides what this replica will do, to look at."""
+        return self._voter
+
+    def copy(self, log: LogView, records: VoterRecords | None = None) -> Core:
+        """Return a core in the same state that goes on by itself, over a copy of the log."""
+        twin = object.__new__(Core)
+        twin._voter = self._voter.copy(log, records)
+        twin._halted, twin._deadline = self._halted, self._deadline
+        return twin
+
     # What happens to a voter
 
     def start(self, now: float) -> list[Effect]:

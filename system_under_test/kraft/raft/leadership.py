@@ -123,8 +123,12 @@ def propose(
 
 
 def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
-    """Check-quorum: a leader that a majority no longer fetches from may already be replaced."""
+    """Check-quorum: a leader that a majority no longer fetches from may already be replaced.
+
+    After the deadline a Fetch that was queued behind the timer renews nothing: the leader resigns at its next tick."""
     leader.followers[peer].fetched_at = now
+    if now >= leader.quorum_deadline:
+        return
     leader.heard.add(peer)
     if len(leader.heard) + (not voter.observes) >= majority(len(voter.voters)):
         leader.heard.clear()

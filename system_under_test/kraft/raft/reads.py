@@ -21,7 +21,7 @@ yet what its predecessors acknowledged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from system_under_test.kraft.raft.voters import held_by_majority
 
@@ -87,6 +87,24 @@ class Reads:
             _, token, mark = self._noted.popleft()
             proved.append((token, mark))
         return proved
+
+    def copy(self) -> Reads:
+        """Return the same reads, which wait by themselves."""
+        twin = object.__new__(Reads)
+        twin.__dict__.update(self.__dict__)
+        twin._early, twin._noted = list(self._early), self._noted.copy()
+        twin._answered, twin._confirmed = dict(self._answered), dict(self._confirmed)
+        return twin
+
+    @property
+    def proofs(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Connection -> stamp at its last answer, and voter -> the newest stamp that it has confirmed."""
+        return self._answered, self._confirmed
+
+    @property
+    def waiting(self) -> tuple[Sequence[tuple[int, int, int]], Sequence[int], int]:
+        """The noted reads as (stamp, token, mark), the tokens of the held ones, and the counter."""
+        return tuple(self._noted), tuple(self._early), self._clock
 
     def unanswered(self) -> list[int]:
         """The tokens of all reads still waiting."""

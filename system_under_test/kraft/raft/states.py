@@ -26,11 +26,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey, SnapshotId
 from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.voters import VoterEntry, VoterSet
+
+T = TypeVar("T")
 
 OBSERVERS_MAX = 100
 
@@ -230,6 +232,31 @@ class Resigned:
 
 
 State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
+
+
+def copy_of(state: State) -> State:
+    """Return a state that changes by itself; what is never changed in place is shared."""
+    twin = _shallow(state)
+    match twin:
+        case Prospective() | Candidate():
+            twin.votes = Votes(set(twin.votes.granted), set(twin.votes.refused))
+        case Follower(download=Download() as download):
+            twin.download = _shallow(download)
+        case Resigned():
+            twin.untold = set(twin.untold)
+        case Leader():
+            twin.followers = {peer: _shallow(progress) for peer, progress in twin.followers.items()}
+            twin.observers = {key: _shallow(progress) for key, progress in twin.observers.items()}
+            twin.heard, twin.announced = set(twin.heard), dict(twin.announced)
+            twin.parked, twin.changes, twin.reads = list(twin.parked), list(twin.changes), twin.reads.copy()
+    return twin
+
+
+def _shallow(value: T) -> T:
+    twin = object.__new__(type(value))
+    for name in type(value).__slots__:  # type: ignore[attr-defined]
+        setattr(twin, name, getattr(value, name))
+    return twin
 
 
 def check_transition(old: State, new: State) -> None:

@@ -7,6 +7,7 @@ LogView shows only what was carried out before the call, while the effects of on
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from random import Random
@@ -42,7 +43,16 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     SnapshotId,
 )
-from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Role, State, Unattached, check_transition
+from system_under_test.kraft.raft.states import (
+    Follower,
+    Leader,
+    Prospective,
+    Role,
+    State,
+    Unattached,
+    check_transition,
+    copy_of,
+)
 from system_under_test.kraft.raft.valid_messages import EPOCH_MAX, EpochAllowance, Trusted
 from system_under_test.kraft.raft.voters import StaticVoters, VoterRecords, VoterSet
 
@@ -104,6 +114,17 @@ class Voter:
         self.in_flight: set[tuple[int, type[RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
         self.effects: list[Effect] = []
+
+    def copy(self, log: LogView, records: VoterRecords | None) -> Voter:
+        """Return a voter with the same memory and no effects.  records: as in `Core`."""
+        twin = object.__new__(Voter)
+        twin.__dict__.update(self.__dict__)
+        twin.log, twin.effects, twin.state = log, [], copy_of(self.state)
+        twin.named_leaders, twin.in_flight = dict(self.named_leaders), set(self.in_flight)
+        twin.retry_at, twin.epochs_by_request = dict(self.retry_at), copy.copy(self.epochs_by_request)
+        if records is not None:
+            twin.records, twin.history = records, self.history.copy()
+        return twin
 
     # What the voter knows
 

@@ -116,6 +116,15 @@ class VoterHistory:
         self._offsets = [first_offset]
         self._sets = [first]
 
+    def copy(self) -> VoterHistory:
+        twin = VoterHistory(self._sets[0], self._offsets[0])
+        twin._offsets, twin._sets = list(self._offsets), list(self._sets)
+        return twin
+
+    def __iter__(self) -> Iterator[tuple[int, VoterSet]]:
+        """Yield every set with the offset of its record, the oldest first."""
+        return zip(self._offsets, self._sets, strict=True)
+
     @property
     def latest(self) -> VoterSet:
         return self._sets[-1]

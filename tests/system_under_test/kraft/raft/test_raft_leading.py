@@ -55,6 +55,16 @@ def test_a_leader_without_a_majority_resigns_after_one_and_a_half_fetch_timeouts
     assert bench.core.role == "resigned", "one voter, however often it fetches, is no majority of five"
 
 
+def test_fetches_that_were_queued_behind_an_overdue_deadline_do_not_renew_it():
+    """A leader that stood still for longer than the deadline was perhaps replaced meanwhile."""
+    bench = Bench.in_role("leader", voters=(1, 2, 3, 4, 5))
+    bench.ask(bench.fetch(2, offset=4, last_epoch=4, max_wait_ms=0))
+    bench.now += 9.0
+    bench.ask(bench.fetch(3, offset=4, last_epoch=4, max_wait_ms=0))
+    bench.do(bench.core.tick(bench.now))
+    assert bench.core.role == "resigned"
+
+
 def test_a_majority_that_fetches_keeps_the_leader():
     bench = Bench.in_role("leader", voters=(1, 2, 3, 4, 5))
     for _ in range(5):
