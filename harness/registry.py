@@ -36,6 +36,7 @@ SUBJECTS: Mapping[str, str] = {
     "kraft-snapshots": "system_under_test.kraft.subject:KraftWithSnapshots",
     "kraft-voters": "system_under_test.kraft.subject:KraftWithVoters",
     "kraft-whole": "system_under_test.kraft.subject:KraftWhole",
+    "kafka": "system_under_test.kafka.system:Kafka",
     "etcd": "system_under_test.etcd.system:Etcd",
     "canary": "system_under_test.canary.system:Canary",
 }
@@ -59,6 +60,8 @@ WORKLOADS: Mapping[str, str] = {
     "leased-lock": "workloads.lock:LeasedLock",
     "bank": "workloads.bank:Bank",
     "long-fork": "workloads.long_fork:LongFork",
+    "kafka-queue": "workloads.kafka_queue:KafkaQueue",
+    "kafka-offsets": "workloads.kafka_offsets:KafkaOffsets",
     "list-append": "workloads.transactions:ListAppend",
     "rw-register": "workloads.transactions:RwRegister",
 }
@@ -197,15 +200,23 @@ def _not_a_bug_of(subject: Subject, bug: str) -> str:
     return unknown_name(f"bug of {subject.name}", bug, subject.bugs)
 
 
+def usual_options(subject: str) -> Mapping[str, float]:
+    """Return the numbers of a run of this subject whose user gives none.  Raises WrongSpec as `load_subject`."""
+    return load_subject(subject).usual
+
+
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
     """The workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
 
-    A system whose file defines workloads is run with the first of them.
+    A system whose file defines workloads is run with the first of them, and one whose clients cannot run the default
+    workload with the first that they can.
     A name that is unknown gets the defaults, because `check_names` refuses it.  Raises WrongSpec as `load_subject`.
     """
     usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
     if subject not in SUBJECTS and (own := own_workloads(load_subject(subject))):
         usual["workload"] = next(iter(own))
+    elif usual["workload"] not in (offered := offered_workloads(load_subject(subject))) and offered:
+        usual["workload"] = offered[0]
     if bug is None or (planted := load_subject(subject).bugs.get(bug)) is None:
         return usual
     shown = {"workload": planted.workloads, "nemesis": planted.shown_by}

@@ -34,6 +34,8 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
 
 
+SLOW = "kafka"
+"""How the names of bundled subjects begin that have defaults of their own (`System.usual`, `failover_s`)."""
 KINDS_IN_A_NAME = 4
 """A test of more kinds of fault is named after their number: its name is the name of a folder."""
 
@@ -239,8 +241,10 @@ class Spec:
     def _changed(self) -> dict[str, Any]:
         """What is not as by default, without what every command names.  A bug without a workload would choose one."""
         named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
-        if self.holds or "." in self.subject or "/" in self.subject:  # a slow system has other defaults
+        if self.holds or "." in self.subject or "/" in self.subject or self.subject.startswith(SLOW):
             kept = {*kept, "time_limit_s", "recovery_limit_s"}
+        if self.subject.startswith(SLOW):
+            kept = {*kept, "nodes", "rate_hz", "keys"}
         values = {name: getattr(self, name) for name in _DEFAULTS if name not in named}
         return {name: value for name, value in values.items() if value != _DEFAULTS[name] or name in kept}
 

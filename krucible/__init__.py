@@ -31,6 +31,7 @@ _NAMES = {
     "Placement": "system_under_test.client",
     "Artefact": "system_under_test.subject",
     "Crate": "system_under_test.subject",
+    "Jars": "system_under_test.subject",
     "Needs": "system_under_test.subject",
     "NodeStatus": "system_under_test.subject",
     "Workload": "workloads.workload",

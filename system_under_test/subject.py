@@ -221,6 +221,8 @@ class Declares:
     """It reports who leads a key (`System.leader_of`)."""
     each_server_serves: bool = False
     """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
+    routes_by_itself: bool = False
+    """The library of its client chooses the server of each request, so no answer names one."""
     failover_s: float = FAILOVER_S
     unavailable_s: float = 0.0
     kraft_steps: bool = False
@@ -269,6 +271,21 @@ class Artefact:
 
 
 @dataclass(frozen=True, slots=True)
+class Jars:
+    """Java archives, which lie in one folder of each server, outside of the disk under test (`system.JARS`).
+
+    made: leaves them in a folder.
+    folders: of this machine, which hold them, instead of `made`.
+    prepare: a line for the shell, which runs once in the folder of a server, such as one that dumps a class-data
+        archive.  It may fail: nothing may depend on what it makes.
+    """
+
+    made: Artefact | None = None
+    folders: tuple[str, ...] = ()
+    prepare: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What a subject needs on its nodes besides a plain Debian with Python.
 
@@ -277,6 +294,7 @@ class Needs:
     file.
     crates: path on the node -> a program in Rust; relative paths lie in the data directory.
     artefacts: path on the node -> what is made for it; relative paths lie in the data directory.
+    jars: Java archives; the Java itself is one of `debian`.
     user: who runs everything on a node; "" for root without capabilities.
     shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
     image: an image that servers start from, instead of a plain Debian; it has what `debian` would install.
@@ -289,6 +307,7 @@ class Needs:
     files: Mapping[str, str] = field(default_factory=dict)
     crates: Mapping[str, Crate] = field(default_factory=dict)
     artefacts: Mapping[str, Artefact] = field(default_factory=dict)
+    jars: Jars = Jars()
     user: str = ""
     shared_memory_bytes: int = 0
     open_files: int = 0
@@ -404,6 +423,9 @@ class Subject(Protocol):
 
     parameters: Mapping[str, str | float] = {}
     """Name -> usual value of what `--set NAME=VALUE` sets."""
+
+    usual: Mapping[str, float] = {}
+    """Name of a number in `harness.spec.Spec` -> its value in runs whose user gives none."""
 
     def set(self, settings: Mapping[str, str]) -> None:
         """Give the system these values of its parameters.  Raises ValueError, in one sentence, for a wrong one."""

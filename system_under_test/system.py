@@ -38,6 +38,8 @@ Command = str | Sequence[str]
 
 METADATA = "metadata"
 """Name of the log that the checkers of logs judge."""
+JARS = "$KRUCIBLE_JARS"
+"""The folder of `Needs.jars` on a node, in a line for the shell."""
 METADATA_FOLDER = "__cluster_metadata-0"
 """How Kafka names its folder."""
 
@@ -204,6 +206,7 @@ class System:
         can talk.  More is a violation.  0: nothing is promised, and more than usual makes a run unknown.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
+    usual: options of a run that its user does not give, such as {"nodes": 3, "rate_hz": 50}.
     nodes_min: least number of servers.  voters_max: number of servers, from the first on, that vote; 0: all.
 
     Faults:
@@ -221,6 +224,7 @@ class System:
     logs: name -> a folder of the data directory, or a pattern of folders: {"metadata": "kafka/__cluster_metadata-0",
         "topics": "kafka/*-*"}.  They are copied before each heal and at the end.  The checkers of logs judge
         "metadata", which must have Kafka's format.
+    registers_brokers: "metadata" holds Kafka's records of brokers and of partitions, which checkers judge.
     logs_copied_every_s: a server cuts its logs so early that copies show all entries only if one is taken this
         often, in seconds.  0: the copies before heals and at the end are enough.
     traces: a file, such as "trace.jsonl", that a server appends rows to, in `trace_dir` (docs/traces.md).
@@ -248,6 +252,7 @@ class System:
     unavailable_s: float = 0.0
     elections: bool | None = None
     complaints: str = ""
+    usual: Mapping[str, float] = {}
     nodes_min: int = 1
     voters_max: int = 0
 
@@ -259,6 +264,7 @@ class System:
 
     forwards: bool = False
     logs: Mapping[str, str] = {}
+    registers_brokers: bool = False
     logs_copied_every_s: float = 0.0
     traces: str = ""
 
@@ -273,6 +279,9 @@ class System:
     def client_config(self) -> Mapping[str, Any]:
         """Return what the clients of a `client_module` are given in their config besides seed, bug and settings."""
         return {}
+
+    def check_settings(self) -> None:
+        """Raise ValueError, in one sentence, for `settings` that the system cannot run with."""
 
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
         """Prepare the fresh data directory of a node, in which `needs.files` lie.  Called once, before any `start`."""

@@ -18,7 +18,7 @@ from checkers.base.verdict import Verdict
 if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not need
     from checkers.base.stored_run import StoredRun
 
-Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values", "kraft-steps"]
+Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values", "kraft-records", "kraft-steps"]
 """What a checker needs.
 
 history: the operations of clients.

@@ -44,6 +44,7 @@ class Demands:
     dealt: thread -> the operations that the seed deals to it in the main phase, in order.  None if answers or times
     decide about operations too.  generators: version of the generators that deal the operations.
     each_server_serves: every server has clients of its own, so every server must answer some.
+    routes_by_itself: no answer of a client names its server, so no server must have answered.
     each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
     waived: names of demands that the user waived (`run_quality/criteria/waivers.py`).
     holds: so many times as long as usual faults hold, because the system needs longer to fail over.
@@ -79,6 +80,7 @@ class Demands:
     dealt: Callable[[int], Iterator[Dealt]] | None = None
     generators: int = 0
     each_server_serves: bool = False
+    routes_by_itself: bool = False
     registers_brokers: bool = False
     each_server_read_at_end: bool = False
     final_needs_recovery: bool = False

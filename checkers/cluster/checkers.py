@@ -132,7 +132,7 @@ BROKER_INCARNATIONS = Checker(
     _split,
     _judge_brokers,
     _combine_brokers,
-    frozenset({"logs", "kraft-steps"}),
+    frozenset({"logs", "kraft-records"}),
 )
 
 PARTITION_CHAIN = Checker(
@@ -142,5 +142,5 @@ PARTITION_CHAIN = Checker(
     _split,
     _judge_partitions,
     _combine_partitions,
-    frozenset({"logs", "kraft-steps"}),
+    frozenset({"logs", "kraft-records"}),
 )

@@ -45,7 +45,7 @@ from pathlib import Path
 
 from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
-from system_under_test.subject import Artefact, Crate, Needs
+from system_under_test.subject import Artefact, Crate, Jars, Needs
 
 
 class Interrupted(RuntimeError):
@@ -235,6 +235,42 @@ def _build(requirement: str, into: Path, stop: threading.Event) -> None:
             f"There is no wheel of {requirement} for the nodes' Python, and its source has to be compiled "
             f"({', '.join(compiled)}): name another version, or a Debian package."
         )
+
+
+_NO_PROGRAM = re.compile("-(test|test-fixtures|test-sources|sources|src|scaladoc|javadoc)$")
+_JARS_KEPT_S = 86_400.0
+"""Jars of a folder of this machine are removed from the cache when no run has used them for so long."""
+
+
+def fetch_jars(jars: Jars, progress: Callable[[str], None], stop: threading.Event) -> Path:
+    """Return a folder of the cache that holds the archives.
+
+    Blocks.  Raises BackendUnavailable in one sentence, Interrupted soon after `stop` is set.
+    """
+    if jars.made is not None:
+        return _make(jars.made, progress, stop)
+    return _copied_jars([Path(folder).expanduser() for folder in jars.folders])
+
+
+def _copied_jars(sources: Sequence[Path]) -> Path:
+    """Return a copy of the archives, which nobody changes while a run uses it.  Raises BackendUnavailable."""
+    found = sorted(path for source in sources for path in source.glob("*.jar") if not _NO_PROGRAM.search(path.stem))
+    if not found:
+        raise BackendUnavailable(f"There is no Java archive (*.jar) in {', '.join(map(str, sources))}.")
+    root = cache_folder()
+    name = f"jars-of-{digest(*(part for path in found for part in (path.name.encode(), path.read_bytes())))}"
+    for old in root.glob("jars-of-*"):
+        if old.name != name and time.time() - old.stat().st_mtime > _JARS_KEPT_S:
+            shutil.rmtree(old, ignore_errors=True)
+    if not (root / name).is_dir():
+        with tempfile.TemporaryDirectory(dir=root) as unfinished:
+            for path in found:
+                shutil.copy(path, Path(unfinished) / path.name)
+            with contextlib.suppress(OSError):  # another run was faster
+                Path(unfinished).rename(root / name)
+                Path(unfinished).mkdir()  # for the end of this block
+    (root / name).touch()
+    return root / name
 
 
 _FETCH_S = 900.0

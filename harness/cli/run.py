@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from harness.cli.parameters import (
     RunAddress,
@@ -22,7 +23,7 @@ from harness.cli.parameters import (
     store,
     trust,
 )
-from harness.registry import check_names, load_subject, names_for_bug
+from harness.registry import check_names, load_subject, names_for_bug, usual_options
 from harness.spec import Spec, WrongSpec
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ def run(
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
     fitting = names_for_bug(options["subject"], options["bug"])
     options |= {name: options[name] or fitting[name] for name in fitting}
+    given_by = click.get_current_context().get_parameter_source
+    usual = usual_options(options["subject"]).items()
+    options |= {name: value for name, value in usual if given_by(name) is ParameterSource.DEFAULT}
     given = {name: value for name, value in options.items() if value is not None}
     spec = titled_by_schedule(Spec(**{"seed": secrets.randbelow(1_000_000), **given}))
     check_names(spec)

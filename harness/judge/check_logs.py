@@ -73,7 +73,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
         except OSError as problem:
             yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
             return
-        checkers = select({"logs", "traces", "kraft-steps"} if is_run else {"logs"})
+        checkers = select({"logs", "traces", "kraft-records", "kraft-steps"} if is_run else {"logs"})
         verdicts = judge_run(
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
         )

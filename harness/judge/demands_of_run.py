@@ -48,6 +48,7 @@ def demands_of(spec: Spec) -> Demands:
         concurrency=spec.concurrency,
         ends_early=spec.stop_on_violation,
         each_server_serves=declares.nodes and (declares.each_server_serves or workload.each_server),
+        routes_by_itself=declares.routes_by_itself,
         each_server_read_at_end=reads_each_server_at_end(declares, workload),
         final_needs_recovery=workload.final_needs_recovery,
         dealt=partial(dealt_to, spec) if _dealt_by_seed(workload) else None,

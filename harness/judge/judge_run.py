@@ -66,7 +66,9 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
     """What a run with these demands offers to checkers."""
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = load_workload(spec).unique_values
-    has["kraft-steps"] = load_subject(spec).declares.kraft_steps
+    declares = load_subject(spec).declares
+    has["kraft-steps"] = declares.kraft_steps
+    has["kraft-records"] = declares.kraft_steps or declares.registers_brokers
     return {"history", *(need for need, there in has.items() if there)}
 
 

@@ -83,6 +83,18 @@ class KnownFinding:
         )
 
 
+_OFFSETS = {
+    "time_limit_s": 41.0,
+    "rate_hz": 7.0,
+    "keys": 20,
+    "concurrency": 16,
+    "op_timeout_s": 12.0,
+    "waive": "share-in-faults,writes-in-faults",
+}
+_KILLED = {"time_limit_s": 46.0, "rate_hz": 8.0, "keys": 3}
+_ELIGIBLE = "controllers=apart,features=eligible.leader.replicas.version:1"
+"""Options of the findings in Kafka."""
+
 FINDINGS: Mapping[str, KnownFinding] = {
     "redis": KnownFinding(
         system="Redis 7.0 with Sentinel",
@@ -484,6 +496,39 @@ FINDINGS: Mapping[str, KnownFinding] = {
         published="not known to be published; save_hard_state is called in Drop for Raft alone, which no crash runs",
         options={"nodes": 3, "time_limit_s": 44.0, "rate_hz": 40.0, "keys": 4},
         clean=Clean("term and vote are saved before a vote (a mend)", file="d_engine.py:TermSaved"),
+    ),
+    "kafka-20634": KnownFinding(
+        system="Apache Kafka 4.3.0",
+        configuration="three nodes, each broker and controller, short time-outs; an exporter of consumer lag "
+        "asks meanwhile",
+        file="",
+        subject="kafka",
+        workload="kafka-offsets",
+        nemesis="partition",
+        schedule="schedules/coordinator_isolated_four_times.json",
+        checker="linearizability",
+        summary="acknowledged offset commits are lost",
+        words="a consumer group committed an offset and Kafka acknowledged it, and later reads returned an older one: "
+        "a coordinator that was cut off truncated its log before it unloaded what it had acknowledged",
+        published="KAFKA-20634 (2026), mended in 4.3.1",
+        options={"nodes": 3, **_OFFSETS, "set": "version=4.3.0,flush=never"},
+        clean=Clean("4.3.1", options={"set": "version=4.3.1,flush=never"}),
+    ),
+    "kafka-19522": KnownFinding(
+        system="Apache Kafka 4.0.0",
+        configuration="three brokers beside three controllers, eligible leader replicas",
+        file="",
+        subject="kafka",
+        workload="kafka-queue",
+        nemesis="kill:broker",
+        schedule="schedules/brokers_killed_in_turn.json",
+        checker="partition-chain",
+        summary="a broker that is fenced is elected leader",
+        words="a controller made a broker the leader of a partition while that broker was fenced: it was the last "
+        "known leader of a partition without replicas in sync",
+        published="KAFKA-19522 (2025), mended in 4.1.0",
+        options={"nodes": 3, **_KILLED, "set": f"version=4.0.0,{_ELIGIBLE}"},
+        clean=Clean("4.1.1", options={"set": f"version=4.1.1,{_ELIGIBLE}"}),
     ),
 }
 

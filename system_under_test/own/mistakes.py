@@ -28,7 +28,7 @@ from typing import Any
 from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS, Function
 from system_under_test.own.read_own_system import NoSystem
-from system_under_test.subject import FAILOVER_S_MAX, Artefact, Crate, Needs
+from system_under_test.subject import FAILOVER_S_MAX, Artefact, Crate, Jars, Needs
 from system_under_test.system import METADATA, METADATA_FOLDER, System
 
 _ALIKE = 0.85
@@ -233,6 +233,8 @@ def _wrong_needs(system: System) -> Iterator[str]:
     made = needs.artefacts.values() if isinstance(needs.artefacts, Mapping) else [None]
     if not all(isinstance(each, Artefact) for each in made):
         yield 'needs: artefacts must be a dictionary such as {"server": Artefact("server 1.0", (("make",),), "server")}'
+    if not isinstance(needs.jars, Jars) or isinstance(needs.jars.folders, str):
+        yield f'needs: jars must be Jars(made=Artefact(…)) or Jars(folders=("…",)), not {needs.jars!r:.60}'
 
 
 def _missing(system: System, main: Path, kept: bool) -> Iterator[str]:

@@ -83,9 +83,13 @@ for pattern in "$@"; do
     for folder in $pattern; do cp -a --parents "$folder" "$aside" || exit 1; done
     find "$(dirname "$pattern")" -maxdepth 1 -type f -exec cp --parents -t "$aside" {} + || exit 1
 done
+find "$aside" -name '*index' -size +1M -delete
 [ ! -f "$trace" ] || stat -c %s "$trace"
 """
-"""Copies the folders that match patterns, and plain files beside them, such as `meta.properties` and checkpoints."""
+"""Copies the folders that match patterns, and plain files beside them, such as `meta.properties` and checkpoints.
+
+Kafka preallocates the indexes of its logs: those of 10 MiB, which no checker reads, are left out.
+"""
 LINKED_FROM_BYTES = 1 << 20
 """A smaller file is copied: somebody may want to edit the copy of a run."""
 
@@ -111,6 +115,7 @@ class SystemSubject(Subject):
         self.keeps_to_one_server = self._client is not None or system.in_process
         self.parameters: Mapping[str, str | float] = system.parameters
         self.port = system.port
+        self.usual: Mapping[str, float] = system.usual
         self._note_needs(system.needs)
         self.notices_damage: Mapping[str, str] = system.notices_damage
         self.processes: Mapping[str, str] = named_processes(system.processes)
@@ -153,7 +158,9 @@ class SystemSubject(Subject):
                 words = f"--set {name} of {self.name} takes a number such as {usual}, not {text!r:.60}"
                 raise ValueError(words) from None
         self.system.settings = {**self.parameters, **given}
+        self.system.check_settings()
         self._note_needs(self.system.needs)
+        self.processes = named_processes(self.system.processes)
 
     def _note_needs(self, needs: Needs) -> None:
         """Note what its nodes need.  A program in Go among the files is recognized: no clock of it can be shifted."""
@@ -364,7 +371,7 @@ class SystemSubject(Subject):
         config = {"seed": seed, "bug": bug, "settings": dict(self.system.settings or self.parameters)}
         if self._client is None:
             return {**config, **self.system.client_config()}
-        main = self.main.name if self.files else self.module.__name__
+        main = self.main.name if self.files else self._client.__module__  # a client needs no more of a bundled system
         return {**config, "files": self.files, "main": main, "client": import_path_of(self._client)}
 
     async def copy(self, node: Node, aside: str) -> int:
@@ -559,9 +566,11 @@ def _declared(system: System, client: type[Client] | None) -> Declares:
         leaders=leads or of_keys,
         leaders_of_keys=of_keys,
         each_server_serves=client is not None and client.leader is Client.leader and not client.routes_by_itself,
+        routes_by_itself=client is not None and client.routes_by_itself,
         failover_s=float(system.failover_s),
         unavailable_s=float(system.unavailable_s),
         copied_every_s=float(system.logs_copied_every_s),
+        registers_brokers=system.registers_brokers,
         nodes_min=system.nodes_min,
         voters_max=system.voters_max,
         forwards=system.forwards,

@@ -160,6 +160,7 @@ def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     demands = run.demands
     sound = set(demands.servers) - set(run.damaged_from)
     least = min(len(sound), demands.concurrency or len(sound)) if demands.each_server_serves else 1
+    least = 0 if demands.routes_by_itself else least
     kept_to = "each has clients of its own" if least > 1 else "a server that never leads may answer nothing"
 
     def criterion(name: str, answering: Collection[str], what: str) -> Criterion:

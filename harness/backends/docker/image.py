@@ -30,7 +30,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import (
     Interrupted,
     digest,
+    fetch_jars,
     fetch_wheels,
     in_order,
     node_code,
@@ -50,7 +51,7 @@ from harness.backends.builds import (
 )
 from harness.backends.docker.engine import IMAGE_LABEL, commit, connect, run_to_end, scratch_container
 from harness.backends.docker.nodes import NODE_FOLDER
-from system_under_test.subject import Needs
+from system_under_test.subject import Jars, Needs
 
 SUITE = "bookworm"
 PACKAGES = ("python3", "nftables", "iproute2", "procps", "etcd-server", "libfuse3-3")
@@ -105,8 +106,8 @@ BUILD_S = 1800.0
 
 Progress = Callable[[str], None]
 
-_SITE, _CODE = "opt/krucible/site", "opt/krucible/code"
-_ENVIRONMENT = f"ENV PYTHONPATH=/{_CODE}:/{_SITE} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1"
+_SITE, _CODE, _JARS = "opt/krucible/site", "opt/krucible/code", "opt/krucible/jars"
+_ENVIRONMENT = f"ENV PYTHONPATH=/{_CODE}:/{_SITE} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 KRUCIBLE_JARS=/{_JARS}"
 _COMPILE = ("python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
 
 _REGISTRY_DOCKERFILE = f"""\
@@ -135,23 +136,38 @@ def ensure_image(
     base = plain
     if needs.debian or needs.user:
         base = "krucible-needs:" + digest(plain.encode(), packages_script(needs).encode())
+    below, jars = base, None
+    if needs.jars != Jars():
+        jars = fetch_jars(needs.jars, progress, stop)
+        base = "krucible-jars:" + digest(base.encode(), str(jars).encode(), needs.jars.prepare.encode())
     site = "krucible-wheels:" + digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
     node = "krucible-node:" + digest(site.encode(), _ENVIRONMENT.encode(), *in_order(code))
     if not has_image(client, node):
         with one_builder(progress, stop):
             if not has_image(client, plain):
                 _build_base(client, plain, progress, stop)
-            if not has_image(client, base):
+            if not has_image(client, below):
                 progress(f"image: installing {', '.join(needs.debian) or f'the user {needs.user}'}")
-                add_packages(client, plain, base, needs)
+                add_packages(client, plain, below, needs)
+            if jars is not None and not has_image(client, base):
+                progress("image: adding Java archives")
+                prepare = [
+                    "bash",
+                    "-c",
+                    f"cd /{_JARS} && export KRUCIBLE_JARS=/{_JARS} && ({needs.jars.prepare}); true",
+                ]
+                content = {path.name: path.read_bytes() for path in jars.glob("*.jar")}
+                _add_layer(client, (below, base), _JARS, content, stop, prepare)
+                remove_unused(client, keep=base)
             if not has_image(client, site):
                 packages = fetch_wheels(wheels, NODE_PYTHON, os.uname().machine, progress, stop)
-                _add_layer(client, base, site, _SITE, _read_all(packages), stop)
+                _add_layer(client, (base, site), _SITE, _read_all(packages), stop)
             if not has_image(client, node):
                 progress("image: adding the nodes' code")
-                _add_layer(client, site, node, _CODE, code, stop)
+                _add_layer(client, (site, node), _CODE, code, stop)
                 remove_unused(client, keep=node)
-    mark_used(node)
+    for tag in filter(None, (node, base if jars is not None else "")):
+        mark_used(tag)
     return node
 
 
@@ -201,12 +217,23 @@ def _registry_answers(client: Any, progress: Progress) -> bool:
     return True
 
 
-def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, bytes], stop: threading.Event) -> None:
-    """Commit `below` with `files` put into `folder` and compiled there."""
-    with scratch_container(client, below, [*_COMPILE, f"/{folder}"], "build the node image") as container:
+def _add_layer(
+    client: Any,
+    tags: tuple[str, str],
+    folder: str,
+    files: dict[str, bytes],
+    stop: threading.Event,
+    finish: Sequence[str] = (),
+) -> None:
+    """Commit the first of the tags as the second, with `files` in `folder` and what a command makes of them.
+
+    finish: the command; by default it compiles them."""
+    below, tag = tags
+    argv = finish or [*_COMPILE, f"/{folder}"]
+    with scratch_container(client, below, argv, "build the node image") as container:
         archive = _archive({f"{folder}/{path}": data for path, data in files.items()})
         client.api.put_archive(container, "/", archive)
-        run_to_end(client, container, f"Compiling {folder} for the node image failed", BUILD_S)
+        run_to_end(client, container, f"Preparing {folder} for the node image failed", BUILD_S)
         if stop.is_set():
             raise Interrupted("building the node image was interrupted")
         commit(client, container, tag, _ENVIRONMENT)

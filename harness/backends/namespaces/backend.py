@@ -20,6 +20,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ class NamespacesBackend(AgentCluster):
         )
         self._address_of = addresses(spec.servers, spec.clients)
         self._folder: Path | None = None
-        self._wheels = ""
+        self._provided: Mapping[str, str] = {}
+        self._stop = threading.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._switch: _Stream | None = None
@@ -90,7 +92,7 @@ class NamespacesBackend(AgentCluster):
         for name in swept.removed:
             progress(f"removed the folder {name} of a dead run")
         self.leftovers += swept.left
-        self._wheels = await asyncio.to_thread(provide, self.spec.needs, progress)
+        self._provided = await asyncio.to_thread(provide, self.spec.needs, progress, self._stop)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{self.spec.run_id}-"))
         self._folder.chmod(0o711)  # a server that runs as a user of its own must reach its data directory
         (self._folder / "owner").write_text(current_owner())
@@ -143,11 +145,12 @@ class NamespacesBackend(AgentCluster):
         agent = next((pid for pid in _descendants(self._process.pid) if _works_in(pid, folder)), None)
         if agent is None:
             raise NodeGone(f"{name}: its agent is not among the processes of this machine")
-        path = _environment(self.spec.run_id, self._wheels)["PYTHONPATH"]
+        path = _environment(self.spec.run_id, self._provided)["PYTHONPATH"]
         enter = ["nsenter", "--target", str(agent), "--all", "--preserve-credentials", f"--wd={folder}"]
         return shlex.join([*enter, *(["env", f"PYTHONPATH={path}"] if words != ["bash"] else []), *words])
 
     async def destroy(self) -> None:
+        self._stop.set()
         await self.close_links()
         if self._switch is not None:
             self._switch.writer.close()
@@ -187,7 +190,7 @@ class NamespacesBackend(AgentCluster):
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env=_environment(self.spec.run_id, self._wheels),
+                    env=_environment(self.spec.run_id, self._provided),
                     start_new_session=True,
                     pass_fds=(ends.control[1].fileno(),),
                 )
@@ -276,11 +279,12 @@ class _Ends:
                 os.close(number)
 
 
-def _environment(run_id: str, wheels: str) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"), wheels)))
+def _environment(run_id: str, provided: Mapping[str, str]) -> dict[str, str]:
+    """provided: what `probe.provide` returned."""
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"), provided.get("PYTHONPATH"))))
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     more = {"PYTHONPATH": path, "PATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**os.environ, **more, "KRUCIBLE_RUN": run_id}
+    return {**os.environ, **provided, **more, "KRUCIBLE_RUN": run_id}
 
 
 def sweep_folders() -> Swept:

@@ -11,17 +11,21 @@ that installs it.  Wheels are fetched for this machine's Python, which is the no
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pwd
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness.backends.backend import BackendUnavailable
-from system_under_test.subject import Needs
+from harness.backends.builds import digest, fetch_jars, run_watched
+from system_under_test.subject import Jars, Needs
 
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
 _SECONDS = 10.0
@@ -74,8 +78,10 @@ def _found() -> tuple[tuple[str, ...] | None, str]:
     )
 
 
-def provide(needs: Needs, progress: Callable[[str], None]) -> str:
-    """The folder with the wheels, "" where none are needed.  Raises BackendUnavailable in one sentence."""
+def provide(needs: Needs, progress: Callable[[str], None], stop: threading.Event) -> Mapping[str, str]:
+    """Return variables for the nodes' environment: the folders with their wheels and their Java archives.
+
+    Raises BackendUnavailable in one sentence, Interrupted soon after `stop` is set."""
     if needs.image:
         raise BackendUnavailable(
             f"The system needs the image {needs.image}, and nodes in namespaces start from none: choose BACKEND=docker."
@@ -93,7 +99,23 @@ def provide(needs: Needs, progress: Callable[[str], None]) -> str:
         raise BackendUnavailable(
             f"Only root can run servers as the user {needs.user}: run as root, or choose BACKEND=docker."
         )
-    return str(_wheels(needs.wheels, progress)) if needs.wheels else ""
+    wheels = {"PYTHONPATH": str(_wheels(needs.wheels, progress))} if needs.wheels else {}
+    jars = {"KRUCIBLE_JARS": str(_jars(needs.jars, progress, stop))} if needs.jars != Jars() else {}
+    return {**wheels, **jars}
+
+
+def _jars(jars: Jars, progress: Callable[[str], None], stop: threading.Event) -> Path:
+    """Return the folder of the archives, in which the line `prepare` has run once."""
+    folder = fetch_jars(jars, progress, stop)
+    done = folder / f"prepared-{digest(jars.prepare.encode())}"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            progress("preparing Java archives, once")
+            environment = ["env", f"KRUCIBLE_JARS={folder}"]
+            run_watched([*environment, "bash", "-c", f"cd {shlex.quote(str(folder))} && ({jars.prepare})"], stop)
+            done.touch()
+    return folder
 
 
 def _installed(package: str) -> bool:

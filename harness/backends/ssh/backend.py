@@ -60,7 +60,7 @@ from harness.backends.builds import fetch_wheels, wheel_requirements
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
 from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
 from nemesis.cluster import REJECT, CannotInject, Link
-from system_under_test.subject import NodeGone
+from system_under_test.subject import Jars, NodeGone
 
 BEAT_S = 3.0
 """How often every agent hears from the harness, and its clock is read."""
@@ -182,6 +182,8 @@ class SshBackend(AgentCluster):
 
     async def _log_in(self, hosts: Mapping[str, Host], progress: Callable[[str], None]) -> None:
         """Log in everywhere and look what is there; every host that cannot be used is named at once."""
+        if self.spec.needs.jars != Jars():
+            raise BackendUnavailable("Hosts reached by ssh get no Java archives: choose another --backend.")
         progress(f"logging in to {len(hosts)} hosts")
         reached = [in_thread(reach, host, self.spec.needs) for host in hosts.values()]
         refusals = []

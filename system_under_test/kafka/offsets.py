@@ -1,0 +1,128 @@
+"""Offsets that consumer groups commit: each key is a group, and its committed offset is a register.
+
+Clients send frames instead of asking a library: one request is one attempt, and a client states which broker answered.
+Half of them follow the coordinator that the brokers know; half stay with the one they know until it says that it is
+none, so that somebody asks a coordinator that was deposed.
+
+A coordinator that was deposed without knowing it answers a read with old offsets, as Kafka documents for consumers
+that are no members; it cannot commit.  So each read first commits for another group, at the same coordinator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from system_under_test.client import Address, Client
+from system_under_test.kafka import wire
+
+OFFSETS = "__consumer_offsets"
+TOPIC = "krucible"
+"""The topic whose offsets are committed."""
+QUICK_S, PATIENT_S = 0.8, 15.0
+"""How long a broker may take to answer a client that follows, and one that stays."""
+_MANY_GROUPS = [f"g{number:05}" for number in range(8000)]
+_PAUSE_S, _IDLE_PAUSE_S, _IDLE_ANSWER_S = 0.002, 0.2, 0.008
+"""Pauses between questions of lag, and how quickly a broker answers that coordinates none of the groups."""
+
+
+class NoCoordinator(Exception):
+    """No broker is the coordinator, by its own word or that of the others, so nothing was committed."""
+
+
+class NotCommitted(Exception):
+    """The coordinator answered an error: the commit may still be in its log."""
+
+
+class OffsetsClient(Client):
+    refused: tuple[type[BaseException], ...] = (NoCoordinator,)
+
+    coordinator = ""
+    """The broker that this client commits at.  It belongs to the class, because a client ends with each error."""
+    _links: Mapping[str, wire.BrokerConnection] = {}
+
+    def close(self) -> None:
+        for connection in self._links.values():
+            connection.close()
+        self._links = {}
+
+    def create_group(self, key: str) -> None:
+        """Create the topic that offsets are committed for, and that of the offsets."""
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        self._at(server).ask(wire.create_topic_request(TOPIC, min(3, len(self.servers)), {}))
+        self._at(server).ask(wire.find_coordinator_request(key))
+        self._commit(_companion(key), 1)
+
+    def commit_offset(self, key: str, value: int) -> None:
+        self._commit(key, value)
+
+    def committed_offset(self, key: str) -> int | None:
+        """Return the offset that a group has committed, None for none."""
+        coordinator = self._commit(_companion(key), time.time_ns() >> 20)
+        offsets, error = wire.offsets_in(coordinator.ask(wire.fetch_request(key)))
+        if error:
+            raise NotCommitted(f"error {error}")
+        return offsets[0] if offsets else None
+
+    def watch_lag(self) -> None:
+        """Ask one broker for the offsets of thousands of groups, as an exporter of consumer lag does."""
+        began = time.monotonic()
+        self._at([*self.servers.values()][self.who.thread % len(self.servers)]).ask(_LAG)
+        time.sleep(_PAUSE_S if time.monotonic() - began > _IDLE_ANSWER_S else _IDLE_PAUSE_S)
+
+    def _commit(self, group: str, offset: int) -> wire.BrokerConnection:
+        """Commit, and return the connection.  Raises NoCoordinator, NotCommitted, OSError, EOFError."""
+        if self.who.follows or not OffsetsClient.coordinator:
+            OffsetsClient.coordinator = self._newest_coordinator()
+        self.answered = OffsetsClient.coordinator
+        connection = self._at(self.servers[self.answered])
+        if (known := _coordinator_in(connection.ask(wire.metadata_request(OFFSETS)))) is None or known[
+            1
+        ] != self.answered:
+            OffsetsClient.coordinator = ""
+            raise NoCoordinator(f"{self.answered} is no coordinator")
+        errors = wire.errors_of_commit(connection.ask(wire.commit_request(group, TOPIC, offset)))
+        if failed := [error for error in errors if error]:
+            raise NotCommitted(f"error {failed[0]}")
+        return connection
+
+    def _newest_coordinator(self) -> str:
+        """Return the coordinator by the newest epoch that a broker knows.  Raises NoCoordinator."""
+        known = []
+        for server in self.servers.values():
+            try:
+                found = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))
+            except (OSError, EOFError):
+                self._drop(server)
+            else:
+                known += [found] if found is not None else []
+        if not known:
+            raise NoCoordinator("no broker knows a coordinator")
+        return max(known)[1]
+
+    def _at(self, server: Address) -> wire.BrokerConnection:
+        if server.node not in self._links:
+            connection = wire.BrokerConnection(server, QUICK_S if self.who.follows else PATIENT_S)
+            self._links = {**self._links, server.node: connection}
+        return self._links[server.node]
+
+    def _drop(self, server: Address) -> None:
+        """Forget a connection: an answer that comes late must not be taken for that of the next request."""
+        left = dict(self._links)
+        if (connection := left.pop(server.node, None)) is not None:
+            connection.close()
+        self._links = left
+
+
+_LAG = wire.fetch_many_request(_MANY_GROUPS)
+
+
+def _companion(group: str) -> str:
+    """Return the group for which a read of this one commits."""
+    return f"b{group}"
+
+
+def _coordinator_in(metadata: bytes) -> tuple[int, str] | None:
+    """Return (epoch, name) of the broker that leads the partition of offsets, as one broker knows it."""
+    partition = wire.partitions_in(metadata).get(OFFSETS, {}).get(0)
+    return (partition.epoch, f"n{partition.leader}") if partition is not None and partition.leader > 0 else None

@@ -1,0 +1,116 @@
+"""Records of Kafka: clients send and poll through librdkafka, the library of most languages but Java.
+
+librdkafka finds the leader of each partition by itself.  An operation is one attempt: it never sends a record twice.
+Only an answer that proves that nothing was appended makes a `send` fail, and every other error leaves it open.
+`NOT_LEADER_OR_FOLLOWER` is no such answer: a leader that is deposed while it waits for its followers gives it, too.
+
+The library is imported by what uses it: the machine of the harness need not have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from system_under_test.client import Client
+
+ATTEMPT_MS = 1500
+"""Limit of one request, below the 2 s of an operation: the library states what became of a record."""
+
+
+UNCLEAN = ("acks-one-unclean", "min-insync-one")
+"""Planted bugs: a replica that is not in sync may lead, and one replica in sync suffices for an acknowledgement."""
+
+
+class NotAppended(Exception):
+    """The answer proves that nothing was appended."""
+
+
+class RecordsClient(Client):
+    """Each key is a topic of one partition."""
+
+    refused: tuple[type[BaseException], ...] = (NotAppended,)
+    routes_by_itself = True
+
+    made: ClassVar[dict[str, Any]] = {}
+    """The library's producer and consumer of this process.  They outlive an operation that failed, as they do in any
+    program: the report of a record and the records of an assignment cannot be taken for those of the next one, and
+    closing either waits for brokers that may be cut off."""
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        every = ",".join(f"{server.host}:{server.port}" for server in self.servers.values())
+        return {
+            "bootstrap.servers": every,
+            "log_level": 0,
+            "socket.timeout.ms": ATTEMPT_MS,
+            "socket.connection.setup.timeout.ms": 1000,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 500,
+        }
+
+    def create(self, key: str) -> None:  # type: ignore[override]
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        replicas = min(3, len(self.servers))
+        risky = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        safe = {"min.insync.replicas": str(min(2, replicas))}
+        topic = NewTopic(key, 1, replicas, config=risky if self.bug in UNCLEAN else safe)
+        admin = AdminClient(self._common)  # it ends what it was asked for when it is collected
+        try:
+            admin.create_topics([topic], request_timeout=ATTEMPT_MS / 1000)[key].result(ATTEMPT_MS / 1000)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def send_records(self, steps: list[list[Any]]) -> list[list[Any]]:
+        return [["send", key, [self._send(key, value), value]] for _, key, value in steps]
+
+    def _send(self, key: str, value: int) -> int:
+        """Return the offset of the record."""
+        from confluent_kafka import KafkaError, KafkaException, Producer
+
+        if "producer" not in self.made:
+            limits = {"message.timeout.ms": ATTEMPT_MS, "request.timeout.ms": ATTEMPT_MS - 100, "linger.ms": 0}
+            once = {"retries": 0, "enable.idempotence": False, "max.in.flight": 1}
+            acks = "1" if self.bug == "acks-one-unclean" else "all"
+            self.made["producer"] = Producer({**self._common, **limits, **once, "acks": acks})
+        reports: list[Any] = []
+        self.made["producer"].produce(
+            key, str(value).encode(), partition=0, on_delivery=lambda *report: reports.append(report)
+        )
+        self.made["producer"].flush(ATTEMPT_MS / 1000 + 0.2)
+        if not reports:
+            raise TimeoutError("the library does not know what became of the record")
+        error, message = reports[0]
+        if error is not None and error.code() == KafkaError.NOT_ENOUGH_REPLICAS:
+            raise NotAppended(error.str())
+        if error is not None:
+            raise KafkaException(error)
+        return int(message.offset())
+
+    def assign_partitions(self, keys: list[str]) -> list[str]:
+        """Poll these from the beginning: each poll names its offset, so nothing is to be done."""
+        return keys
+
+    def poll_records(self, key: str, offset: int) -> list[Any]:
+        """Return all records from this offset to the high watermark that the leader has now."""
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+        if "consumer" not in self.made:
+            reads = {"auto.offset.reset": "error", "isolation.level": "read_committed", "fetch.wait.max.ms": 50}
+            group = {"group.id": "assigned", "enable.auto.commit": False, "enable.partition.eof": True}
+            self.made["consumer"] = Consumer({**self._common, **reads, **group})
+        consumer = self.made["consumer"]
+        _, end = consumer.get_watermark_offsets(TopicPartition(key, 0), timeout=ATTEMPT_MS / 1000)
+        consumer.assign([TopicPartition(key, 0, offset)])
+        found: list[list[int]] = []
+        while offset < end:
+            for message in consumer.consume(500, 0.1):
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                if error is None:
+                    found.append([message.offset(), int(message.value())])
+                offset = message.offset() + (error is None)
+        return [["poll", {key: found}]]

@@ -1,0 +1,189 @@
+"""A cluster of Apache Kafka: each node is a broker and a controller, in one process or in two.
+
+krucible run --subject kafka --set version=4.3.0                a release, from Maven Central
+krucible run --subject kafka --set home=../kafka                what you have built
+krucible run --subject kafka --set controllers=apart,release=4.0,features=eligible.leader.replicas.version:1
+krucible run --subject kafka --set 'properties=num.io.threads:4 unclean.leader.election.enable:true'
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from system_under_test.client import Client
+from system_under_test.kafka.client import KafkaClient
+from system_under_test.kafka.jars import jars_of
+from system_under_test.kafka.offsets import OFFSETS
+from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess
+from system_under_test.kafka.wire import partitions_on
+from system_under_test.subject import Bug, Needs, NodeStatus
+from system_under_test.system import METADATA, METADATA_FOLDER, Command, OwnNode, System
+
+FIRST_CONTROLLER = 101
+"""Node id of the first controller, where controllers are processes of their own."""
+TOGETHER, APART, EACH, NEVER = "together", "apart", "each", "never"
+CHOICES = {"controllers": (TOGETHER, APART), "flush": (EACH, NEVER)}
+_LOST = ("lost-write", "unseen", "inconsistent-offsets")
+BUGS = (
+    Bug(
+        "acks-one-unclean",
+        "producers ask for acks=1, and a replica that is not in sync may lead",
+        found_by="kafka-read-to-end",
+        witness_kinds=_LOST,
+        shown_by=("partition", "kill"),
+        workloads=("kafka-queue",),
+    ),
+    Bug(
+        "min-insync-one",
+        "min.insync.replicas=1 with acks=all, and a replica that is not in sync may lead",
+        found_by="kafka-read-to-end",
+        witness_kinds=_LOST,
+        shown_by=("partition",),
+        workloads=("kafka-queue",),
+    ),
+    Bug(
+        "no-flush",
+        "records are acknowledged before they are fsynced, as Kafka does by default",
+        found_by="kafka-read-to-end",
+        witness_kinds=_LOST,
+        shown_by=("power",),
+        workloads=("kafka-queue",),
+    ),
+)
+_ALWAYS = 1
+_NEVER = (1 << 63) - 1
+
+
+class Kafka(System):
+    """Settings (`--set`):
+
+    version: a release on Maven Central.  home: a Kafka that you have (`jars.jars_of`).
+    controllers: "together" with brokers in one process each, or "apart" in processes of their own.
+    release, features: what the cluster is formatted with: `--release-version`, and NAME:LEVEL with spaces between.
+    properties: of all processes, NAME:VALUE with spaces between.
+    flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
+        of all replicas loses acknowledged records, as Kafka documents.
+    """
+
+    name = "kafka"
+    summary = "Apache Kafka from its own jars, asked by librdkafka"
+    port = BROKER_PORT
+    client: ClassVar[type[Client] | None] = KafkaClient
+    failover_s = 6.0
+    registers_brokers = True
+    complaints = r"Execution of HighWatermarkUpdate.* failed.*"
+    usual: Mapping[str, float] = {"nodes": 3, "rate_hz": 40.0, "keys": 4}
+    bugs: Mapping[str, Bug] = {bug.name: bug for bug in BUGS}
+    parameters: Mapping[str, str | float] = {
+        "version": "",
+        "home": "",
+        "controllers": TOGETHER,
+        "release": "",
+        "features": "",
+        "properties": "",
+        "flush": EACH,
+    }
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        jars = jars_of(str(self._setting("version")), str(self._setting("home")))
+        return Needs(debian=("openjdk-17-jre-headless",), wheels=("confluent-kafka==2.16.1",), jars=jars)
+
+    @property
+    def processes(self) -> Sequence[str]:  # type: ignore[override]
+        return ("controller", "broker") if self._apart else ()
+
+    @property
+    def logs(self) -> Mapping[str, str]:  # type: ignore[override]
+        folder = "controller" if self._apart else "kafka"
+        return {METADATA: f"{folder}/{METADATA_FOLDER}", "topics": "kafka/*-*"}
+
+    def check_settings(self) -> None:
+        for name, words in CHOICES.items():
+            if (word := self._setting(name)) not in words:
+                raise ValueError(f"--set {name} of kafka takes {' or '.join(words)}, not {word!r:.60}")
+        for name in ("features", "properties"):
+            pairs(name, str(self._setting(name)))
+
+    def _setting(self, name: str) -> str | float:
+        return {**self.parameters, **self.settings}[name]
+
+    @property
+    def _apart(self) -> bool:
+        return self._setting("controllers") == APART
+
+    async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
+        if not self._apart:
+            return await self._process(node, nodes, "broker", "controller").command(node)
+        return {role: await self._process(node, nodes, role).command(node) for role in ("controller", "broker")}
+
+    def _process(self, node: OwnNode, nodes: Sequence[OwnNode], *roles: str) -> KafkaProcess:
+        first = FIRST_CONTROLLER if self._apart else 1
+        flushes = self._setting("flush") == EACH and self.bug != "no-flush"
+        options = ["--release-version", str(release)] if (release := self._setting("release")) else []
+        for feature, level in pairs("features", str(self._setting("features"))).items():
+            options += ["--feature", f"{feature}={level}"]
+        return KafkaProcess(
+            node_id=node.index + (first if roles == ("controller",) else 1),
+            roles=roles,
+            controllers={each.index + first: f"{each.address}:{CONTROLLER_PORT}" for each in nodes},
+            folder="controller" if roles == ("controller",) else "kafka",
+            replicas=min(3, len(nodes)),
+            settings={
+                "log.flush.interval.messages": _ALWAYS if flushes else _NEVER,
+                **pairs("properties", str(self._setting("properties"))),
+            },
+            format_options=options,
+        )
+
+    async def status(self, node: OwnNode) -> NodeStatus | None:
+        """Return what the controller of this node has durably noted of the metadata quorum."""
+        state = await node.output(f"cat {self.logs[METADATA]}/quorum-state")
+        if not state:
+            return None
+        try:
+            noted = json.loads(state)
+        except ValueError:  # the file is replaced at this moment
+            return None
+        first = FIRST_CONTROLLER if self._apart else 1
+        leader = noted["leaderId"]
+        return node.reports(noted["leaderEpoch"], f"n{leader - first + 1}" if leader >= 0 else None)
+
+    async def leader_of(self, key: str) -> str | None:
+        """Return the leader of the topic's only partition, by the broker that knows the newest epoch.
+
+        A key that is no topic is a consumer group: its coordinator leads the only partition of offsets."""
+        known = []
+        for node in self.nodes:
+            if await node.state() == "running" and (topics := await partitions_on(node, BROKER_PORT, key, OFFSETS)):
+                partitions = topics.get(key) or topics.get(OFFSETS) or {}
+                known += [(each.epoch, each.leader) for each in partitions.values()]
+        _, leader = max(known, default=(0, -1))
+        return f"n{leader}" if leader > 0 else None
+
+    async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Return None once the broker of each live node is an in-sync replica wherever it is a replica."""
+        for node in nodes:
+            if (topics := await partitions_on(node, BROKER_PORT)) is None:
+                return f"the broker of {node.name} does not answer"
+            live = {each.index + 1 for each in nodes}
+            for name, partition in ((n, each) for n, numbers in topics.items() for each in numbers.values()):
+                if behind := live & set(partition.replicas) - set(partition.in_sync):
+                    return f"{node.name}: n{min(behind)} is not in sync with partition {name}-{partition.number}"
+                if partition.leader not in live:
+                    return f"{node.name}: partition {name}-{partition.number} has no live leader"
+        return None
+
+
+def pairs(setting: str, text: str) -> dict[str, str]:
+    """Return name -> value of a setting "name:value name:value".  Raises ValueError."""
+    found = {}
+    for each in text.split():
+        name, _, value = each.partition(":")
+        if not value:
+            words = "takes NAME:VALUE, with spaces between several"
+            raise ValueError(f"--set {setting} of kafka {words}, not {each!r:.60}")
+        found[name] = value
+    return found

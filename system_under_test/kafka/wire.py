@@ -1,0 +1,200 @@
+"""Requests of Kafka's protocol as frames: from a client, or from a node of the harness.
+
+One request is one attempt, at one server: no library retries it, or sends it elsewhere.  A client with a library for
+the whole protocol would load for a second, and eight of them start at once; so the five requests are written out here.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from system_under_test.client import Address
+from system_under_test.system import OwnNode
+
+T = TypeVar("T")
+OFFSET_COMMIT, OFFSET_FETCH, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 3, 10, 19
+_BASH = "exec 3<> /dev/tcp/{}/{} && base64 -d <<< {} >&3 && head -c $(head -c4 <&3 | od -An -tu4 --endian=big) <&3"
+
+
+def text(words: str | None) -> bytes:
+    """Return a string that may be null."""
+    return struct.pack(">h", -1) if words is None else struct.pack(">h", len(words.encode())) + words.encode()
+
+
+def array(parts: Sequence[bytes]) -> bytes:
+    return struct.pack(">i", len(parts)) + b"".join(parts)
+
+
+def frame(api: int, version: int, body: bytes) -> bytes:
+    """Return a whole request, with its size."""
+    whole = struct.pack(">hhi", api, version, 1) + text("krucible") + body
+    return struct.pack(">i", len(whole)) + whole
+
+
+class AnswerReader:
+    """Reads an answer from its beginning to its end.  Raises struct.error or UnicodeDecodeError for what is none."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 4  # behind the correlation id
+
+    def number(self, form: str) -> int:
+        """Read one number; form: as in `struct`."""
+        (found,) = struct.unpack_from(">" + form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return int(found)
+
+    def text(self) -> str | None:
+        size = self.number("h")
+        if size < 0:
+            return None
+        self._at += size
+        return self._data[self._at - size : self._at].decode()
+
+    def array(self, one: Callable[[], T]) -> list[T]:
+        return [one() for _ in range(self.number("i"))]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as one broker knows it.  leader: -1 for none."""
+
+    number: int
+    leader: int
+    epoch: int
+    replicas: Sequence[int]
+    in_sync: Sequence[int]
+
+
+def metadata_request(*topics: str) -> bytes:
+    """Ask a broker for these topics, or for all."""
+    return frame(METADATA, 7, (array([text(topic) for topic in topics]) if topics else struct.pack(">i", -1)) + b"\0")
+
+
+def partitions_in(answer: bytes) -> Mapping[str, Mapping[int, PartitionState]]:
+    """Return topic -> number -> partition of an answer to `metadata_request`; a topic with an error has none."""
+    read = AnswerReader(answer)
+
+    def partition() -> PartitionState:
+        read.number("h")
+        number, leader, epoch = read.number("i"), read.number("i"), read.number("i")
+        replicas, in_sync, _ = (read.array(lambda: read.number("i")) for _ in range(3))
+        return PartitionState(number, leader, epoch, replicas, in_sync)
+
+    def topic() -> tuple[str, Mapping[int, PartitionState]]:
+        read.number("h")
+        name = read.text() or ""
+        read.number("b")
+        return name, {each.number: each for each in read.array(partition)}
+
+    read.number("i")
+    read.array(lambda: (read.number("i"), read.text(), read.number("i"), read.text()))
+    read.text(), read.number("i")
+    return dict(read.array(topic))
+
+
+def find_coordinator_request(group: str) -> bytes:
+    """Ask for the coordinator of a group; the broker creates the topic of offsets for it."""
+    return frame(FIND_COORDINATOR, 2, text(group) + b"\0")
+
+
+def commit_request(group: str, topic: str, offset: int) -> bytes:
+    """Commit an offset of partition 0 of a topic, as a consumer that is no member of the group."""
+    row = struct.pack(">iqi", 0, offset, -1) + text(None)
+    head = text(group) + struct.pack(">i", -1) + text("") + text(None)
+    return frame(OFFSET_COMMIT, 7, head + array([text(topic) + array([row])]))
+
+
+def errors_of_commit(answer: bytes) -> list[int]:
+    read = AnswerReader(answer)
+    read.number("i")
+    rows = read.array(lambda: (read.text(), read.array(lambda: (read.number("i"), read.number("h")))))
+    return [error for _, partitions in rows for _, error in partitions]
+
+
+def fetch_request(group: str) -> bytes:
+    """Ask for all offsets of a group."""
+    return frame(OFFSET_FETCH, 5, text(group) + struct.pack(">i", -1))
+
+
+def offsets_in(answer: bytes) -> tuple[list[int], int]:
+    """Return the offsets of a group, and the first error, 0 for none."""
+    read = AnswerReader(answer)
+    read.number("i")
+
+    def row() -> tuple[int, int]:
+        read.number("i")
+        offset = read.number("q")
+        read.number("i"), read.text()
+        return offset, read.number("h")
+
+    rows = [each for _, found in read.array(lambda: (read.text(), read.array(row))) for each in found]
+    errors = [error for error in (read.number("h"), *(error for _, error in rows)) if error]
+    return [offset for offset, error in rows if not error and offset >= 0], errors[0] if errors else 0
+
+
+def fetch_many_request(groups: Sequence[str]) -> bytes:
+    """Ask for all offsets of many groups at once, as an exporter of consumer lag does."""
+    names = b"".join(bytes([len(name) + 1]) + name.encode() + b"\0\0" for name in groups)
+    body = b"\0" + _varint(len(groups) + 1) + names + b"\0\0"
+    return frame(OFFSET_FETCH, 8, body)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes(found) + bytes([number])
+
+
+def create_topic_request(name: str, replicas: int, configs: Mapping[str, str]) -> bytes:
+    """Create a topic of one partition."""
+    rows = array([text(key) + text(value) for key, value in configs.items()])
+    topic = text(name) + struct.pack(">ih", 1, replicas) + array([]) + rows
+    return frame(CREATE_TOPICS, 4, array([topic]) + struct.pack(">ib", 1500, 0))
+
+
+class BrokerConnection:
+    """A blocking connection of a client to one broker."""
+
+    def __init__(self, server: Address, timeout_s: float) -> None:
+        """Raises OSError."""
+        self._socket = socket.create_connection((server.host, server.port), timeout=timeout_s)
+
+    def ask(self, request: bytes) -> bytes:
+        """Return the answer without its size.  Raises OSError, and EOFError where the broker closes the connection."""
+        self._socket.sendall(request)
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def _exactly(self, size_bytes: int) -> bytes:
+        held = bytearray()
+        while len(held) < size_bytes:
+            if not (more := self._socket.recv(size_bytes - len(held))):
+                raise EOFError("the broker closed the connection")
+            held += more
+        return bytes(held)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+async def ask_on(node: OwnNode, port: int, request: bytes, timeout_s: float = 1.0) -> bytes:
+    """Return the answer of the broker on a node, b"" if it gives none.  Bash asks: no program starts for it."""
+    line = _BASH.format(node.address, port, base64.b64encode(request).decode())
+    asked = f"timeout {timeout_s:g} bash -c {shlex.quote(line)} | base64 -w0"
+    return base64.b64decode(await node.output(asked, timeout_s=timeout_s + 4))
+
+
+async def partitions_on(node: OwnNode, port: int, *topics: str) -> Mapping[str, Mapping[int, PartitionState]] | None:
+    """Return what the broker on a node knows of these topics, or of all; None if it does not answer."""
+    answer: Any = await ask_on(node, port, metadata_request(*topics))
+    try:
+        return partitions_in(answer)
+    except (struct.error, UnicodeDecodeError):  # no answer, or one that was cut short
+        return None

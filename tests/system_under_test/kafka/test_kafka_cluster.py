@@ -1,0 +1,119 @@
+"""Apache Kafka: which archives it runs from, how its processes are configured, and one small run for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkers.base.history import Type
+from harness.backends.namespaces import probe
+from harness.registry import check_names, load_subject, load_workload
+from harness.spec import Spec, WrongSpec
+from system_under_test.client import Outcome, Request
+from system_under_test.kafka.jars import HOME, jars_of
+from system_under_test.kafka.process import KafkaProcess
+from workloads.kafka_queue import AssignedConsumer
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_version_comes_from_maven_and_a_home_from_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(HOME, raising=False)
+    assert "<artifactId>kafka_2.13</artifactId><version>4.4.0<" in jars_of("", "").made.files["pom.xml"]
+    assert "<artifactId>kafka_2.13</artifactId><version>4.3.0<" in jars_of("4.3.0", "").made.files["pom.xml"]
+    built = [
+        tmp_path / "core/build/libs",
+        tmp_path / "clients/build/libs",
+        tmp_path / "core/build/dependant-libs-2.13.18",
+    ]
+    for folder, name in zip(built, ("kafka_2.13-4.5.0-SNAPSHOT", "kafka-clients-4.5.0", "slf4j-api"), strict=True):
+        folder.mkdir(parents=True)
+        (folder / f"{name}.jar").write_bytes(b"")
+    assert {*jars_of("", str(tmp_path)).folders} == {*map(str, built)}
+    monkeypatch.setenv(HOME, str(tmp_path))
+    assert jars_of("", "").folders and not jars_of("4.3.0", "").folders
+    with pytest.raises(ValueError, match=r"no kafka_\*\.jar"):
+        jars_of("", str(built[1]))
+
+
+def test_a_folder_without_kafka_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(WrongSpec, match="name an unpacked release"):
+        check_names(Spec(subject="kafka", workload="kafka-queue", set=f"home={tmp_path}"))
+
+
+def test_controllers_apart_are_processes_of_their_own() -> None:
+    assert dict(load_subject(Spec(subject="kafka")).processes) == {}
+    assert [*load_subject(Spec(subject="kafka", set="controllers=apart")).processes] == ["controller", "broker"]
+    with pytest.raises(WrongSpec, match="controllers"):
+        load_subject(Spec(subject="kafka", set="controllers=aprat"))
+
+
+def test_a_printed_command_keeps_what_has_another_default_for_kafka() -> None:
+    """Five nodes are usual, but not for Kafka: without the option, the command would run three."""
+    assert load_subject("kafka").usual.keys() <= {"nodes", "rate_hz", "keys"}
+    words = Spec(subject="kafka", workload="kafka-queue").words()
+    assert {"--nodes", "--rate", "--keys", "--time-limit", "--recovery-limit"} <= {*words}
+
+
+def test_a_process_gets_its_roles_and_its_own_properties() -> None:
+    controllers = {101: "198.18.0.11:9093", 102: "198.18.0.12:9093"}
+    text = KafkaProcess(2, ("broker",), controllers, settings={"num.io.threads": 4}).properties("198.18.0.12", "/disk")
+    values = dict(line.split("=", 1) for line in text.splitlines())
+    assert len(values) == len(text.splitlines())
+    assert (values["process.roles"], values["listeners"]) == ("broker", "PLAINTEXT://198.18.0.12:9092")
+    assert values["controller.quorum.voters"] == "101@198.18.0.11:9093,102@198.18.0.12:9093"
+    assert (values["num.io.threads"], values["log.dirs"]) == ("4", "/disk/kafka")
+    of_controller = KafkaProcess(101, ("controller",), controllers, "controller").properties("198.18.0.11", "/disk")
+    assert "advertised.listeners" not in of_controller
+
+
+def test_a_consumer_goes_on_behind_what_an_answer_showed() -> None:
+    def heard(consumer: AssignedConsumer, f: str, type_: Type, payload: str = "") -> AssignedConsumer:
+        found = consumer.heard(Request(f, "k0"), Outcome(type_, payload=payload))
+        assert isinstance(found, AssignedConsumer)
+        return found
+
+    assigned = heard(AssignedConsumer("k0"), "assign", Type.OK, '["k0"]')
+    polled = heard(assigned, "poll", Type.OK, '[["poll", {"k0": [[0, 7], [2, 8]]}]]')
+    assert (assigned.offset, polled.offset) == (0, 3)
+    assert heard(polled, "poll", Type.OK, '[["poll", {"k0": []}]]').offset == 3
+    assert heard(polled, "poll", Type.FAIL).offset == 3, "a lost answer is asked for again"
+    assert heard(polled, "poll", Type.INFO).offset == -1, "another process assigns anew"
+    assert load_workload(Spec(subject="kafka", workload="kafka-queue")).wrong_request(Request("poll", "k0", 3)) == ""
+
+
+def _missing() -> str:
+    if not os.environ.get(HOME) and shutil.which("mvn") is None:
+        return f"neither {HOME} nor Maven is there"
+    if shutil.which("java") is None:
+        return "no Java"
+    return probe.why_unavailable() or ""
+
+
+@pytest.mark.namespaces
+@pytest.mark.skipif(bool(_missing()), reason=_missing())
+def test_records_of_one_broker_are_sent_and_polled(tmp_path: Path) -> None:
+    """One broker, so that it starts in seconds: a run with faults needs three and a minute (docs/testing-kafka.md)."""
+    words = ["--subject", "kafka", "--backend", "namespaces", "--nemesis", "none", "--nodes", "1", "--seed", "3"]
+    words += ["--rate", "4", "--time-limit", "12", "--keys", "2", "--concurrency", "8", "--results", str(tmp_path)]
+    words += ["--op-timeout", "10", "--waive", "rate,operations", "--all"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "run", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    if "cannot be made: mvn" in done.stderr + done.stdout:
+        pytest.skip("no registry answers")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "valid  kafka-read-to-end" in done.stdout
+    assert "valid  partition-chain" in done.stdout

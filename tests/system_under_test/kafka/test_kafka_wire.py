@@ -1,0 +1,93 @@
+"""Requests and answers of Kafka's clients: kio, which is generated from Kafka's own definitions, is the oracle."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v7 import response as metadata
+from kio.schema.offset_commit.v7 import response as commit
+from kio.schema.offset_fetch.v5 import response as fetch
+
+from system_under_test.kafka import wire
+from system_under_test.kraft.wire import frames
+
+NOW = timedelta()
+
+
+def request_in(frame: bytes) -> object:
+    """Return kio's entity of a whole frame, which must hold nothing else."""
+    body = frame[4:]
+    assert int.from_bytes(frame[:4], "big") == len(body)
+    header, at = frames.decode_request_header(body)
+    assert header.client_id == "krucible"
+    found = frames.decode_request_body(header, body, at)
+    assert frames.encode_request(header.correlation_id, "krucible", found) == frame
+    return found
+
+
+def test_each_request_is_what_kafka_defines() -> None:
+    assert [each.name for each in request_in(wire.metadata_request("a", "b")).topics] == ["a", "b"]
+    assert request_in(wire.metadata_request()).topics is None
+    assert request_in(wire.find_coordinator_request("g")).key == "g"
+    committed = request_in(wire.commit_request("g", "t", 7))
+    assert (committed.group_id, committed.topics[0].name) == ("g", "t")
+    assert committed.topics[0].partitions[0].committed_offset == 7
+    assert request_in(wire.fetch_request("g")).topics is None
+    many = request_in(wire.fetch_many_request([f"g{number:05}" for number in range(8000)]))
+    assert (len(many.groups), many.groups[-1].group_id, many.groups[0].topics) == (8000, "g07999", None)
+    made = request_in(wire.create_topic_request("t", 3, {"min.insync.replicas": "2"})).topics[0]
+    assert (made.name, made.num_partitions, made.replication_factor, made.configs[0].value) == ("t", 1, 3, "2")
+
+
+def test_partitions_are_read_from_an_answer() -> None:
+    rows = [(0, 3, 7, (1, 2, 3), (3, 1)), (1, -1, 2, (2,), ())]
+    partitions = tuple(
+        metadata.MetadataResponsePartition(
+            error_code=ErrorCode(0),
+            partition_index=n,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=all_,
+            isr_nodes=in_sync,
+        )
+        for n, leader, epoch, all_, in_sync in rows
+    )
+    topics = (
+        metadata.MetadataResponseTopic(error_code=ErrorCode(0), name="k0", is_internal=False, partitions=partitions),
+        metadata.MetadataResponseTopic(error_code=ErrorCode(3), name="none", is_internal=False, partitions=()),
+    )
+    brokers = (metadata.MetadataResponseBroker(node_id=1, host="198.18.0.1", port=9092, rack=None),)
+    answer = metadata.MetadataResponse(
+        throttle_time=NOW, brokers=brokers, cluster_id="c", controller_id=1, topics=topics
+    )
+    found = wire.partitions_in(frames.encode_response(1, answer)[4:])
+    assert found["k0"] == {n: wire.PartitionState(n, leader, epoch, [*a], [*i]) for n, leader, epoch, a, i in rows}
+    assert found["none"] == {}
+
+
+@pytest.mark.parametrize(
+    ("offset", "error", "of_group", "expected"),
+    [(7, 0, 0, ([7], 0)), (-1, 0, 0, ([], 0)), (7, 16, 0, ([], 16)), (7, 0, 14, ([7], 14))],
+)
+def test_offsets_and_errors_are_read(offset: int, error: int, of_group: int, expected: tuple[list[int], int]) -> None:
+    row = fetch.OffsetFetchResponsePartition(
+        partition_index=0,
+        committed_offset=offset,
+        committed_leader_epoch=-1,
+        metadata=None,
+        error_code=ErrorCode(error),
+    )
+    topic = fetch.OffsetFetchResponseTopic(name="t", partitions=(row,))
+    answer = fetch.OffsetFetchResponse(throttle_time=NOW, topics=(topic,), error_code=ErrorCode(of_group))
+    assert wire.offsets_in(frames.encode_response(1, answer)[4:]) == expected
+
+
+def test_errors_of_a_commit_are_read() -> None:
+    rows = tuple(
+        commit.OffsetCommitResponsePartition(partition_index=n, error_code=ErrorCode(e)) for n, e in ((0, 0), (1, 16))
+    )
+    topic = commit.OffsetCommitResponseTopic(name="t", partitions=rows)
+    answer = commit.OffsetCommitResponse(throttle_time=NOW, topics=(topic,))
+    assert wire.errors_of_commit(frames.encode_response(1, answer)[4:]) == [0, 16]
