@@ -26,7 +26,7 @@ from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
-from checkers.formats.rows import Columns, Rows
+from checkers.formats.rows import HistoryColumns, OperationRows
 from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
@@ -45,7 +45,7 @@ ONLY_OBJECT = "the register"
 """The key of a history that names none, so that sentences about it read well."""
 
 
-def judge_registers(history: Columns, model: str, budget: Budget, failed_cas: str) -> Verdict:
+def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_cas: str) -> Verdict:
     """The verdict on a history of registers.  model: `register` or `cas-register`; failed_cas: as in `judge_events`.
 
     Raises WrongEvent where an event contradicts another one or the model.
@@ -65,13 +65,13 @@ def judge_registers(history: Columns, model: str, budget: Budget, failed_cas: st
     return _judge_bucket(of_clients, budget, failed_cas)
 
 
-def in_whole_numbers(history: Columns, mine: Int64) -> Operations | None:
+def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     """Return the operations in the form of a bucket, without rows of events.
 
     mine: the rows of clients.  Returns None if another form, a value that is no whole number of 64 bits, or an answer
     other than its invoke needs a closer look.
     """
-    rows = Rows._make(column[mine] for column in history.rows)
+    rows = OperationRows._make(column[mine] for column in history.rows)
     kinds = np.array([KINDS.get(name, OTHER) for name in history.f], np.int8)
     kind, type_, key = kinds[rows.f], rows.type, rows.key
     invokes, shown = type_ == Type.INVOKE, type_ <= Type.OK

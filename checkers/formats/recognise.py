@@ -20,7 +20,7 @@ import numpy as np
 from checkers.base.history import Event, MalformedHistory
 from checkers.formats.jepsen import EXAMPLE, error_of, looks_like_columns, looks_like_log, read_edn, read_lines
 from checkers.formats.read_once import read_once
-from checkers.formats.rows import LINE, ROW, Columns, Joined, Line, check_grammar
+from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
 from checkers.kernels.history.text_columns import ROW as ROW_AT
 
@@ -63,7 +63,7 @@ def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
 class ReadHistory:
     """A history that was read, as columns; events are made of them on first use."""
 
-    columns: Columns
+    columns: HistoryColumns
     unit: str
 
     @cached_property

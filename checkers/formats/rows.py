@@ -47,8 +47,8 @@ TRANSACTION = "txn"
 """The f of operations that name none, or nil: histories of Elle."""
 
 
-class Rows(NamedTuple):
-    """Columns of operations.
+class OperationRows(NamedTuple):
+    """HistoryColumns of operations.
 
     number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `text_columns`.
     f, key, error: numbers of texts; -1 if there is none.
@@ -75,7 +75,7 @@ _N = TypeVar("_N", bound=Hashable)
 class Line(NamedTuple):
     """An event and its place in the file (from 1 in a text), so that complaints can name it.
 
-    flags, stated: as in `Rows`.
+    flags, stated: as in `OperationRows`.
     """
 
     number: int
@@ -85,13 +85,13 @@ class Line(NamedTuple):
 
 
 @dataclass
-class Columns:
+class HistoryColumns:
     """A history.  f, key, error: numbers of names, -1 if there is none.  index: position, or the index of a table.
 
     payloads: (bytes, where the payload of each row begins) of consecutive rows; an empty payload is none.
     """
 
-    rows: Rows
+    rows: OperationRows
     index: Int64
     f: Sequence[str]
     keys: Sequence[str]
@@ -163,7 +163,7 @@ class Columns:
                 yield text[begin:end].decode() if end > begin else None
 
 
-def columns_of(events: Sequence[Event]) -> Columns:
+def columns_of(events: Sequence[Event]) -> HistoryColumns:
     """Return events as columns."""
     joined = Joined(nodes=[event.node for event in events], indices=[event.index for event in events])
     joined.add_lines([Line(event.index, event) for event in events])
@@ -176,9 +176,9 @@ _ODD = 1 << 30
 
 @dataclass
 class Joined:
-    """Columns as they grow, from rows that a kernel read and from lines."""
+    """HistoryColumns as they grow, from rows that a kernel read and from lines."""
 
-    parts: list[Rows] = field(default_factory=list)
+    parts: list[OperationRows] = field(default_factory=list)
     payloads: list[tuple[Bytes, Int64]] = field(default_factory=list)
     nodes: list[str] | None = None
     indices: list[int] | None = None
@@ -214,7 +214,7 @@ class Joined:
         )
         values = (table[first:, n] for n in (text_columns.VALUE, text_columns.VALUE2))
         columns: list[npt.NDArray[Any]] = [*(table[first:, n] for n in plain), *codes, *values]
-        self.parts.append(Rows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
+        self.parts.append(OperationRows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
         begin = table[first - 1, text_columns.END] if first else 0
         written = payload_bytes.view()
         written.flags.writeable = False  # as arrays of Arrow are: one type, which kernels are compiled for
@@ -239,19 +239,21 @@ class Joined:
                     *(e.value or 0, e.value2 or 0),
                 )
             )
-        self.parts.append(Rows._make(np.array(c, t) for c, t in zip(zip(*records, strict=True), _DTYPES, strict=True)))
+        self.parts.append(
+            OperationRows._make(np.array(c, t) for c, t in zip(zip(*records, strict=True), _DTYPES, strict=True))
+        )
         texts = [line.event.payload.encode() if line.event.payload is not None else b"" for line in lines]
         bounds = np.cumsum([0, *map(len, texts)])
         self.payloads.append((np.frombuffer(b"".join(texts), np.uint8), bounds))
         self.count += len(lines)
 
-    def columns(self, error_of: Callable[[str], str]) -> tuple[Columns, list[tuple[str, int, int]]]:
+    def columns(self, error_of: Callable[[str], str]) -> tuple[HistoryColumns, list[tuple[str, int, int]]]:
         """Return all rows, and the keys that stand as a text and as a value: (name, both numbers in `keys`).
 
         error_of: the text of an error that is an EDN value.
         """
         empty = (np.empty(0, dtype) for dtype in _DTYPES)
-        rows = Rows._make(np.concatenate(c) for c in zip(empty, *self.parts, strict=True))
+        rows = OperationRows._make(np.concatenate(c) for c in zip(empty, *self.parts, strict=True))
         of_f, of_key, of_error = map(_texts_of, self._texts) if self._texts else ([], [], [])
         f_known, key_known, error_known = self._codes
         f, f_codes = _numbered([*(text for text, _ in of_f), *f_known, TRANSACTION])
@@ -265,7 +267,7 @@ class Joined:
         place = {key: code for code, key in enumerate(keys)}
         twice = [(n, place[n, True], code) for (n, text), code in place.items() if not text and (n, True) in place]
         index = np.arange(len(rows.type)) if self.indices is None else np.array(self.indices, np.int64)
-        columns = Columns(rows, index, f, [name for name, _ in keys], errors, self.payloads, self.nodes)
+        columns = HistoryColumns(rows, index, f, [name for name, _ in keys], errors, self.payloads, self.nodes)
         return columns, twice
 
 
@@ -288,7 +290,9 @@ def _texts_of(texts: Texts) -> list[tuple[str, int]]:
     return [(text[begin:end].decode(), kind) for (begin, end), kind in zip(pairwise(bounds), kinds, strict=True)]
 
 
-def check_grammar(columns: Columns, twice: Sequence[tuple[str, int, int]], unit: str, *, whole: bool = True) -> Columns:
+def check_grammar(
+    columns: HistoryColumns, twice: Sequence[tuple[str, int, int]], unit: str, *, whole: bool = True
+) -> HistoryColumns:
     """Return the history, with the keys that completions have from their invokes.
 
     twice: as `Joined.columns` returns it.  whole: no rows follow.

@@ -23,7 +23,7 @@ from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Event, Type
 from checkers.base.run_evidence import BeyondBudget
-from checkers.formats.rows import Columns
+from checkers.formats.rows import HistoryColumns
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes
@@ -77,7 +77,7 @@ def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes
     return transcript
 
 
-def read_history(history: Columns, model: Model) -> Transcript:
+def read_history(history: HistoryColumns, model: Model) -> Transcript:
     """Read the transactions of a history in memory.  Raises as `read_file`."""
     rows = history.rows
     transcript = _transcript(
