@@ -18,7 +18,8 @@ import pyarrow as pa
 from checkers.base.columns import read_history
 from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.results import NO_RESULTS, read_results
-from checkers.models.model import Model, WrongOperation, operations_of, value_in_words, value_of
+from checkers.base.values import in_words
+from checkers.models.model import Model, WrongOperation, operations_of, value_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.fenced_lock import FENCED
 from checkers.models.objects.kv import KV
@@ -97,7 +98,7 @@ def _events(history: pa.Table) -> Iterator[Event]:
 
 def _words(event: Event) -> str:
     value = value_of(event)
-    asked = " ".join(filter(None, (event.f, event.key, "" if value is None else value_in_words(value))))
+    asked = " ".join(filter(None, (event.f, event.key, "" if value is None else in_words(value))))
     if event.type is Type.OK and value is None:
         asked += " nil"
     ends = "  ".join(filter(None, (event.node, event.error)))

@@ -500,11 +500,12 @@ def test_a_payload_that_is_no_json_is_refused(payload: str) -> None:
 
 
 def test_objects_are_judged_apart_and_a_budget_leaves_only_one_unknown() -> None:
-    easy = [replace(e, key="easy") for e in one_process(("enqueue", 1, 1), ("dequeue", None, 1))]
-    crowd = [event(n, 10 + n, Type.INVOKE, "enqueue", n % 13) for n in range(14)]
-    crowd += [event(14 + n, 10 + n, Type.OK, "enqueue", n % 13) for n in range(14)]
-    crowd += [event(28, 10, Type.INVOKE, "dequeue", None), event(29, 10, Type.OK, "dequeue", 3)]
+    easy = [replace(e, key="easy") for e in one_process(("push", 1, 1), ("pop", None, 1))]
+    crowd = one_process(("push", 0, 0))  # a pop of it comes before those of all that was pushed later
+    crowd += [event(2 + n, 10 + n, Type.INVOKE, "push", 1 + n % 7) for n in range(14)]
+    crowd += [event(16 + n, 10 + n, Type.OK, "push", 1 + n % 7) for n in range(14)]
+    crowd += [event(30, 10, Type.INVOKE, "pop", None), event(31, 10, Type.OK, "pop", 0)]
     events = easy + [replace(e, key="hard", index=e.index + len(easy)) for e in crowd]
-    verdict = judge_events(events, "queue", Budget(steps=100_000))
+    verdict = judge_events(events, "stack", Budget(steps=100_000))
     assert verdict.validity is Validity.UNKNOWN
-    assert verdict.reason.startswith("key hard: no value is known to be lost")
+    assert verdict.reason.startswith("key hard: the budget of 100000 steps ran out")
