@@ -201,8 +201,11 @@ def _not_a_bug_of(subject: Subject, bug: str) -> str:
 
 
 def usual_options(subject: str) -> Mapping[str, float]:
-    """Return the numbers of a run of this subject whose user gives none.  Raises WrongSpec as `load_subject`."""
-    return load_subject(subject).usual
+    """Return the numbers of a run of this subject whose user gives none.  Raises WrongSpec as `load_subject`.
+
+    Those of the default subject stand in `Spec`: a wrong option of it is refused before a subject is imported.
+    """
+    return {} if subject == Spec().subject else load_subject(subject).usual
 
 
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
@@ -215,8 +218,9 @@ def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
     usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
     if subject not in SUBJECTS and (own := own_workloads(load_subject(subject))):
         usual["workload"] = next(iter(own))
-    elif usual["workload"] not in (offered := offered_workloads(load_subject(subject))) and offered:
-        usual["workload"] = offered[0]
+    elif subject != Spec().subject:
+        offered = offered_workloads(load_subject(subject))
+        usual["workload"] = usual["workload"] if usual["workload"] in offered or not offered else offered[0]
     if bug is None or (planted := load_subject(subject).bugs.get(bug)) is None:
         return usual
     shown = {"workload": planted.workloads, "nemesis": planted.shown_by}

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from checkers.record.faults import Fault
 from nemesis.cluster import LINKS, PACKETS, PROCESSES
 from nemesis.coverage import ACKNOWLEDGED_MOMENT, HEALED_MOMENT
-from nemesis.field import Field
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene
 from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEARS_HELD
 from nemesis.kinds.packets import NAME as PACKETS_KIND
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
 
 PAUSED_S_MAX = 5.0
 """Longest pause of a leader, should nobody acknowledge a write meanwhile."""
