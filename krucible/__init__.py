@@ -1,7 +1,7 @@
 """The public door.  Everything that a user of Krucible names is reached from here.
 
 - `check` judges a history, and `run` runs a test (both on this machine).
-- `System`, `Client`, `Needs`, `Crate`, `Artefact`, `NodeStatus`: what a system of your own is written against
+- `System`, `Client`, `Needs`, `Crate`, `Artefact`, `Jars`, `NodeStatus`: what a system of your own is written against
   (docs/your-own-system.md).
 - `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: what a test is made of
   (docs/your-own-workload.md and its sisters).

@@ -21,6 +21,7 @@ from system_under_test.client import Request as Request
 from system_under_test.functions import Function as Function
 from system_under_test.subject import Artefact as Artefact
 from system_under_test.subject import Crate as Crate
+from system_under_test.subject import Jars as Jars
 from system_under_test.subject import Needs as Needs
 from system_under_test.subject import NodeStatus as NodeStatus
 from system_under_test.system import OwnNode as OwnNode
