@@ -377,7 +377,7 @@ def test_a_long_fork_also_needs_that_values_were_written_and_writes_invoked_befo
     assert judge_events(one_process(*both, saw(x=1, y=2)), "long-fork").validity is Validity.VALID
     assert judge_events(one_process(*both, saw(x=1, y=None)), "long-fork").validity is Validity.VALID, "no real time"
     for steps, words in (
-        ([*both, saw(x=77, y=2)], "a read showed 77 of 'x', which no transaction can have written"),
+        ([*both, saw(x=77, y=2)], 'a read showed 77 of "x", which no transaction can have written'),
         ([*both, saw(x=2, y=2)], "a read showed 2 of 'x', which no transaction can have written"),
         ([*both, saw(x=True, y=2)], "a read showed true of 'x', which no transaction can have written"),
         ([*both, saw(p=1, q=None)], "a read showed 1 of 'p', which no transaction can have written"),
@@ -402,8 +402,8 @@ def test_a_write_of_unknown_outcome_may_be_read() -> None:
         ([saw(x=None, y=None), saw(x=1)], "every read of several keys showed nil for all of them"),
         ([saw(x=1, y=None), ("frob", [["w", "x", 1]], [["w", "x", 2]])], "frob is not an operation of a long-fork"),
         ([("txn", [["r", "x", None], ["r", "y", None]], None)], "no read of two keys was answered"),
-        ([("txn", [["r", "x", None]] * 2, [["r", "x", None], ["r", "x", 1]])], "answered key 'x' with two different"),
-        ([wrote("z", None), saw(x=1, y=None)], "a write of nil to key 'z' looks like no write"),
+        ([("txn", [["r", "x", None]] * 2, [["r", "x", None], ["r", "x", 1]])], 'answered key "x" with two different'),
+        ([wrote("z", None), saw(x=1, y=None)], 'a write of nil to key "z" looks like no write'),
     ],
 )
 def test_reads_that_say_nothing_about_the_writes_leave_the_verdict_unknown(steps: Any, reason: str) -> None:
