@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from checkers.record.at_times import AT_TIMES
+
 Link = tuple[str, str]
 """A directed link between two nodes: source and destination."""
 
@@ -62,9 +64,9 @@ class Card:
     like: int = 0
     after: int = 0
     moment: str = ""
-    until: str = ""
-    until_of: int = 0
-    until_s: float = 0.0
+    until: str = field(default="", metadata=AT_TIMES)
+    until_of: int = field(default=0, metadata=AT_TIMES)
+    until_s: float = field(default=0.0, metadata=AT_TIMES)
 
 
 @dataclass(frozen=True, slots=True)
