@@ -217,7 +217,7 @@ def _demand_no_tuples(history: ReadHistory) -> None:
 
 
 def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
-    """As `judge_as`.  Transactions and registers are judged from columns, without an event for each row."""
+    """Judge a history like `judge_as`, transactions and registers from columns, without an event for each row."""
     for name in TRANSACTIONS:
         if ask.model == name:
             from checkers.transactions.table import read_history as transcript_of_history

@@ -114,7 +114,7 @@ class Partition:
     directories: tuple[str, ...] = ()
 
     def directory(self, broker: int) -> str:
-        """Where a broker's replica is; the reserved id of one that is not known yet if the records do not say."""
+        """Return the directory of a broker's replica; the reserved id of an unknown one if no record names it."""
         named = broker in self.replicas and len(self.directories) == len(self.replicas)
         return self.directories[self.replicas.index(broker)] if named else MIGRATING
 
@@ -385,7 +385,7 @@ class ClusterReplay:
             self._tell(TOO_EARLY, about, offset, self._since.get(about, offset), words)
 
     def _is_usable(self, broker: int, directory: str) -> bool:
-        """Whether a broker can use a directory; one that is not known, or not chosen yet, counts as usable."""
+        """Return True if a broker can use a directory.  An unknown or unassigned one counts as usable."""
         known = self._brokers.get(broker)
         if directory in (MIGRATING, UNASSIGNED) or known is None or not known.directories:
             return directory != LOST

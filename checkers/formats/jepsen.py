@@ -113,7 +113,7 @@ def read_edn(
 def read_lines(
     content: bytes, state: Int64, keyed: bool, first: int, limit: int, *, bare: bool
 ) -> tuple[list[Line], MalformedHistory | None]:
-    """As `read_edn`, of up to `limit` lines of a Jepsen log, where lines that are no operations are ignored.
+    """Read up to `limit` lines of a Jepsen log like `read_edn`, and ignore lines that are no operations.
 
     bare: of Jepsen's history.txt, in which every line is process, type, f, value and error, separated by tabs.
     """

@@ -45,7 +45,7 @@ KNOWN: dict[str, KnownObject] = {
 }
 
 SETTINGS = {"total": (BANK.name, BANK_OVERDRAFT.name), "empty": tuple(n for n, k in KNOWN.items() if k.container)}
-"""What can be stated about an object -> the models that have it.
+"""Statement that a user can make about an object -> the models that take it.
 
 total: of the balances of all accounts, a whole number.
 empty: `observed` if a take that failed with the error `empty` shows that the container held nothing.

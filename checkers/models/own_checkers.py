@@ -93,7 +93,7 @@ def _of_model(model: Model) -> Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a function returned.  unknown: reasons why there is no answer."""
+    """The result of a checker function.  unknown: reasons why it has no answer."""
 
     answered: int = 0
     violations: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...] = ()

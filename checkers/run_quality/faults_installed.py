@@ -40,7 +40,7 @@ SENT_MIN = 50
 GAP_S_MAX = 3.0
 """The longest stretch of a hold without a proof.  Measurements are taken each second; a loaded machine is late."""
 LEAST_DELAY = "least delay ms"
-"""How the name of a value ends that states how late a link is."""
+"""Suffix of the names of settings that state the delay of a link."""
 WRONG_MAX = 12
 """The largest number of requirements that a reason lists: a total failure concerns every pair of nodes."""
 

@@ -119,7 +119,7 @@ STEAL_LIMIT_S = 0.5
 
 
 def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """What the nodes of a system with logs and traces must have handed over."""
+    """Return the criteria on logs and traces that nodes must have handed over."""
     everyone = run.servers
     criteria = []
     if run.demands.logs:
@@ -145,7 +145,7 @@ def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 def about_the_harness(outcome: RunOutcome, demands: Demands, span: tuple[int, int] | None = None) -> list[Criterion]:
-    """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded.
+    """Return figures that show if the harness kept up.  They stand next to the verdict and are not demanded.
 
     span: of the main phase, in ns."""
     criteria = []

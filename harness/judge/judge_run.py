@@ -282,7 +282,7 @@ def falsify(root: Path) -> Iterator[Mutant]:
 
 
 def decide(bug: Bug, results: Results) -> PlantedBugResult:
-    """Whether the run found its bug, and why it counts as found or not."""
+    """Decide if the run found its bug, and state why."""
     checker = results.checkers.get(bug.found_by)
     if checker is None:
         return PlantedBugResult(bug.name, False, f"{bug.found_by} did not judge this run")

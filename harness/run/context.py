@@ -1,4 +1,4 @@
-"""What the phases of a run share: one value, made before the first phase and read by all of them.
+"""The value that all phases of a run share, made before the first of them.
 
 Copies of the nodes' data directories: just before each heal, at the end, and regularly where nodes cut their logs.
 

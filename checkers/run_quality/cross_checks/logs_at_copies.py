@@ -262,7 +262,7 @@ def _either(names: set[str]) -> str:
 
 
 IN_FLIGHT = 1
-"""So many rows a node may have stamped and not yet written when it is stopped."""
+"""Maximum number of rows that a stopped node has stamped and not yet written."""
 
 
 def at_another_length(run: StoredRun) -> list[str]:

@@ -360,7 +360,7 @@ def directory_of(image: Image, number: int) -> UUID:
 
 
 def is_online(image: Image, number: int, directory: UUID) -> bool:
-    """Whether a broker can use a directory; one that is not known yet, or not chosen yet, counts as usable."""
+    """Return True if a broker can use a directory.  An unknown or unassigned one counts as usable."""
     broker = image.brokers.get(number)
     if directory in (UNASSIGNED, MIGRATING) or broker is None or not broker.log_dirs:
         return directory != LOST
