@@ -75,14 +75,14 @@ class RecordsClient(Client):
             once = {"retries": 0, "enable.idempotence": False, "max.in.flight": 1}
             acks = "1" if self.bug == "acks-one-unclean" else "all"
             self.made["producer"] = Producer({**self._common, **limits, **once, "acks": acks})
-        reports: list[Any] = []
+        deliveries: list[Any] = []
         self.made["producer"].produce(
-            key, str(value).encode(), partition=0, on_delivery=lambda *report: reports.append(report)
+            key, str(value).encode(), partition=0, on_delivery=lambda *delivery: deliveries.append(delivery)
         )
         self.made["producer"].flush(ATTEMPT_MS / 1000 + 0.2)
-        if not reports:
+        if not deliveries:
             raise TimeoutError("the library does not know what became of the record")
-        error, message = reports[0]
+        error, message = deliveries[0]
         if error is not None and error.code() == KafkaError.NOT_ENOUGH_REPLICAS:
             raise NotAppended(error.str())
         if error is not None:

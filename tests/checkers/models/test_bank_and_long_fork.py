@@ -378,10 +378,10 @@ def test_a_long_fork_also_needs_that_values_were_written_and_writes_invoked_befo
     assert judge_events(one_process(*both, saw(x=1, y=None)), "long-fork").validity is Validity.VALID, "no real time"
     for steps, words in (
         ([*both, saw(x=77, y=2)], 'a read showed 77 of "x", which no transaction can have written'),
-        ([*both, saw(x=2, y=2)], "a read showed 2 of 'x', which no transaction can have written"),
-        ([*both, saw(x=True, y=2)], "a read showed true of 'x', which no transaction can have written"),
-        ([*both, saw(p=1, q=None)], "a read showed 1 of 'p', which no transaction can have written"),
-        ([saw(x=1, y=None), *both], "a read showed 1 of 'x' before any write of it can have happened"),
+        ([*both, saw(x=2, y=2)], 'a read showed 2 of "x", which no transaction can have written'),
+        ([*both, saw(x=True, y=2)], 'a read showed true of "x", which no transaction can have written'),
+        ([*both, saw(p=1, q=None)], 'a read showed 1 of "p", which no transaction can have written'),
+        ([saw(x=1, y=None), *both], 'a read showed 1 of "x" before any write of it can have happened'),
     ):
         [witness] = judge_events(one_process(*steps), "long-fork").witnesses
         assert (witness.kind, witness.summary) == ("value from nowhere", words)

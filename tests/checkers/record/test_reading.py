@@ -6,7 +6,7 @@ import json
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journals import write_header, write_journal
 
+from checkers.record.at_times import AT_TIMES
 from checkers.record.copies import Copy
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
 from checkers.record.files import BrokenFile
@@ -131,7 +132,10 @@ def _fields(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
         yield from _fields(each, *at, name)
 
 
-@pytest.mark.parametrize("at", list(_fields(as_json(FAULT))), ids=str)
+AT_TIMES_OF_CARD = {field.name for field in fields(Card) if field.metadata == AT_TIMES}
+
+
+@pytest.mark.parametrize("at", [at for at in _fields(as_json(FAULT)) if at[-1] not in AT_TIMES_OF_CARD], ids=str)
 def test_no_field_may_be_missing(at: tuple[Any, ...], tmp_path: Path) -> None:
     line = of_fault()
     holder: Any = line["record"]
@@ -140,6 +144,13 @@ def test_no_field_may_be_missing(at: tuple[Any, ...], tmp_path: Path) -> None:
     del holder[at[-1]]
     with pytest.raises(BrokenFile, match=f"lacks {at[-1]}, which every run records"):
         _ = run(tmp_path, line).faults
+
+
+def test_a_card_from_before_heals_could_wait_waits_for_no_moment(tmp_path: Path) -> None:
+    line = of_fault()
+    for name in AT_TIMES_OF_CARD:
+        del line["record"]["card"][name]
+    assert run(tmp_path, line).faults[0].card.until == ""
 
 
 def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_every_kind_of_witness_is_on_the_page(tmp_path: Path) -> None:
         "v acknowledged before the read began",
     ):
         assert part in html
-    assert "An answer of &#39;v&#39;" in html
+    assert "An answer of &#34;v&#34;" in html
 
 
 def test_of_very_many_violations_the_first_of_each_file_is_drawn(tmp_path: Path) -> None:
