@@ -277,18 +277,28 @@ def _beyond(
     changes: Sequence[FaultEdge],
     demands: Demands,
 ) -> Silence | None:
-    """Return what of a silence fell into a stretch, if it exceeds its limit."""
+    """Return what of a silence fell into a stretch, if it exceeds its limit.
+
+    A heal late in a silence does not excuse what was too long before it.  So the silence up to the first heal is
+    compared as well, with one failover for that heal."""
     begin, end = max(gap[0], stretch.begin_ns), min(gap[1], stretch.end_ns)
     if end <= begin:
         return None
+    failover_s = _failover_s(demands)
     return_s = RETURN_S * max(1.0, demands.holds) if demands.unavailable_s else 0.0
     meanwhile = [change for change in changes if begin <= change.at_ns < end]
-    limit = usual_s + sum(max(_failover_s(demands), return_s * change.back) for change in meanwhile)
+    least_s = usual_s
     if any(change.back and begin - return_s * 1e9 <= change.at_ns < begin for change in changes):
-        limit += return_s
-    if begin > gap[0] and not stretch.from_start:  # it has not served since it became whole
-        limit = max(limit, demands.recovery_limit_s)
-    return Silence(begin, end, name, stretch, len(meanwhile), limit) if end - begin > limit * 1e9 else None
+        least_s += return_s
+    first_back = [change.at_ns for change in meanwhile if change.back and return_s > failover_s][:1]
+    for until in (end, *first_back):
+        before = [change for change in meanwhile if change.at_ns < until]
+        limit = least_s + sum(max(failover_s, return_s * change.back) for change in before) + failover_s * (until < end)
+        if begin > gap[0] and not stretch.from_start:  # it has not served since it became whole
+            limit = max(limit, demands.recovery_limit_s)
+        if until - begin > limit * 1e9:
+            return Silence(begin, until, name, stretch, len(before) + (until < end), limit)
+    return None
 
 
 def _invoked(found: AvailabilityFinding, silence: Silence, demands: Demands) -> int:

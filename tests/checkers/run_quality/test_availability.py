@@ -138,6 +138,17 @@ def test_beyond_a_stated_limit_it_is_a_violation_with_its_majority(tmp_path: Pat
     assert judged(tmp_path / "within", answering(SILENCE), [cut_off("n1", 30, 60)], stated).validity is Validity.VALID
 
 
+def test_a_heal_excuses_no_silence_that_was_too_long_before_it(tmp_path: Path) -> None:
+    stated = replace(DEMANDS, unavailable_s=5.0)
+    verdict = judged(tmp_path, answering([(30.0, 44.5)]), [cut_off("n1", 30, 43)], stated)
+    assert verdict.validity is Validity.INVALID
+    assert "no operation succeeded for 13.0 s, from 30.0 to 43.0 s" in verdict.witnesses[0].summary
+    (tmp_path / "soon").mkdir()
+    assert (
+        judged(tmp_path / "soon", answering([(30.0, 39.0)]), [cut_off("n1", 30, 34)], stated).validity is Validity.VALID
+    )
+
+
 def test_a_silence_counts_also_without_any_fault(tmp_path: Path) -> None:
     verdict = judged(tmp_path, answering([(50, 51 + LIMIT_S + 2)]), [])
     assert verdict.validity is Validity.UNKNOWN
@@ -222,7 +233,7 @@ def test_faults_in_turn_leave_a_majority_all_the_while(tmp_path: Path) -> None:
     assert "were reached by a client" in verdict.reason
     assert verdict.looked_at["seconds with a whole majority"] == MAIN_S
     (tmp_path / "stated").mkdir()
-    stated = replace(DEMANDS, unavailable_s=5.0)  # each heal may take a connection's back-off, and there are three
+    stated = replace(DEMANDS, unavailable_s=8.0)  # each heal may take a connection's back-off, and there are three
     within = judged(tmp_path / "stated", answering([(10, 42)]), IN_TURN, stated)
     assert within.validity is Validity.VALID, within.reason
     assert judged(tmp_path / "stated", answering([(10, 75)]), IN_TURN, stated).validity is Validity.INVALID
