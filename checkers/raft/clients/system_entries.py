@@ -57,11 +57,15 @@ BY_ITSELF = (
     "unfence broker",
     "change broker",
     "change partition",
+    "register controller",
+    "unregister controller",
     "feature",
     "producer ids",
     "no-op",
 )
 """Kinds of records in schema CLUSTER that a controller writes for brokers, or by itself."""
+_WITH_A_FEATURE = ("config",)
+"""Kinds that a batch with the level of a feature holds besides: eligible leaders need one `min.insync.replicas`."""
 _COLUMNS = ("epoch", "batch_offset", "key")
 
 
@@ -135,11 +139,14 @@ def _of_brokers(cluster: Sequence[str], copy: int) -> Int64:
     """The offsets of the records about brokers and partitions that no client asked for.  cluster: the file, if any."""
     if not cluster:
         return np.empty(0, np.int64)
-    table = pq.read_table(cluster[0], columns=["copy", "offset", "kind"], partitioning=None)
-    wanted = pc.and_(
-        pc.equal(table["copy"], pa.scalar(copy, pa.int16())), pc.is_in(table["kind"], value_set=pa.array(BY_ITSELF))
+    table = pq.read_table(cluster[0], columns=["copy", "offset", "batch_offset", "kind"], partitioning=None)
+    table = table.filter(pc.equal(table["copy"], pa.scalar(copy, pa.int16())))
+    of_features = table.filter(pc.equal(table["kind"], "feature"))["batch_offset"].unique()
+    with_one = pc.and_(
+        pc.is_in(table["kind"], value_set=pa.array(_WITH_A_FEATURE)),
+        pc.is_in(table["batch_offset"], value_set=of_features),
     )
-    return numbers(table.filter(wanted), "offset")
+    return numbers(table.filter(pc.or_(pc.is_in(table["kind"], value_set=pa.array(BY_ITSELF)), with_one)), "offset")
 
 
 def _of_voters(traces: Sequence[str]) -> Int64:

@@ -127,6 +127,17 @@ def _feature_level(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return str(data.text()), {"level": data.number(2)}
 
 
+def _register_controller(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
+    about, incarnation = f"controller {data.number(4)}", data.uuid()
+    data.take(1)
+    data.array(_endpoint), data.array(_feature)
+    return about, {"incarnation": incarnation}
+
+
+def _unregister_controller(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
+    return f"controller {data.number(4)}", {}
+
+
 def _clear_elr(data: Cursor, version: int) -> tuple[str, dict[str, Any]]:
     return str(data.text()), {}
 
@@ -149,7 +160,9 @@ _KINDS: Mapping[int, tuple[str, Callable[[Cursor, int], tuple[str, dict[str, Any
     15: ("producer ids", _producer_ids),
     17: ("change broker", _change_broker),
     20: ("no-op", _nothing),
+    27: ("register controller", _register_controller),
     28: ("clear elr", _clear_elr),
+    29: ("unregister controller", _unregister_controller),
 }
 _CONFIGS = ("min.insync.replicas", "unclean.leader.election.enable")
 """The configs of topics that decide about partitions; other config records are left out."""

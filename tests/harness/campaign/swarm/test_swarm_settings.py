@@ -21,6 +21,7 @@ from harness.campaign.swarm.administrators import (
 from harness.campaign.swarm.scenario import SETTINGS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
+from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import REMOVERS, TABLES, Image, RecordTable
 from system_under_test.kraft.records.metadata import (
     ClientQuotaRecord,
@@ -38,7 +39,7 @@ ONE = Setting("quota", 0)
 
 def a_cluster() -> Image:
     image = Image()
-    image.replay(encode(RegisterBrokerRecord(1, broker_epoch=0, fenced=False)))
+    image.replay(encode(RegisterBrokerRecord(1, broker_epoch=0, features=supported_ranges(), fenced=False)))
     for number in range(2):
         image.replay(encode(TopicRecord(f"k{number}", UUID(int=90 + number))))
     return image
