@@ -21,7 +21,6 @@ class AppendLog(Workload):
     summary = "values are appended to logs, and whole logs are read"
     checkers: ClassVar[tuple[str, ...]] = ("append-log",)
     functions: ClassVar[Mapping[str, str]] = {"append": "append", "read": "entries"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"append"})
     real_test = "Values are acknowledged during faults, and every log is read after the last of them."

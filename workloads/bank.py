@@ -29,7 +29,6 @@ class Bank(Workload):
     summary = "money moves between accounts, and all balances are read at once"
     checkers: ClassVar[tuple[str, ...]] = ("bank",)
     functions: ClassVar[Mapping[str, str]] = {CREATE: "open_account", "transfer": "transfer", "read": "balances"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"transfer"})
     real_test = "Transfers between the same accounts overlap, and balances are read while they happen."

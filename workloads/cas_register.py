@@ -27,7 +27,6 @@ class CasRegister(Workload):
     functions: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write", "cas": "cas"}
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"write", "cas"})
-    dealt_by_seed = True
     real_test = "Compare-and-set operations of several threads compete for the same value, and some of them match."
     unique_values = False
 

@@ -27,7 +27,6 @@ class Convergence(Workload):
     each_server = True
     final_until_same = True
     final_needs_recovery = True
-    dealt_by_seed = True
 
     def generator(self, placement: Placement) -> Generator:
         key = uniform(self.names)
@@ -47,4 +46,3 @@ class SetConvergence(Convergence):
     functions: ClassVar[Mapping[str, str]] = {"members": "members", "add": "add"}
     reads: ClassVar[frozenset[str]] = frozenset({"members"})
     writes: ClassVar[frozenset[str]] = frozenset({"add"})
-    dealt_by_seed = True

@@ -17,7 +17,6 @@ class Counter(Workload):
     summary = "amounts are added to counters, and sums are read"
     checkers: ClassVar[tuple[str, ...]] = ("counter",)
     functions: ClassVar[Mapping[str, str]] = {"add": "increment", "read": "total"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"add"})
     real_test = "Amounts are acknowledged during faults, and every sum is read after the last of them."

@@ -24,7 +24,6 @@ class GrowSet(Workload):
     summary = "elements are added to sets, and whole sets are read"
     checkers: ClassVar[tuple[str, ...]] = ("set",)
     functions: ClassVar[Mapping[str, str]] = {"add": "add", "read": "members"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"add"})
     real_test = "Elements are acknowledged during faults, and every set is read after the last of them."

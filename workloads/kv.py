@@ -20,7 +20,6 @@ class KeyValue(Workload):
     summary = "strings are put, appended to and read under keys"
     checkers: ClassVar[tuple[str, ...]] = ("kv",)
     functions: ClassVar[Mapping[str, str]] = {"get": "get", "put": "put", "append": "append_text"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"get"})
     writes: ClassVar[frozenset[str]] = frozenset({"put", "append"})
     real_test = "Appends of several threads to one key overlap, and reads show in which order they happened."

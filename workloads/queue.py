@@ -21,7 +21,6 @@ class Queue(Workload):
     summary = "values are enqueued and dequeued, first in first out; at the end queues are drained"
     checkers: ClassVar[tuple[str, ...]] = ("queue",)
     functions: ClassVar[Mapping[str, str]] = {"enqueue": "enqueue", "dequeue": "dequeue", "drain": "drain"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"dequeue", "drain"})
     writes: ClassVar[frozenset[str]] = frozenset({"enqueue"})
     final_repeats = False

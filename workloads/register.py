@@ -24,7 +24,6 @@ class Register(Workload):
     functions: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"write"})
-    dealt_by_seed = True
     real_test = "Reads of every key overlap writes of that key, and some threads read from a leader they never leave."
 
     def generator(self, placement: Placement) -> Generator:

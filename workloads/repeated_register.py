@@ -38,7 +38,6 @@ class RepeatedRegister(Workload):
     functions: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
     writes: ClassVar[frozenset[str]] = frozenset({"write"})
-    dealt_by_seed = True
     real_test = "A write of the value that the register already holds reaches a leader that was deposed."
     unique_values = False
 

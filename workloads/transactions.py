@@ -76,7 +76,6 @@ class ListAppend(TransactionWorkload):
     summary = "transactions that append to lists and read them"
     checkers: ClassVar[tuple[str, ...]] = ("list-append",)
     functions: ClassVar[Mapping[str, str]] = {"txn": "transact_lists"}
-    dealt_by_seed = True
     write = "append"
 
 
@@ -85,5 +84,4 @@ class RwRegister(TransactionWorkload):
     summary = "transactions that write registers and read them"
     checkers: ClassVar[tuple[str, ...]] = ("rw-register",)
     functions: ClassVar[Mapping[str, str]] = {"txn": "transact_registers"}
-    dealt_by_seed = True
     write = "w"

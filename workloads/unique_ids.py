@@ -15,7 +15,6 @@ class UniqueIds(Workload):
     summary = "ids are generated, and none may be given twice"
     checkers: ClassVar[tuple[str, ...]] = ("unique-ids",)
     functions: ClassVar[Mapping[str, str]] = {"generate": "generate"}
-    dealt_by_seed = True
     reads: ClassVar[frozenset[str]] = frozenset({"generate"})
     writes: ClassVar[frozenset[str]] = frozenset({"generate"})
     final_repeats = False

@@ -55,8 +55,6 @@ class Workload:
     """Of the scheduled rate, so much is invoked where nothing is broken: a generator that waits invokes less."""
     ok_share: ClassVar[float] = 1.0
     """Of the operations it invokes, so many can be ok where nothing is broken; locks are mostly held by another."""
-    dealt_by_seed: ClassVar[bool] = False
-    """Whether the seed alone decides what each thread invokes: no generator looks at an outcome, or at the time."""
     final_repeats: ClassVar[bool] = True
     """Whether `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
     final_needs_recovery: ClassVar[bool] = False

@@ -17,7 +17,6 @@ entry is missing from all logs, though reads saw it.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -66,7 +65,6 @@ from checkers.record.writing import as_json
 from checkers.sealing.manifest import write_manifest
 from harness.judge.demands_of_run import demands_of
 from harness.spec import LIMITS, Spec
-from workloads.generators import VERSION
 
 FAULT = "c2 and n5 cannot reach each other"
 CARD = Card(1, "partition", "one link", 20.0, 40.0)
@@ -92,7 +90,7 @@ def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False)
     demands = demands_of(of_user) if raw else _demands(keys)
     spec = of_user.to_json() if raw else {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
     logs: RawLogs | SimulatedLogs
-    test = Header(spec, "big", format=FORMAT, nodes_clock="same kernel", generators=VERSION, schedule=(CARD,))
+    test = Header(spec, "big", format=FORMAT, nodes_clock="same kernel", schedule=(CARD,))
     with _Stream(folder, events, keys) as stream, (RawLogs if raw else SimulatedLogs)(folder, keys) as logs:
         stream.enter(Begun(FORMAT, "big"))
         state = new_state(len(keys), _processes(events))
@@ -172,7 +170,6 @@ class _Stream:
         self._step_ns = _step_ns(events)
         self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
-        self._counts: Counter[tuple[str, int]] = Counter()
         self._writer = pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY)
         self._journal = (folder / JOURNAL).open("w")
 
@@ -215,8 +212,6 @@ class _Stream:
             error=pa.DictionaryArray.from_arrays(error, self._errors),
             node=pa.DictionaryArray.from_arrays(answered, self._nodes),
         )
-        for code, times in enumerate(np.bincount(part.f.astype(np.int64) * 4 + part.type).tolist()):
-            self._counts[FUNCTIONS[code // 4], code % 4] += times
         self._add(rows)
 
     def enter(self, happened: Happened) -> None:
@@ -230,9 +225,7 @@ class _Stream:
         self.enter(PhaseChange(name, ENDED))
 
     def end(self) -> None:
-        table = {f: [self._counts[f, type_] for type_ in range(4)] for f in FUNCTIONS}
-        counts = {f: (c[0], c[1], c[2], c[3]) for f, c in table.items() if any(c)}
-        self.enter(JournalEnd(self.rows, counts))
+        self.enter(JournalEnd(self.rows))
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)

@@ -7,11 +7,7 @@ demands nothing: use it for a single history or a few collected logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-Dealt = tuple[str, str | None, int | None, int | None, str | None]
-"""An operation that a thread must invoke: f, key, value, value2 and payload, as in the history."""
 
 READS_OF_A_SERVER = 100
 """Of the final reads, so many are invoked at each server once more."""
@@ -41,8 +37,6 @@ class Demands:
     states nothing.
     concurrency: number of threads.
     ends_early: the run may end as soon as an online check finds a violation.
-    dealt: thread -> the operations that the seed deals to it in the main phase, in order.  None if answers or times
-    decide about operations too.  generators: version of the generators that deal the operations.
     each_server_serves: every server has clients of its own, so every server must answer some.
     routes_by_itself: no answer of a client names its server, so no server must have answered.
     each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
@@ -77,8 +71,6 @@ class Demands:
     waived: tuple[str, ...] = ()
     concurrency: int = 0
     ends_early: bool = False
-    dealt: Callable[[int], Iterator[Dealt]] | None = None
-    generators: int = 0
     each_server_serves: bool = False
     routes_by_itself: bool = False
     registers_brokers: bool = False

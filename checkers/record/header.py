@@ -36,7 +36,6 @@ class Header:
     format: of the run folder (`journal.FORMAT`).
     run_id: unique among runs of one machine.  test: name of the test, and of the folder above the run's.
     started_utc: in ISO 8601.  started_monotonic_ns: when the test began, by the monotonic clock of the harness.
-    generators: version of the generators that dealt the operations.
     spec: what was to be run, every option by its name.  rerun: the shell command that runs it again.
     clocks: node -> its clock, for nodes that do not share the harness' own.
     schedule, main_began_ns: the cards that were dealt, and the begin of the main phase; None and -1 before it.
@@ -48,7 +47,6 @@ class Header:
     run_id: str = ""
     started_monotonic_ns: int = 0
     format: int = 0
-    generators: int | None = None
     clocks: Mapping[str, ClockOffset] = field(default_factory=dict)
     schedule: tuple[Card, ...] | None = field(default=None, metadata=AT_TIMES)
     main_began_ns: int = field(default=-1, metadata=AT_TIMES)

@@ -79,10 +79,9 @@ class Concluded:
 
 @dataclass(frozen=True, slots=True)
 class JournalEnd:
-    """The last event.  rows: of the history.  by_function: function -> number of its invoke, ok, fail and info rows."""
+    """The last event.  rows: of the history."""
 
     rows: int
-    by_function: Mapping[str, tuple[int, int, int, int]]
 
 
 Happened = Begun | PhaseChange | FaultChange | Copying | Copied | Concluded | JournalEnd

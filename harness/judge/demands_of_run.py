@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-
-from checkers.base.demands import Dealt, Demands
+from checkers.base.demands import Demands
 from harness.registry import load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.catalog import dealt_by
 from system_under_test.subject import Declares
-from workloads.generators import VERSION, Turn, Wait
 from workloads.workload import Workload
 
 
@@ -51,8 +46,6 @@ def demands_of(spec: Spec) -> Demands:
         routes_by_itself=declares.routes_by_itself,
         each_server_read_at_end=reads_each_server_at_end(declares, workload),
         final_needs_recovery=workload.final_needs_recovery,
-        dealt=partial(dealt_to, spec) if _dealt_by_seed(workload) else None,
-        generators=VERSION,
     )
 
 
@@ -60,22 +53,3 @@ def reads_each_server_at_end(declares: Declares, workload: Workload) -> bool:
     """Whether every server is read after recovery, by a client of its own."""
     serves = declares.each_server_serves or workload.each_server
     return declares.nodes and serves and workload.final_repeats and bool(workload.final())
-
-
-def _dealt_by_seed(workload: Workload) -> bool:
-    """A class that derives from another workload has generators of its own, and must state it itself."""
-    return bool(vars(type(workload)).get("dealt_by_seed"))
-
-
-def dealt_to(spec: Spec, thread: int) -> Iterator[Dealt]:
-    """The operations of the main phase that the seed deals to a thread, in order (`harness/run/interpreter.py`)."""
-    placement = spec.placements()[thread]
-    generator = load_workload(spec).generator(placement)
-    turn = Turn(placement, spec.concurrency, spec.rng(f"operations/{thread}"))
-    while True:
-        step, generator = generator.next(turn)
-        if step is None:
-            return
-        if not isinstance(step, Wait):
-            yield step.f, step.key, step.value, step.value2, step.payload
-            turn = replace(turn, count=turn.count + 1)

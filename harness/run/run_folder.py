@@ -17,7 +17,6 @@ import msgspec
 from checkers.record.header import Header, Revision
 from checkers.record.journal import FORMAT
 from harness.spec import Spec
-from workloads.generators import VERSION
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "docker", "kio", "networkx", "matplotlib")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +69,6 @@ def header_of(spec: Spec, run_id: str, backend: str, started: datetime, started_
         started_monotonic_ns=started_monotonic_ns,
         spec={**spec.to_json(), "backend": backend},
         format=FORMAT,
-        generators=VERSION,
         test=spec.test,
         started_utc=started.isoformat(timespec="milliseconds"),
         seed=spec.seed,

@@ -77,7 +77,7 @@ def write_journal(
     events.sort(key=lambda entry: entry.time_ns)
     if known is not None:
         events.append(JournalEntry(last_ns, rows, Concluded(replace(known, phases=()))))
-        events.append(JournalEntry(last_ns, rows, JournalEnd(rows, {})))
+        events.append(JournalEntry(last_ns, rows, JournalEnd(rows)))
     (folder / JOURNAL).write_text("".join(line_of(entry) + "\n" for entry in events))
 
 
@@ -111,11 +111,10 @@ def edit_journal(folder: Path, part: str, value: Any) -> None:
     _write(folder, [*(entry for entry in before if not isinstance(entry.happened, kind)), *fresh, *after])
 
 
-def count_rows(folder: Path, rows: int, by_function: Mapping[str, Sequence[int]]) -> None:
+def count_rows(folder: Path, rows: int) -> None:
     """Let the journal count these rows of the history."""
     entries = list(RunRecord(folder).journal)
-    counts = {f: (c[0], c[1], c[2], c[3]) for f, c in by_function.items()}
-    _write(folder, [*entries[:-1], replace(entries[-1], happened=JournalEnd(rows, counts))])
+    _write(folder, [*entries[:-1], replace(entries[-1], happened=JournalEnd(rows))])
 
 
 def _write(folder: Path, entries: Sequence[JournalEntry]) -> None:

@@ -11,12 +11,11 @@ from workloads.generators.combinators import (
     Until,
     reserve,
 )
-from workloads.generators.generator import VERSION, Generator, Step, Turn, Wait
+from workloads.generators.generator import Generator, Step, Turn, Wait
 from workloads.generators.keys import Pick, moving, reads_of, uniform, zipf, zipf_of_moving
 from workloads.generators.pace import Bursts, Pace, Steady, Steps, ThreadPace
 
 __all__ = [
-    "VERSION",
     "Bursts",
     "Call",
     "Generator",

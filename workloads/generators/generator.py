@@ -23,10 +23,6 @@ from random import Random
 
 from system_under_test.client import Outcome, Placement, Request
 
-VERSION = 1
-"""Of what generators deal from a seed.  A change of a generator, or of what it draws, that deals other requests from
-the same seed needs a new version: stored runs are held against their seed only by generators of their own version."""
-
 VALUES_PER_TURN = 8
 """How many fresh values one request may use: a transaction has at most five steps."""
 

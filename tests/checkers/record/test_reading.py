@@ -39,7 +39,7 @@ FAULT = FaultRecord(
 
 def run(folder: Path, *lines: Any) -> RunRecord:
     """A run folder whose journal has these lines."""
-    write_header(folder, run_id="1", generators=1)
+    write_header(folder, run_id="1")
     (folder / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return RunRecord(folder)
 

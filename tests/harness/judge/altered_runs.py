@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from journals import count_rows, edit_journal, recorded
 
 from checkers.base.columns import HISTORY
-from checkers.base.history import Type
 from checkers.sealing.manifest import write_manifest
 
 Row = dict[str, Any]
@@ -34,11 +33,9 @@ def alter(run: Path, change: Callable[[list[Row]], object] = lambda rows: None) 
     """Let `change` alter the rows of a sealed run.  The journal counts them as they are now."""
     rows = rows_of(run)
     change(rows)
-    table: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         row["index"] = index
-        table.setdefault(row["f"], [0] * len(Type))[row["type"]] += 1
-    count_rows(run, len(rows), table)
+    count_rows(run, len(rows))
     pq.write_table(pa.Table.from_pylist(rows, schema=HISTORY), run / "history.parquet")
     write_manifest(run)
 

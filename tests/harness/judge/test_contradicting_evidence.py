@@ -16,7 +16,7 @@ from checkers.base.history import MalformedHistory, Type
 from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
 from checkers.record.held_windows import silent_processes
-from checkers.record.journal import FINAL_READS, JOURNAL
+from checkers.record.journal import FINAL_READS
 from checkers.record.reading import RunRecord
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
@@ -86,53 +86,6 @@ def unknown_made_failed(rows: list[Row]) -> None:
             row["type"] = int(Type.FAIL)
 
 
-def traces_exchanged_with_their_names(run: Path) -> None:
-    """The traces of two nodes, with every name of the two in them exchanged as well."""
-    one, other = run / "trace" / "n2.jsonl", run / "trace" / "n3.jsonl"
-    texts = [
-        path.read_text().replace('"n2"', '"?"').replace('"n3"', '"n2"').replace('"?"', '"n3"') for path in (one, other)
-    ]
-    one.write_text(texts[1])
-    other.write_text(texts[0])
-    alter(run)
-
-
-def copies_exchanged(run: Path) -> None:
-    """The last copies of two nodes' disks."""
-    one, other = run / "nodes" / "n2" / "copies" / "2", run / "nodes" / "n3" / "copies" / "2"
-    one.rename(run / "aside")
-    other.rename(one)
-    (run / "aside").rename(other)
-    alter(run)
-
-
-def an_early_copy_replaced_by_a_later_one(run: Path) -> None:
-    """The first copy of one node becomes its second one, with the size of the trace that was noted there."""
-    first, second = run / "nodes" / "n2" / "copies" / "0", run / "nodes" / "n2" / "copies" / "1"
-    shutil.rmtree(first)
-    shutil.copytree(second, first)
-
-    def change(rows: list[Any]) -> None:
-        of_node = {row["copy"]: row for row in rows if row["node"] == "n2"}
-        of_node[0]["trace_size_bytes"] = of_node[1]["trace_size_bytes"]
-
-    edit(run, "copies", change)
-    alter(run)
-
-
-def a_late_copy_replaced_by_an_earlier_one(run: Path) -> None:
-    first, second = run / "nodes" / "n2" / "copies" / "0", run / "nodes" / "n2" / "copies" / "1"
-    shutil.rmtree(second)
-    shutil.copytree(first, second)
-
-    def change(rows: list[Any]) -> None:
-        of_node = {row["copy"]: row for row in rows if row["node"] == "n2"}
-        of_node[1]["trace_size_bytes"] = of_node[0]["trace_size_bytes"]
-
-    edit(run, "copies", change)
-    alter(run)
-
-
 def last_batch_removed(number: int, node: str) -> Mistake:
     """The last batch of a copied log, which is flushed and perhaps not committed yet."""
 
@@ -147,38 +100,9 @@ def last_batch_removed(number: int, node: str) -> Mistake:
     return mistake
 
 
-def row_of_a_trace_later(run: Path) -> None:
-    """One row in the middle of a trace, by a tenth of a second."""
-    path = run / "trace" / "n2.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    row = json.loads(lines[len(lines) // 2])
-    lines[len(lines) // 2] = json.dumps({**row, "t": row["t"] + 10**8}) + "\n"
-    path.write_text("".join(lines))
-    alter(run)
-
-
-def in_quorum_state(number: int, node: str, **fields: int) -> Mistake:
-    """Other fields in the quorum-state file of a copy."""
-    name = f"nodes/{node}/copies/{number}/__cluster_metadata-0/quorum-state"
-    return of_file(name, lambda state: state.update(fields))
-
-
-def copy_at_another_time(shift_ns: int) -> Mistake:
-    return of_file("copies", lambda rows: rows[3].update(taken_ns=rows[3]["taken_ns"] + shift_ns))
-
-
 def last_rows_of_a_trace_dropped(run: Path) -> None:
     path = run / "trace" / "n1.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))
-    alter(run)
-
-
-def a_copy_left_out(run: Path) -> None:
-    """One copy of all nodes: its files and its events."""
-    for folder in run.glob("nodes/*/copies/1"):
-        shutil.rmtree(folder)
-    lines = (run / JOURNAL).read_text().splitlines(keepends=True)
-    (run / JOURNAL).write_text("".join(line for line in lines if '"before heal 2"' not in line))
     alter(run)
 
 
@@ -213,10 +137,6 @@ def death_of_a_fault(change: Callable[[Any, Any], object]) -> Mistake:
     return of_file("outcome", mistake)
 
 
-def moved(shift_ns: int) -> Mistake:
-    return death_of_a_fault(lambda death, _: death.update(time_ns=death["time_ns"] + shift_ns))
-
-
 PARTITION, KILL, ETCD = "kraft-partition", "kraft-kill", "etcd-partition"
 MISTAKES: list[tuple[str, str, Mistake]] = [
     (PARTITION, "a final read twice", one_key_read_twice_and_another_never),
@@ -228,29 +148,13 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (KILL, "fault moved back in time", fault_moved_in_time(-(10**9))),
     (KILL, "answers of two nodes exchanged", of_rows(answers_of_two_nodes_exchanged)),
     (PARTITION, "unknown made failed", of_rows(unknown_made_failed)),
-    (PARTITION, "traces exchanged with names", traces_exchanged_with_their_names),
-    (PARTITION, "copies exchanged", copies_exchanged),
-    (PARTITION, "early copy replaced by a later one", an_early_copy_replaced_by_a_later_one),
-    (PARTITION, "late copy replaced by an earlier one", a_late_copy_replaced_by_an_earlier_one),
     (PARTITION, "proof of the heal removed", of_file("outcome", lambda o: o["recovery"].pop("proof"))),
     (KILL, "end of a trace dropped", last_rows_of_a_trace_dropped),
-    (KILL, "a copy left out", a_copy_left_out),
     (KILL, "last batch of the first copy removed", last_batch_removed(0, "n1")),
     (KILL, "last batch of the last copy removed", last_batch_removed(2, "n3")),
     (PARTITION, "last batch of a copy removed", last_batch_removed(1, "n2")),
-    (KILL, "another leader in quorum-state", in_quorum_state(1, "n2", leaderId=4)),
-    (PARTITION, "no leader in quorum-state", in_quorum_state(2, "n3", leaderId=-1)),
-    (KILL, "a row of a trace later", row_of_a_trace_later),
-    (KILL, "another kind was dealt", of_file("test.json", lambda test: test["schedule"][0].update(kind="stop"))),
-    (KILL, "copied much later", copy_at_another_time(3 * 10**9)),
-    (KILL, "copied a little later", copy_at_another_time(10**8)),
-    (KILL, "copied a little earlier", copy_at_another_time(-(10**8))),
-    (PARTITION, "size of a trace", of_file("copies", lambda rows: rows[-1].update(trace_size_bytes=100))),
     (PARTITION, "an ordered death that no fault ordered", of_file("outcome", an_ordered_death)),
     (KILL, "a death dropped", death_of_a_fault(lambda death, deaths: deaths.remove(death))),
-    (KILL, "a death of another node", death_of_a_fault(lambda death, _: death.update(node="n2"))),
-    (KILL, "a death two seconds later", moved(2 * 10**9)),
-    (KILL, "a death two seconds earlier", moved(-2 * 10**9)),
     (KILL, "deaths removed", of_file("outcome", lambda outcome: outcome.update(deaths=[]))),
 ]
 

@@ -47,7 +47,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         spec = Spec(subject="evil.py", bug="stale-read")
     else:
         spec = Spec(subject="canary", workload="evil.py")
-    header = Header(spec.to_json(), run_id="1", started_monotonic_ns=1, format=FORMAT, generators=1, schedule=())
+    header = Header(spec.to_json(), run_id="1", started_monotonic_ns=1, format=FORMAT, schedule=())
     write_json_whole(root / TEST, header)
     violation = {"kind": "stale read", "summary": "", "events": [], "facts": {}}
     checkers = {"linearizability": {"verdict": "invalid", "witness": [violation], "reason": "", "looked_at": {}}}

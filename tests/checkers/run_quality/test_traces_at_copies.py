@@ -15,12 +15,10 @@ from trace_rows import write_trace
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.cross_checks.logs_at_copies import (
-    IN_FLIGHT,
-    at_another_length,
-)
+from checkers.run_quality.contradictions import at_another_length
 
 S = 1_000_000_000
+IN_FLIGHT = 1
 WHEN = "before heal 1"
 BEGIN_S, TAKEN_S = 20, 22
 """When the order to copy was given, and when the copy of n1 was complete."""

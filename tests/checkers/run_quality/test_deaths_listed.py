@@ -12,9 +12,8 @@ import pytest
 from journals import write_header, write_journal
 from trace_rows import write_trace
 
-from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.cross_checks.deaths_listed import at_another_time, not_listed, without_order
+from checkers.run_quality.contradictions import not_listed, without_order
 
 S = 1_000_000_000
 PHASES = [{"name": "main", "start_ns": S, "end_ns": 60 * S}, {"name": "collection", "start_ns": 61 * S, "end_ns": -1}]
@@ -140,77 +139,3 @@ def test_each_life_but_the_last_of_a_trace_has_its_death(
     starts = events.count("start")
     words = f"the trace of n1 shows {starts} starts, and the journal lists {ends} of its deaths"
     assert not_listed(run) == ([words] if noticed else [])
-
-
-# The times of deaths.
-
-LIVES_S = [(0, 19.9), (32, 60)]
-"""From when until when the two processes of n1 wrote rows: a fault held from 20 to 30 s."""
-WHOLE = [
-    {"name": "main", "start_ns": S, "end_ns": 60 * S},
-    {"name": "collection", "start_ns": 61 * S, "end_ns": 63 * S},
-]
-
-
-def timed(
-    folder: Path,
-    ends_s: Sequence[float],
-    *faults: dict[str, Any],
-    copied_dead_s: float | None = None,
-    backend: str = "docker",
-) -> list[str]:
-    """What is noticed if n1 ended at these times.  copied_dead_s: when a copy found its process dead."""
-    run = StoredRun(
-        a_run(folder, ends_s, *faults, phases=WHOLE).root, Demands(servers=("n1",), nodes=True, traces=True)
-    )
-    write_header(folder, spec={"backend": backend}, run_id="1", started_monotonic_ns=1)
-    rows = [
-        {"event": "start" if at_s == span[0] else "append", "incarnation": life, "time_ns": int(at_s * S)}
-        for life, span in enumerate(LIVES_S)
-        for at_s in span
-    ]
-    write_trace(run, "n1", rows)
-    copy = {"copy": 0, "when": "final", "node": "n1", "state": "dead", "folder": ""}
-    copies = [] if copied_dead_s is None else [copy | {"taken_ns": int(copied_dead_s * S)}]
-    write_journal(folder, copies=copies)
-    return at_another_time(run)
-
-
-NO_DEATH = "the trace of n1 shows that a process ended between 19.900 and 32.000 s, and the journal lists no death"
-
-
-@pytest.mark.parametrize("at_s", [19.9, 20, 21])
-def test_a_death_between_two_lives_of_the_trace(at_s: float, tmp_path: Path) -> None:
-    assert timed(tmp_path, [at_s, 62], fault(), copied_dead_s=29) == []
-
-
-@pytest.mark.parametrize(
-    ("ends_s", "words"),
-    [
-        ([15, 62], ["the journal lists a death of n1 at 15.000 s, and the trace of that process goes on", NO_DEATH]),
-        ([40, 62], ["the journal lists a death of n1 at 40.000 s, and the trace of that process goes on", NO_DEATH]),
-        ([20, 40, 62], ["the journal lists a death of n1 at 40.000 s, and the trace of that process goes on"]),
-        ([62], [NO_DEATH]),
-    ],
-)
-def test_a_death_at_another_time_contradicts_the_trace(ends_s: list[float], words: list[str], tmp_path: Path) -> None:
-    assert timed(tmp_path, ends_s) == words
-    assert timed(tmp_path, ends_s, backend="ssh") == []  # the harness has another clock
-
-
-def test_a_death_after_its_measurement(tmp_path: Path) -> None:
-    """It was dead from 20 s on, so it cannot have died at 25 s: only a second may go by until an end is noted."""
-    words = "fault 1 measured n1 as dead at 20.000 s, and the journal lists no death of it before"
-    assert timed(tmp_path / "noted late", [20.9, 62], fault()) == []
-    assert timed(tmp_path / "later", [25, 62], fault()) == [words]
-
-
-def test_a_death_after_the_copy_of_a_dead_process(tmp_path: Path) -> None:
-    words = "copy 0 of n1 found its process dead at 22.000 s, and the journal lists no death of it before"
-    assert timed(tmp_path / "before", [21, 62], copied_dead_s=22) == []
-    assert timed(tmp_path / "after", [25, 62], copied_dead_s=22) == [words]
-
-
-def test_nodes_with_a_clock_of_their_own_are_compared_with_their_own_traces_alone(tmp_path: Path) -> None:
-    """A Docker engine in a virtual machine: its clock is far ahead, so deaths and rows lie outside of the run."""
-    assert timed(tmp_path, [25, 9_000], fault(), copied_dead_s=22) == []

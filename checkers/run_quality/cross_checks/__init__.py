@@ -1,1 +1,0 @@
-"""Compares what the run recorded in several places: the records of faults, deaths, copies and operations must agree."""
