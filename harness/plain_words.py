@@ -6,8 +6,10 @@ enters HTML.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 LONGEST = 300
@@ -127,3 +129,8 @@ def _of_one(words: str) -> str:
         if noun.endswith(ending):
             return f"{noun.removesuffix(ending)}{one}{rest}"
     return (noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun) + rest
+
+
+def as_typed(path: Path) -> str:
+    """A path as a user would type it."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -213,9 +214,11 @@ class Spec:
             )
         return tuple(placements)
 
-    def rerun(self) -> str:
-        """Return the shell command that runs this very test again: by make if this process was started by it."""
-        if by_make() and _MAKEFILE.exists():
+    def rerun(self, beside: Sequence[str] = ()) -> str:
+        """Return the shell command that runs this very test again: by make if this process was started by it.
+
+        beside: options of the caller that are no part of the spec, which no goal of make takes."""
+        if by_make() and _MAKEFILE.exists() and not beside:
             if self.finding is not None and not self.clean:
                 backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
                 return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])
@@ -223,7 +226,7 @@ class Spec:
             if has_goal and not self._changed().keys() - _VARIABLES.keys():
                 variables = [f"{_VARIABLES[name]}={_plain(value)}" for name, value in self._changed().items()]
                 return shlex.join(["make", f"test-{self.nemesis}", f"SEED={self.seed}", *variables])
-        return f"{program()} {shlex.join(self.words())}"
+        return f"{program()} {shlex.join([*self.words(), *beside])}"
 
     def words(self) -> list[str]:
         """The arguments of `krucible` that run this very test."""
@@ -283,6 +286,19 @@ def _why(name: str) -> str:
     if name != "concurrency":
         return ""
     return ": every client node needs two processes that only read and two that write; one of each follows the leader"
+
+
+BESIDE = ("--results", "--store", "--spark-master", "--metrics")
+"""Options of a run that are no part of its spec: where it is kept, and what goes on beside it."""
+
+
+def beside_of(command: str) -> list[str]:
+    """Return those words of a recorded command that are BESIDE, each with its value."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [word for pair in pairwise(words) if pair[0] in BESIDE for word in pair]
 
 
 def option_of(name: str) -> str:

@@ -1,10 +1,6 @@
 """Nights: what is new, streaks with trends, a badge, GitHub's step summary, and the failures that a night keeps.
 
-A *test* is what runs have in common that differ in their seeds alone.  A symptom seen now is *new* if no earlier run of
-any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else *known*.  A symptom
-that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without it: then its last
-BACK_AFTER runs decide nothing yet, so the line says how many runs passed since.  No run is repeated until it passes: a
-streak is the number of runs in a row, up to the last, that ended as they should.
+`harness/lake/past.py` knows how symptoms and tests stand.
 
 A failure is kept with its spec and the schedule that was played.  Those that fail are tried first: the fastest first,
 and of equally fast ones the oldest.  A failure counts as fixed after PASSES runs in a row that passed, each on another
@@ -20,7 +16,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,11 +25,11 @@ from markupsafe import Markup
 from checkers.base.json_file import read_objects
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended
-from harness.lake.lake import Lake
-from harness.lake.tables import RUNS, SYSTEM, VIOLATIONS
+from harness.lake.past import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, name_of, streaks
 from harness.plain_words import plural
 from harness.report.render import environment, template_text
 from harness.spec import Spec
+from harness.started import program
 
 DASHBOARD, BADGE = "dashboard.html", "badge.svg"
 STYLES = ("styles/base.css", "styles/campaign.css")
@@ -50,20 +45,17 @@ _COLOURS = {AS_EXPECTED: "#2da44e", FOUND: "#cf222e"}
 def words_of(standing: Sequence[Standing], runs: Sequence[PastRun], now: datetime) -> list[str]:
     """Lines of Markdown: what is new, back, known and gone; the canary's age; the longest and the broken streaks."""
     lines = ["", "### Since the runs before", ""]
-    lines += [f"- **{one.state}** {one.line().partition(': ')[2]}" for one in standing] or [
-        "- nothing was seen or gone"
-    ]
+    for one in standing:
+        lines.append(f"- **{one.state}** {one.line().partition(': ')[2]}")
+        if one.run is not None and one.passed is not None:
+            lines[-1] += f"  \n  `{program()} compare {one.run.path} {one.passed.path}`"
+    lines += [] if standing else ["- nothing was seen or gone"]
     age = canary_age(runs, now)
     lines.append("- the canary was never found" if age is None else f"- the canary was found {age:.1f} days ago")
     long = streaks(runs)
     broken = sorted(test for test, streak in long.items() if streak == 0)
     lines.append(f"- {len(long) - len(broken)} of {plural(len(long), 'test')} end as they should")
     return lines + [f"- broken: {name_of(test)}" for test in broken[:20]]
-
-
-def name_of(test: Test) -> str:
-    system, workload, kinds, bug = test
-    return f"{system} {workload} under {kinds}" + (f" with {bug}" if bug else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,126 +180,6 @@ def bounded(text: str, size_bytes: int) -> str:
             break
         lines.append(line)
     return "".join(lines) + _CUT if size_bytes >= len(_CUT.encode()) else ""
-
-
-BACK_AFTER = 3
-Test = tuple[str, ...]
-
-
-class SymptomStatus(StrEnum):
-    NEW, BACK, KNOWN, GONE = "new", "back", "known", "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class PastRun:
-    """One run of the lake.  good: it ended as it should: valid, or with its planted bug found.  planted: it had a bug.
-    symptoms: id -> words, of all its violations."""
-
-    path: str
-    started: datetime
-    test: Test
-    verdict: str
-    good: bool
-    planted: bool
-    symptoms: Mapping[str, str]
-    duration_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """first_seen: None for a new one.  passed_since: runs of its tests that passed since it was last seen."""
-
-    symptom: str
-    words: str
-    state: SymptomStatus
-    first_seen: datetime | None
-    passed_since: int
-
-    def line(self) -> str:
-        """Such as: back: stale read … (6b96ad0f), first seen 2026-11-02, after 12 runs that passed."""
-        parts = [f"{self.state}: {self.words} ({self.symptom})"]
-        parts += [f"first seen {self.first_seen:%Y-%m-%d}"] if self.first_seen else []
-        if self.state in (SymptomStatus.BACK, SymptomStatus.GONE):
-            after = "after" if self.state is SymptomStatus.BACK else "not seen in"
-            parts.append(f"{after} {self.passed_since} run{'s' * (self.passed_since != 1)} that passed")
-        return ", ".join(parts)
-
-
-def past_runs(lake: Lake) -> list[PastRun]:
-    """All runs of the lake, the oldest first; those that did not say when they began are left out."""
-    symptoms: dict[str, dict[str, str]] = {}
-    for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
-        symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
-    columns = [
-        "run",
-        "path",
-        "started",
-        SYSTEM,
-        "workload",
-        "kinds",
-        "bug",
-        "finding",
-        "nodes",
-        "verdict",
-        "bug_found",
-        "duration_s",
-    ]
-    rows = [row for row in lake.read(RUNS, columns).to_pylist() if row["started"] is not None]
-    return [_past(row, symptoms.get(row["run"], {})) for row in sorted(rows, key=lambda row: row["started"])]
-
-
-def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
-    planted = row["bug"] is not None or row["finding"] is not None
-    good = row["bug_found"] is True if row["bug"] is not None else row["verdict"] == "valid"
-    test = (row[SYSTEM], row["workload"], "+".join(row["kinds"] or ()) or "none", row["bug"] or row["finding"] or "")
-    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, symptoms, row["duration_s"])
-
-
-def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:
-    """Each symptom of clean systems: those seen now, new ones first, and those that are gone.
-
-    before, now: the oldest first.
-    """
-    before, now = ([run for run in runs if not run.planted] for runs in (before, now))
-    words = {one: text for run in (*before, *now) for one, text in run.symptoms.items()}
-    seen_now = {one for run in now for one in run.symptoms}
-    passed_now = {run.test for run in now if run.good}
-    found = []
-    for symptom in words:
-        shown = [run for run in before if symptom in run.symptoms]
-        tests = {run.test for run in (*shown, *now) if symptom in run.symptoms}
-        if symptom in seen_now:
-            since = _passed(before, tests, shown)
-            state = (
-                SymptomStatus.NEW if not shown else SymptomStatus.BACK if since >= BACK_AFTER else SymptomStatus.KNOWN
-            )
-        elif tests & passed_now:
-            state, since = SymptomStatus.GONE, _passed([*before, *now], tests, shown)
-        else:
-            continue
-        found.append(Standing(symptom, words[symptom], state, shown[0].started if shown else None, since))
-    order = list(SymptomStatus)
-    return sorted(found, key=lambda one: (order.index(one.state), one.symptom))
-
-
-def _passed(runs: Iterable[PastRun], tests: set[Test], shown: Sequence[PastRun]) -> int:
-    """Runs of these tests that passed after the last that showed the symptom."""
-    last = shown[-1].started if shown else None
-    return sum(run.good and run.test in tests and (last is None or run.started > last) for run in runs)
-
-
-def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
-    """Test -> how many runs in a row have ended as they should, up to the last one; 0 if that one did not."""
-    found: dict[Test, int] = {}
-    for run in runs:
-        found[run.test] = found.get(run.test, 0) + 1 if run.good else 0
-    return found
-
-
-def canary_age(runs: Iterable[PastRun], now: datetime) -> float | None:
-    """Days since the harness last proved that it can fail: a planted bug of the canary was found.  None: never."""
-    found = [run.started for run in runs if run.test[0] == "canary" and run.planted and run.good]
-    return (now - found[-1]).total_seconds() / 86_400 if found else None
 
 
 FILE, SCHEDULES = "failures.json", "schedules"

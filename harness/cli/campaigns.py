@@ -79,8 +79,8 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     """
     from harness.campaign import nights
     from harness.campaign.campaign_log import CampaignLog
-    from harness.campaign.nights import past_runs, standings
     from harness.campaign.page import SUMMARY, headline
+    from harness.lake.past import past_runs, standings
     from harness.run.run_folder import revision
 
     began, at = datetime.now(UTC), revision()

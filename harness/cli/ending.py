@@ -20,7 +20,7 @@ from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.reading import RunRecord
 from checkers.sealing.signature import SignedBy
-from harness.run.run_folder import as_typed
+from harness.plain_words import as_typed
 from harness.started import program
 from harness.story.findings import cause_of, findings
 from harness.story.next_steps import NextStep, next_steps, shortfalls
@@ -89,9 +89,12 @@ def _print(console: Console, judged: JudgedRun, every: bool) -> None:
         say(f"judged {results.judged_by}", "yellow")
     if findings(results):
         say(wrapped(judged.summary, width), _COLOUR[results.verdict])
+    seen, valid = _seen_before(judged)
+    if seen:
+        say(f"seen:   {seen}")
     say(f"report: {as_typed(judged.report)}")
     say(f"again:  {judged.rerun}")
-    for each in _further(judged, header):
+    for each in _further(judged, header, valid):
         say(f"{each.short + ':':<8}{each.command}")
     if judged.stored:
         say(f"stored: {judged.stored}")
@@ -106,10 +109,25 @@ def _header_of(judged: JudgedRun) -> Header | None:
         return None  # the verdict has said so
 
 
-def _further(judged: JudgedRun, header: Header | None) -> list[NextStep]:
-    """Return what to do next, beside running the test again: at most two steps, and none after a pass."""
-    steps = next_steps(judged.results, header, as_typed(judged.folder), logs=False)
-    return [step for step in steps if step.command != judged.rerun][:2] if findings(judged.results) else []
+def _seen_before(judged: JudgedRun) -> tuple[str, str]:
+    """Return a sentence about earlier runs with the same symptom, and the folder of the last valid one; "" for none."""
+    from harness.lake.past import standing_of_run  # a run without a violation reads no lake
+
+    try:
+        found = standing_of_run(judged.folder) if findings(judged.results) else None
+    except BrokenFile:
+        return "", ""
+    return ("", "") if found is None else (found[0].seen(), found[1])
+
+
+def _further(judged: JudgedRun, header: Header | None, valid: str) -> list[NextStep]:
+    """Return what to do next, beside running the test again: three steps at most, and none after a pass.
+
+    valid: folder of the last valid run of the test, "" for none."""
+    if not findings(judged.results):
+        return []
+    steps = next_steps(judged.results, header, as_typed(judged.folder), logs=False, valid=valid)
+    return [step for step in steps if step.command != judged.rerun][: 3 if valid else 2]
 
 
 def _print_checkers(console: Console, results: Results, width: int, every: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Name, note_folder, results_in, spec_option
+from harness.cli.parameters import Name, beside, note_folder, results_in, spec_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,12 +48,12 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
     check_spec(spec)
 
     from harness.campaign.findings_ledger import note
-    from harness.run.run_folder import as_typed
-    from harness.run.session import run_and_judge
+    from harness.plain_words import as_typed
+    from harness.run.session import Aside, run_and_judge
     from harness.terminal.progress import LastingConsole
 
     console, began_s = LastingConsole(soft_wrap=True), time.monotonic()
-    judged = run_and_judge(spec, results, None, console, note_folder)
+    judged = run_and_judge(spec, results, None, console, note_folder, Aside(beside=beside()))
     code = _say(judged, console)
     if code != HARNESS_FAILED:
         note(results, name, clean, code == 0, time.monotonic() - began_s, judged.folder)

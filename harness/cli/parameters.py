@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from harness.spec import OPTIONS, Spec, option_of
+from harness.spec import BESIDE, OPTIONS, Spec, option_of
 
 if TYPE_CHECKING:
     from harness.store import Store
@@ -122,6 +123,22 @@ def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 note_folder = click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
 """A file that gets the path of the run's folder: a campaign finds the folder of its child by it."""
+
+
+def beside() -> tuple[str, ...]:
+    """Return the words of this command that no `Spec` holds, for the command that runs the test again.
+
+    A campaign chooses the folder of its runs itself: what it hands on is no word of the user."""
+    context = click.get_current_context()
+    names = {option: option.removeprefix("--").replace("-", "_") for option in BESIDE}
+    given = context.params if context.params.get("note_folder") is None else {}
+    return tuple(
+        word
+        for option, name in names.items()
+        if given.get(name) and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        for word in (option, str(given[name]))
+    )
+
 
 spark_master = click.option(
     "--spark-master",

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from harness.cli.parameters import (
     RunAddress,
     as_json,
+    beside,
     every_checker,
     fetched_from,
     note_folder,
@@ -108,7 +109,7 @@ def run(
     from harness.terminal.progress import LastingConsole
 
     console = LastingConsole(soft_wrap=True, stderr=as_json)
-    aside = Aside(metrics, store, keeper)
+    aside = Aside(metrics, store, keeper, beside())
     found = run_and_judge(spec, results, spark_master, console, note_folder, aside)
     if keeper is not None:
         print_end(console, found, as_json, every)

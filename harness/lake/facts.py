@@ -22,6 +22,7 @@ from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_re
 from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
+from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome, SeenLeader
 from checkers.record.reading import TEST, RunRecord
 from harness.lake import tables
@@ -31,6 +32,7 @@ from harness.story.findings import (
     ReportedViolation,
     ViolationSymptom,
     faults_behind,
+    findings,
     symptom_of,
     violation_count,
     violations_by_cause,
@@ -64,7 +66,7 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
     found = [(each, symptom_of(each, record.faults)) for each in violations_by_cause(results)]
     run = f"{root.name}-{header.run_id}"
     started = _time(header.started_utc)
-    system = Path(str(header.spec.get("subject") or "unknown")).stem
+    system = _system(header)
     rows: dict[str, list[dict[str, Any]]] = {
         tables.FAULTS: [_fault(fault) for fault in record.faults],
         tables.OPERATIONS: operations.by_second(record.faults),
@@ -95,6 +97,23 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
     ]
     filled = {name: _table(run, rows[name], schema) for name, schema in tables.TABLES.items()}
     return RunFacts(run, (started or datetime.fromtimestamp(0, UTC)).strftime("%Y-%m-%d"), system, filled)
+
+
+def symptom_of_run(root: Path) -> tuple[Mapping[str, Any], ViolationSymptom] | None:
+    """Return what the table of runs holds of a run, as far as its test needs, and the symptom of its leading finding;
+    None for a run without a violation.  Raises BrokenFile."""
+    record, results = RunRecord(root), read_results(root)
+    if record.header is None or results is None or not (found := findings(results)):
+        return None
+    started = _time(record.header.started_utc)
+    row = {"path": str(root), tables.SYSTEM: _system(record.header), **_spec(record.header.spec), "duration_s": None}
+    row |= {"started": started or datetime.now(UTC), "verdict": str(results.verdict), "bug_found": None}
+    row["revision"] = record.header.git.revision
+    return row, symptom_of(found[0].lead, record.faults)
+
+
+def _system(header: Header) -> str:
+    return Path(str(header.spec.get("subject") or "unknown")).stem
 
 
 def _table(run: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -25,6 +25,7 @@ from checkers.base.verdict import Validity
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import Death
 from harness import plain_words as words
+from harness.lake.past import standing_of_run
 from harness.report import fault_views as faults
 from harness.report import figures, junit, real_test, roles
 from harness.report import timeline_view as timeline
@@ -122,7 +123,9 @@ def _page(data: ReportData, with_plots: bool) -> str:
     moments = timeline.moments(found)
     marks = roles.watermarks(data)
     lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
-    folder = data.folder / "plots"
+    folder, here = data.folder / "plots", words.as_typed(data.folder.resolve())
+    standing = standing_of_run(data.folder.resolve()) if found else None
+    seen, valid = (standing[0].seen(), standing[1]) if standing is not None else ("", "")
     drawn = figures.plots(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
     fates = fates_of(data)
     elements = draw_fates(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
@@ -147,8 +150,9 @@ def _page(data: ReportData, with_plots: bool) -> str:
         hero_most=HERO_MOST,
         groups=groups,
         has_timeline=True,
-        next_steps=next_steps(data.results, data.header, _here(data.folder), logs=bool(data.copies)),
-        shortfalls=shortfalls(data.results, data.header, _here(data.folder)),
+        next_steps=next_steps(data.results, data.header, here, logs=bool(data.copies), valid=valid),
+        seen=seen,
+        shortfalls=shortfalls(data.results, data.header, here),
         plots={name: Markup(svg) for name, svg in drawn.items()},
         logs=_logs(data, fault_views, found),
         elements={name: Markup(svg) for name, svg in elements.items()},
@@ -294,14 +298,6 @@ def _where(first: witness.FindingView) -> str:
     around = first.background or first.circumstances
     around = words.sentence(words.upper_first(around)) if around else ""
     return f"{place} {around}".strip()
-
-
-def _here(folder: Path) -> str:
-    """The run folder as a user would type it: relative to where the harness was called, if it lies below."""
-    try:
-        return folder.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return folder.as_posix()
 
 
 def _facts(data: ReportData) -> list[tuple[str, str, str]]:

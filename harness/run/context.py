@@ -124,7 +124,7 @@ def prepare(
         backend,
         recorder,
         RunOutcome(declares=asdict(subject.declares), scheduled_rate_hz=spec.rate_hz),
-        header_of(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
+        header_of(spec, folder, backend_name, clock.utc(), recorder.started_monotonic_ns),
         nodes,
         hosts,
         interpreter,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from checkers.record.reading import TEST
 from harness.judge.harness_failed import record_failure
+from harness.plain_words import as_typed
 from harness.run.conductor import Conductor
-from harness.run.run_folder import as_typed
 from harness.started import program
 from harness.terminal.progress import Progress
 

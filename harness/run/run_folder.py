@@ -24,10 +24,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
+    """beside: options of the caller that the command which runs it again must carry, too."""
+
     root: Path
+    beside: tuple[str, ...] = ()
 
     @staticmethod
-    def create(results: Path, spec: Spec) -> RunFolder:
+    def create(results: Path, spec: Spec, beside: tuple[str, ...] = ()) -> RunFolder:
         """A fresh folder `results/<test>/<UTC time>-<seed>`; `results/latest` points to it from now on."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         name = f"{stamp}-{spec.seed}" + (f"-{spec.bug}" if spec.bug else "")
@@ -39,7 +42,7 @@ class RunFolder:
             except FileExistsError:
                 folder = results / spec.test / f"{name}.{attempt}"
         _point(results / "latest", folder)
-        return RunFolder(folder)
+        return RunFolder(folder, beside)
 
     @property
     def run_id(self) -> str:
@@ -62,17 +65,17 @@ class RunFolder:
         return json.loads((self.root / name).read_text())
 
 
-def header_of(spec: Spec, run_id: str, backend: str, started: datetime, started_monotonic_ns: int) -> Header:
+def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, started_monotonic_ns: int) -> Header:
     """What test.json says of a run that is about to begin; the schedule is added once it is dealt."""
     return Header(
-        run_id=run_id,
+        run_id=folder.run_id,
         started_monotonic_ns=started_monotonic_ns,
         spec={**spec.to_json(), "backend": backend},
         format=FORMAT,
         test=spec.test,
         started_utc=started.isoformat(timespec="milliseconds"),
         seed=spec.seed,
-        rerun=spec.rerun(),
+        rerun=spec.rerun(folder.beside),
         versions={
             "python": platform.python_version(),
             "platform": platform.platform(),
@@ -101,8 +104,3 @@ def _point(link: Path, folder: Path) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(os.path.relpath(folder, link.parent))
     fresh.replace(link)
-
-
-def as_typed(path: Path) -> str:
-    """A path as a user would type it."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

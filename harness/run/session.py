@@ -23,6 +23,7 @@ from rich.console import Console
 
 from checkers.base.results import Results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
+from checkers.record.reading import RunRecord
 from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
 from harness.backends.leftovers import KeptCluster
@@ -31,6 +32,7 @@ from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.live import LiveFile, RunStatus, Watcher
+from harness.plain_words import as_typed
 from harness.registry import BACKENDS, load_backend, load_subject
 from harness.run.clock import MACHINE, RunClock, clock_of
 from harness.run.conductor import Conductor
@@ -38,9 +40,9 @@ from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.keeping import Keeper
-from harness.run.run_folder import RunFolder, as_typed
+from harness.run.run_folder import RunFolder
 from harness.run.schedule_to_play import capabilities_of, needs_of_kinds
-from harness.spec import CLIENT_NODES, Spec, WrongSpec
+from harness.spec import CLIENT_NODES, Spec, WrongSpec, beside_of
 from harness.story.findings import findings
 from harness.terminal.progress import Progress
 from harness.terminal.witness import show_witness
@@ -169,12 +171,13 @@ class Aside:
     """What goes on beside a run, and what becomes of it afterwards.
 
     metrics: ADDRESS:PORT at which to serve them.  store: the object store that gets the run when it has ended.
-    keeper: leaves the nodes up afterwards; its owner calls `stay`.
+    keeper: leaves the nodes up afterwards; its owner calls `stay`.  beside: as of `RunFolder`.
     """
 
     metrics: str = ""
     store: str = ""
     keeper: Keeper | None = None
+    beside: tuple[str, ...] = ()
 
 
 def run_and_judge(
@@ -199,7 +202,7 @@ def run_and_judge(
             raise WrongSpec(f"--keep: {why}")
         spark.start_in_background()
         threading.Thread(target=_prewarm_report, name="report", daemon=True).start()
-        run = RunFolder.create(results.resolve(), spec)
+        run = RunFolder.create(results.resolve(), spec, aside.beside)
         if note_folder is not None:
             note_folder.write_text(str(run.root))
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
@@ -224,7 +227,7 @@ def run_and_judge(
         if aside.store and not stored and found.exit_code != EXIT_CODES[Validity.INVALID]:
             found = replace(found, exit_code=HARNESS_FAILED)
         kept = keeper.decide(run.root, what, backend, found, progress.say) if keeper is not None else None
-        return JudgedRun(run.root, found, spec.rerun(), stored, kept)
+        return JudgedRun(run.root, found, spec.rerun(aside.beside), stored, kept)
     finally:
         watched.close()
         if keeper is not None:
@@ -309,7 +312,8 @@ def judge_again(
         results_before.remove(root)
         if (lake := existing_lake(root.parent)) is not None:
             _note_in_lake(lake, root, progress.say)
-        return JudgedRun(root, found, spec.rerun())
+        header = RunRecord(root).header
+        return JudgedRun(root, found, spec.rerun(beside_of(header.rerun if header is not None else "")))
     except KeyboardInterrupt:
         results_before.refused(root, "it was interrupted while it was judged again")
         raise

@@ -20,7 +20,7 @@ from checkers.base.verdict import Validity
 from checkers.record.header import Header
 from harness.plain_words import amount, sentence, shorten
 from harness.registry import BACKENDS
-from harness.spec import LIMITS, Spec, WrongSpec
+from harness.spec import LIMITS, Spec, WrongSpec, beside_of
 from harness.started import by_make, program
 from harness.story.findings import findings, title_of
 
@@ -51,8 +51,9 @@ class Shortfall:
     command: str
 
 
-def next_steps(results: Results, header: Header | None, folder: str, *, logs: bool) -> list[NextStep]:
-    """folder: of the run, as its reader types it.  logs: whether the run kept logs in Kafka's format."""
+def next_steps(results: Results, header: Header | None, folder: str, *, logs: bool, valid: str = "") -> list[NextStep]:
+    """folder: of the run, as its reader types it.  logs: the run kept logs in Kafka's format.
+    valid: folder of the last valid run of the same test, "" if none is here."""
     rerun = shorten(_rerun(header), _LENGTH_MOST)
     with_run = f"{program()} {{}} {shlex.quote(folder)}"
     out = []
@@ -63,6 +64,9 @@ def next_steps(results: Results, header: Header | None, folder: str, *, logs: bo
                 "how often the violation comes back.", f"{with_run.format('replay')} --times 5", "replay"))  # fmt: skip
             out.append(NextStep("Look for the smallest schedule of faults that still fails.",
                                 with_run.format("shrink"), "shrink"))  # fmt: skip
+        if valid:
+            out.append(NextStep("Compare it with the last valid run of its test, up to the first difference.",
+                                f"{with_run.format('compare')} {shlex.quote(valid)}", "compare"))  # fmt: skip
         if enter := _and_keep(rerun, str(header.spec.get("backend", "")) if header is not None else ""):
             out.append(NextStep(
                 "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards with "
@@ -197,7 +201,8 @@ def _changed(header: Header | None, change: Change) -> str:
     if (spec := _spec_of(header)) is None:
         return ""
     spec = change(spec)
-    by = spec.rerun() if header.rerun.startswith("make ") else f"{program()} {shlex.join(spec.words())}"
+    words = [*spec.words(), *beside_of(header.rerun)]
+    by = spec.rerun() if header.rerun.startswith("make ") else f"{program()} {shlex.join(words)}"
     return shorten(by, _LENGTH_MOST)
 
 

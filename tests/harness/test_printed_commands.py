@@ -45,7 +45,8 @@ def parsed(command: str) -> click.Context:
 def test_the_commands_of_an_invalid_run_are_taken_as_printed(tmp_path: Path) -> None:
     commands = printed(CANARY, tmp_path)
     assert commands.keys() == {"again", "judge"}, "no fault was ordered, so there is nothing to replay or to shrink"
-    assert parsed(commands["again"]).params["bug"] == "lose-element"
+    again = parsed(commands["again"]).params
+    assert (again["bug"], again["results"]) == ("lose-element", tmp_path)
     assert shell(commands["judge"]).returncode == INVALID
 
 

@@ -8,7 +8,7 @@ import pytest
 from checkers.record.faults import Card
 from harness.cli.run import run, titled_by_schedule
 from harness.registry import check_names, names_for_bug
-from harness.spec import CLIENT_NODES, OPTIONS, Spec, WrongSpec
+from harness.spec import CLIENT_NODES, OPTIONS, Spec, WrongSpec, beside_of
 from harness.started import program
 from nemesis.schedule_files import schedule_json
 
@@ -152,3 +152,10 @@ def test_a_run_that_plays_a_schedule_is_named_after_the_kinds_of_fault_in_it(tmp
     path.write_text("[")
     assert titled_by_schedule(Spec(schedule=str(path), nemesis="clock")).test == "test-clock"
     assert titled_by_schedule(Spec()).test == "test-partition"
+
+
+def test_a_command_to_run_again_ends_with_what_no_spec_holds() -> None:
+    beside = ["--results", "a b", "--store", "s3://bucket/runs"]
+    command = Spec(seed=7).rerun(beside)
+    assert not command.startswith("make ") and command.endswith("--results 'a b' --store s3://bucket/runs")
+    assert beside_of(command) == beside and beside_of("make test-partition SEED=7") == beside_of("it's") == []

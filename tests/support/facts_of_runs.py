@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from harness.lake.facts import RunFacts
+from harness.lake.past import PastRun
 from harness.lake.tables import RUNS, TABLES
 
 SYSTEMS, KINDS = ("kraft", "etcd", "canary"), ("partition", "kill", "pause", "disk")
@@ -88,3 +89,14 @@ def many(count: int, days: int, seed: int = 1, seconds: int = 20) -> list[RunFac
         rows |= {**with_rows(one.run, started, system, made).rows, RUNS: one.rows[RUNS]}
         found.append(RunFacts(one.run, one.date, system, rows))
     return found
+
+
+T0 = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def past(day: int, *symptoms: str, test: str = "partition", good: bool | None = None, planted: bool = False) -> PastRun:
+    bad = bool(symptoms) if good is None else not good
+    verdict = "invalid" if bad else "valid"
+    named = {one: f"words of {one}" for one in symptoms}
+    of = ("kraft", "register", test, "")
+    return PastRun(f"run-{day}", T0 + timedelta(days=day), of, verdict, not bad, planted, named)

@@ -7,111 +7,32 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from facts_of_runs import facts, violation, with_rows
+from facts_of_runs import T0, past
 from rich.console import Console
 
 from harness.campaign import loop, nights
 from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended, Planned
 from harness.campaign.loop import Plan
 from harness.campaign.nights import (
-    BACK_AFTER,
     KEPT_MAX,
     PASSES,
     Failure,
-    PastRun,
-    Standing,
-    SymptomStatus,
     after,
     bounded,
-    canary_age,
     due,
     keep,
     kept,
-    past_runs,
-    standings,
-    streaks,
     write_badge,
     write_dashboard,
 )
 from harness.cli.campaigns import _night
-from harness.lake.facts import RunFacts
-from harness.lake.lake import Lake
-from harness.lake.tables import RUNS, VIOLATIONS
+from harness.lake.past import Standing, SymptomStatus
 from harness.spec import Spec
 
-T0 = datetime(2026, 11, 1, tzinfo=UTC)
-A, B = "0000000a", "0000000b"
-
-
-def past(day: int, *symptoms: str, test: str = "partition", good: bool | None = None, planted: bool = False) -> PastRun:
-    bad = bool(symptoms) if good is None else not good
-    verdict = "invalid" if bad else "valid"
-    named = {one: f"words of {one}" for one in symptoms}
-    of = ("kraft", "register", test, "")
-    return PastRun(f"run-{day}", T0 + timedelta(days=day), of, verdict, not bad, planted, named)
-
-
-def states(before: list[PastRun], now: list[PastRun]) -> dict[str, SymptomStatus]:
-    return {one.symptom: one.state for one in standings(before, now)}
-
-
-def test_what_no_run_showed_before_is_new() -> None:
-    assert states([past(1)], [past(9, A)]) == {A: SymptomStatus.NEW}
-    assert states([], [past(9, A, B)]) == {A: SymptomStatus.NEW, B: SymptomStatus.NEW}
-
-
-def test_what_was_seen_and_did_not_rest_is_known() -> None:
-    resting = [past(2 + day) for day in range(BACK_AFTER - 1)]
-    assert states([past(1, A), *resting], [past(9, A)]) == {A: SymptomStatus.KNOWN}
-
-
-def test_what_comes_again_after_runs_that_passed_is_back() -> None:
-    resting = [past(2 + day) for day in range(BACK_AFTER)]
-    [one] = standings([past(1, A), *resting], [past(9, A)])
-    assert (one.state, one.first_seen, one.passed_since) == (SymptomStatus.BACK, T0 + timedelta(days=1), BACK_AFTER)
-    other = [past(2 + day, test="kill") for day in range(9)]
-    assert states([past(1, A), *other], [past(9, A)]) == {A: SymptomStatus.KNOWN}, "runs of another test prove nothing"
-
-
-def test_what_its_own_test_no_longer_shows_is_gone() -> None:
-    [one] = standings([past(1, A)], [past(8), past(9)])
-    assert (one.state, one.passed_since) == (SymptomStatus.GONE, 2)
-    assert standings([past(1, A)], [past(9, test="kill")]) == []
-    assert standings([past(1, A)], [past(9, good=False)]) == [], (
-        "a run that proved nothing does not show that it is gone"
-    )
-
-
-def test_planted_bugs_are_no_findings() -> None:
-    assert standings([past(1, A, planted=True)], [past(9, B, planted=True)]) == []
-
-
-def test_a_streak_is_broken_by_every_run_that_did_not_end_well() -> None:
-    runs = [past(1), past(2), past(3, A), past(4), past(5), past(6, test="kill", good=False)]
-    assert streaks(runs) == {("kraft", "register", "partition", ""): 2, ("kraft", "register", "kill", ""): 0}
-
-
-def test_the_age_of_the_canary_counts_from_its_last_find() -> None:
-    canary = replace(past(1, A, planted=True, good=True), test=("canary", "register", "none", "stale"))
-    assert canary_age([canary, past(5)], T0 + timedelta(days=3)) == 2.0
-    assert canary_age([past(5)], T0) is None
-
-
-def test_the_lake_knows_what_ran_and_what_it_showed(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    bad = facts(2, verdict="invalid", symptom=A)
-    started = bad.rows[RUNS]["started"][0].as_py()
-    rows = with_rows(bad.run, started, "kraft", {VIOLATIONS: [violation(A), violation(A, place=1)]}).rows
-    lake.append(RunFacts(bad.run, bad.date, "kraft", {**rows, RUNS: bad.rows[RUNS]}))
-    lake.append(facts(1, bug="stale-read", bug_found=True, verdict="invalid"))
-    lake.append(facts(3, bug="stale-read", bug_found=False, verdict="valid"))
-    planted, seen, missed = past_runs(lake)
-    assert (planted.good, planted.planted, missed.good) == (True, True, False)
-    assert (seen.good, set(seen.symptoms)) == (False, {A})
+A = "0000000a"
 
 
 CLEAN = Spec(backend="namespaces")
@@ -168,7 +89,7 @@ def test_planted_bugs_and_replays_are_not_kept_and_their_number_is_limited(tmp_p
     assert len(after([], many, tmp_path, "r", "now")) == KEPT_MAX
 
 
-NEW = Standing(A, "stale read <b>", SymptomStatus.NEW, None, 0)
+NEW = Standing(A, "stale read <b>", SymptomStatus.NEW)
 
 
 def test_the_dashboard_leads_to_the_report_of_each_run(tmp_path: Path) -> None:

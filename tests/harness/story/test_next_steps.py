@@ -56,6 +56,19 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
     assert not any("check-logs" in command for command in commands)
 
 
+def test_a_run_is_compared_with_the_last_valid_one() -> None:
+    commands = [step.command for step in next_steps(INVALID, test_of("make test-kill"), RUN, logs=False, valid="b c")]
+    assert f"{started_as()} compare {RUN} 'b c'" in commands
+
+
+def test_every_command_keeps_the_folder_and_the_store_that_the_caller_gave() -> None:
+    made = test_of("krucible run --nemesis partition --seed 7 --results 'a b' --store s3://bucket/runs")
+    beside = "--results 'a b' --store s3://bucket/runs"
+    again = f"{started_as()} run --nemesis partition --seed"
+    commands = [step.command for step in next_steps(VALID, made, RUN, logs=False)]
+    assert commands[:2] == [f"{again} 7 {beside}", f"{again} 8 {beside}"]
+
+
 @pytest.mark.parametrize(
     ("rerun", "backend", "command"),
     [

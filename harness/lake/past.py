@@ -1,0 +1,188 @@
+"""The past of a symptom and of a test: seen before, since when, how often, and the last run that passed.
+
+A *test* is what runs have in common that differ in their seeds alone.  A symptom seen now is *new* if no earlier run of
+any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else *known*.  A symptom
+that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without it: then its last
+BACK_AFTER runs decide nothing yet, so the line says how many runs passed since.  No run is repeated until it passes: a
+streak is the number of runs in a row, up to the last, that ended as they should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from harness.lake.lake import Lake, existing_lake
+from harness.lake.tables import RUNS, SYSTEM, VIOLATIONS
+from harness.plain_words import as_typed, plural
+
+BACK_AFTER = 3
+Test = tuple[str, ...]
+
+
+class SymptomStatus(StrEnum):
+    NEW, BACK, KNOWN, GONE = "new", "back", "known", "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """One run of the lake.  good: it ended as it should: valid, or with its planted bug found.  planted: it had a bug.
+    symptoms: id -> words, of all its violations."""
+
+    path: str
+    started: datetime
+    test: Test
+    verdict: str
+    good: bool
+    planted: bool
+    symptoms: Mapping[str, str]
+    duration_s: float | None = None
+    revision: str = ""
+
+    @property
+    def when(self) -> str:
+        """Its day and revision."""
+        return f"{self.started:%Y-%m-%d}" + (f" (revision {self.revision[:7]})" if self.revision else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A symptom beside the runs before.  shown: those that showed it, the oldest first.  tried: how many there are of
+    its tests.  passed_since: how many of them passed since it was last seen.  passed: the last valid run of its test
+    without a planted bug.  run: one that shows it now."""
+
+    symptom: str
+    words: str
+    state: SymptomStatus
+    shown: tuple[PastRun, ...] = ()
+    tried: int = 0
+    passed_since: int = 0
+    passed: PastRun | None = None
+    run: PastRun | None = None
+
+    @property
+    def first_seen(self) -> datetime | None:
+        return self.shown[0].started if self.shown else None
+
+    def seen(self) -> str:
+        """Return a sentence: seen before, since when, and how often."""
+        if not self.tried and not self.shown:
+            return "This is the first run of its test."
+        if not self.shown:
+            return f"Not seen in the {plural(self.tried, 'earlier run')} of its test."
+        often = f"Seen in {len(self.shown):,} of {plural(self.tried, 'earlier run')}"
+        last = f", last on {self.shown[-1].when}" if len(self.shown) > 1 else ""
+        return f"{often}, first on {self.shown[0].when}{last}."
+
+    def line(self) -> str:
+        """Such as: back: stale read … (6b96ad0f). Seen in 2 of 9 earlier runs, … After 12 runs that passed."""
+        parts = [f"{self.state}: {self.words} ({self.symptom}).", self.seen()]
+        if self.state in (SymptomStatus.BACK, SymptomStatus.GONE):
+            after = "After" if self.state is SymptomStatus.BACK else "Not seen in"
+            parts.append(f"{after} {plural(self.passed_since, 'run')} that passed.")
+        return " ".join(parts)
+
+
+def past_runs(lake: Lake) -> list[PastRun]:
+    """All runs of the lake, the oldest first; those that did not say when they began are left out."""
+    symptoms: dict[str, dict[str, str]] = {}
+    for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
+        symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
+    rows = [row for row in lake.read(RUNS, _COLUMNS).to_pylist() if row["started"] is not None]
+    return [_past(row, symptoms.get(row["run"], {})) for row in sorted(rows, key=lambda row: row["started"])]
+
+
+_COLUMNS = (
+    "run", "path", "started", SYSTEM, "workload", "kinds", "bug", "finding", "verdict", "bug_found", "duration_s",
+    "revision",
+)  # fmt: skip
+
+
+def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
+    planted = row["bug"] is not None or row["finding"] is not None
+    good = row["bug_found"] is True if row["bug"] is not None else row["verdict"] == "valid"
+    test = (row[SYSTEM], row["workload"], "+".join(row["kinds"] or ()) or "none", row["bug"] or row["finding"] or "")
+    end = row["duration_s"], row["revision"] or ""
+    return PastRun(row["path"], row["started"], test, row["verdict"], good, planted, symptoms, *end)
+
+
+def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:
+    """Each symptom of clean systems: those seen now, new ones first, and those that are gone.
+
+    before, now: the oldest first.
+    """
+    before, now = ([run for run in runs if not run.planted] for runs in (before, now))
+    symptoms = dict.fromkeys(symptom for run in (*before, *now) for symptom in run.symptoms)
+    found = [one for symptom in symptoms if (one := standing_of(symptom, before, now)) is not None]
+    order = list(SymptomStatus)
+    return sorted(found, key=lambda one: (order.index(one.state), one.symptom))
+
+
+def standing_of(symptom: str, before: Sequence[PastRun], now: Sequence[PastRun]) -> Standing | None:
+    """Return how a symptom stands; None if it was not seen now and none of its tests passed now."""
+    shown = tuple(run for run in before if symptom in run.symptoms)
+    run = next((run for run in now if symptom in run.symptoms), None)
+    tests = {each.test for each in (*shown, *now) if symptom in each.symptoms}
+    since = _passed(before, tests, shown)
+    state = SymptomStatus.NEW if not shown else SymptomStatus.BACK if since >= BACK_AFTER else SymptomStatus.KNOWN
+    if run is None:
+        if not tests & {each.test for each in now if each.good}:
+            return None
+        state, since = SymptomStatus.GONE, _passed([*before, *now], tests, shown)
+    words = (run or shown[-1]).symptoms[symptom]
+    clean = {test[:-1] for test in tests}
+    valid = [each for each in before if each.verdict == "valid" and not each.planted and each.test[:-1] in clean]
+    tried = sum(each.test in tests for each in before)
+    return Standing(symptom, words, state, shown, tried, since, valid[-1] if valid else None, run)
+
+
+def standing_of_run(root: Path) -> tuple[Standing, str] | None:
+    """Return how the leading symptom of a run stands among all runs before it, and the folder of the last valid run, ""
+    if it is not here.  None without a lake, or for a run without a violation.
+
+    root: of a judged run.  Raises BrokenFile."""
+    from harness.lake.facts import symptom_of_run  # a listing needs no NumPy
+
+    base = existing_lake(root.parent)
+    if base is None or (own := symptom_of_run(root)) is None:
+        return None
+    row, symptom = own
+    run = _past(row, {symptom.id: symptom.words()})
+    try:
+        before = [each for each in past_runs(Lake(base)) if each.started < run.started]
+    except (OSError, ValueError):
+        return None
+    standing = standing_of(symptom.id, before, [run])
+    if standing is None:
+        return None
+    valid = base.parent / standing.passed.path if standing.passed is not None else None
+    return standing, as_typed(valid) if valid is not None and valid.is_dir() else ""
+
+
+def _passed(runs: Iterable[PastRun], tests: set[Test], shown: Sequence[PastRun]) -> int:
+    """Runs of these tests that passed after the last that showed the symptom."""
+    last = shown[-1].started if shown else None
+    return sum(run.good and run.test in tests and (last is None or run.started > last) for run in runs)
+
+
+def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
+    """Test -> how many runs in a row have ended as they should, up to the last one; 0 if that one did not."""
+    found: dict[Test, int] = {}
+    for run in runs:
+        found[run.test] = found.get(run.test, 0) + 1 if run.good else 0
+    return found
+
+
+def canary_age(runs: Iterable[PastRun], now: datetime) -> float | None:
+    """Days since the harness last proved that it can fail: a planted bug of the canary was found.  None: never."""
+    found = [run.started for run in runs if run.test[0] == "canary" and run.planted and run.good]
+    return (now - found[-1]).total_seconds() / 86_400 if found else None
+
+
+def name_of(test: Test) -> str:
+    system, workload, kinds, bug = test
+    return f"{system} {workload} under {kinds}" + (f" with {bug}" if bug else "")
