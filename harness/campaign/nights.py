@@ -32,7 +32,6 @@ from harness.spec import Spec
 from harness.started import program
 
 DASHBOARD, BADGE = "dashboard.html", "badge.svg"
-STYLES = ("styles/base.css", "styles/campaign.css")
 RUNS_SHOWN = 60
 TREND_LEAST = 3
 """Runs that each half of a trend has at least."""
@@ -129,7 +128,7 @@ def write_dashboard(
             standing=standing,
             back_after=BACK_AFTER,
             rows=rows,
-            style=Markup("\n".join(map(template_text, STYLES))),
+            style=Markup(template_text("styles/base.css")),
         )
     )
     page = folder / DASHBOARD

@@ -19,7 +19,6 @@ from harness.report.junit import xml_text
 from harness.report.render import environment, template_text
 
 PAGE, SUMMARY, JUNIT = "index.html", "summary.md", "junit.xml"
-STYLES = ("styles/base.css", "styles/campaign.css")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def write_all(plan: Plan, log: CampaignLog) -> Path:
         every_run=plan.every_run,
         run_title=title,
         mark_of=lambda run: run.verdict if run.verdict in ("valid", "invalid") else "unknown",
-        style=Markup("\n".join(map(template_text, STYLES))),
+        style=Markup(template_text("styles/base.css")),
     )  # fmt: skip
     page = log.folder / PAGE
     page.write_text(html, encoding="utf-8", errors="replace")

@@ -136,7 +136,7 @@ def _svg(
 
 
 def dress(axes: Axes, faults: Sequence[FaultView], violations_ns: Sequence[int], end_s: float) -> None:
-    """Give axes of seconds their frame, the bands of the faults, and a line for each violation."""
+    """Give axes of seconds their frame, the bands of the faults, and a line or a tick for each violation."""
     axes.set_xlim(0, end_s)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=COLOUR["line"], linewidth=0.6)
@@ -151,8 +151,8 @@ def dress(axes: Axes, faults: Sequence[FaultView], violations_ns: Sequence[int],
             str(f.number), (f.start_ns / 1e9, 1), xycoords=("data", "axes fraction"), xytext=(2.5, -1.5),
             textcoords="offset points", va="top", fontsize="small", color=COLOUR["dim"],
         )  # fmt: skip
-    for t in violations_ns:
-        axes.axvline(t / 1e9, color=COLOUR["bad"], linewidth=1.4)
+    for place, t in enumerate(violations_ns):  # a line for the one that leads, ticks for the others
+        axes.axvline(t / 1e9, 0 if place == 0 else 0.94, 1, color=COLOUR["bad"], linewidth=2 if place == 0 else 1.2)
 
 
 MAX_POINTS = 60_000

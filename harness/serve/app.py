@@ -59,7 +59,6 @@ HERE = Path(__file__).parent
 COOKIE = "krucible"
 RUNS_SHOWN = 50
 """Runs on one page of the list."""
-STYLES = frozenset({"base.css", "campaign.css"})
 EVERY_S = 1.0
 POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 REPORT_POLICY = (
@@ -79,7 +78,7 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
         Route("/report/{source:path}/{run}", page.report),
         Route("/zip/{source:path}/{run}", page.zip),
         Route("/compare", page.compare),
-        Route("/styles/{name}", page.style),
+        Route("/style.css", _style),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), Middleware(_Headers)]
@@ -135,6 +134,10 @@ def _without_token(url: URL) -> str:
     return f"{rest.path}?{rest.query}" if rest.query else str(rest.path)
 
 
+async def _style(_: Request) -> Response:
+    return FileResponse(REPORT_TEMPLATES / "styles" / "base.css", media_type="text/css")
+
+
 async def _refused(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     return HTMLResponse(_template("refused.html.j2").render(words=problem.detail), problem.status_code)
@@ -163,11 +166,6 @@ class _Page:
             pages=pages, several=len(sources) > 1, address=lambda n: "/?" + urlencode({**query, "page": n}),
         )  # fmt: skip
         return HTMLResponse(html)
-
-    async def style(self, request: Request) -> Response:
-        if (name := request.path_params["name"]) not in STYLES:
-            raise HTTPException(404, "There is no such style sheet.")
-        return FileResponse(REPORT_TEMPLATES / "styles" / name, media_type="text/css")
 
     async def run(self, request: Request) -> Response:
         source, run = await self._found(request)

@@ -43,7 +43,7 @@ OPERATIONS_MOST = 8
 STEPS_MOST = 12
 _TOP = 58.0
 _BEFORE_NS = 400_000_000
-_CHAR = 6.6
+_CHAR = 7.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def draw(
     canvas = _Canvas(diagram, rows, x_of, first, last)
     _frame(canvas, data, sorted(times))
     _cuts(canvas, faults)
-    _roles_of(canvas, roles)
+    _roles_of(canvas, roles, data.servers)
     for node, at, leader, led in votes:
         if node in rows and leader in rows and node != leader:
             canvas.line((x_of(at), rows[node]), (x_of(led), rows[leader]), "vote", True)
@@ -305,7 +305,9 @@ def _axis(times: Sequence[int]) -> _Axis:
 def _frame(canvas: _Canvas, data: ReportData, times: Sequence[int]) -> None:
     for name, y in canvas.rows.items():
         client = _client_node(data, int(name.split()[1])) if name.startswith("process ") else ""
-        canvas.label(12, y + 4, name, "name")
+        canvas.label(12 if client else 24, y + 4, name, "name")
+        if name in data.servers:
+            canvas.dot(14, y, name, f"node nc{data.servers.index(name) % 9}")
         if client:
             canvas.label(12, y + 17, f"on {client}", "dim")
         canvas.line((GUTTER, y), (WIDTH - 12, y), "life")
@@ -343,7 +345,7 @@ def _cuts(canvas: _Canvas, faults: Sequence[FaultView]) -> None:
                 canvas.label(a + 6, canvas.rows[node] - 9, words, "dim")
 
 
-def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment]) -> None:
+def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment], servers: Sequence[str]) -> None:
     for s in roles:
         if s.node not in canvas.rows or s.role not in ("leader", DEAD, UNKNOWN):
             continue
@@ -352,7 +354,7 @@ def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment]) -> None:
         (a, b), y = span, canvas.rows[s.node]
         if s.role == "leader":
             words = f"leads epoch {s.epoch}"
-            canvas.box(a, y - 5, max(3.0, b - a), 10, f"lead h{s.epoch % 6}", f"{s.node} {words}")
+            canvas.box(a, y - 5, max(3.0, b - a), 10, f"lead nc{list(servers).index(s.node) % 9}", f"{s.node} {words}")
             if b - a > len(words) * _CHAR + 8:
                 canvas.label(a + 4, y + 17, words, "dim")
         else:

@@ -30,13 +30,14 @@ _NARROW = 500
 _CHAR = 7.3  # width of a character of the labels' font
 _LANE = 50
 _LABEL_MOST = 28
-_MOST_STRETCH = 3.0  # two operations need not fill a whole page
 _TOP = 46
 _STRIP = 20
 _BEFORE_MOST = 40
 
 
-def context(window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[Context]:
+def context(
+    window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[RoleSegment], servers: Sequence[str]
+) -> list[Context]:
     """The faults in force and the leaders while these operations ran; [] if nothing has a time."""
     if not window.has_times:
         return []
@@ -51,11 +52,10 @@ def context(window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[Ro
     for s in sorted(led, key=lambda s: (natural(s.node), s.start_ns)):
         newer = [o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node]
         until = min([s.end_ns, *(at for at in newer if at > s.start_ns)])
-        out.append(Context(s.start_ns, until, s.node, f"{s.node} leads epoch {s.epoch}", "leader", s.epoch % 6))
+        words, hue = f"{s.node} leads epoch {s.epoch}", servers.index(s.node) % 9 if s.node in servers else 0
+        out.append(Context(s.start_ns, until, s.node, words, "leader", hue))
         if until < s.end_ns:
-            out.append(
-                Context(until, s.end_ns, s.node, f"{s.node} leads epoch {s.epoch}, deposed", "deposed", s.epoch % 6)
-            )
+            out.append(Context(until, s.end_ns, s.node, f"{words}, deposed", "deposed", hue))
     return [c for c in out if c.start_ns <= last and c.end_ns >= first]
 
 
@@ -170,10 +170,9 @@ def _axis(
     tails = [(x_of[op.invoke], len(labels[op.invoke]) * _CHAR) for op in ops] + [(x, after)]
     end = max(at + tail for at, tail in tails)
     stretch = max(1.0, min((right - left - tail) / (at - left) for at, tail in tails if at > left) if x > left else 1.0)
-    stretch = min(stretch, _MOST_STRETCH)
     x_of = {row: left + (at - left) * stretch for row, at in x_of.items()}
     gaps = [Gap(left + (g.x - left) * stretch, g.words) for g in gaps]
-    return x_of, gaps, max(min(right, left + (x - left) * stretch + 150), end)
+    return x_of, gaps, max(right, end)
 
 
 def _lasting(ns: int) -> str:
@@ -352,7 +351,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Something that lasted while the operations ran.  look: fault, leader or deposed; hue: of an epoch, 0 to 5."""
+    """Something that lasted while the operations ran.  look: fault, leader or deposed; hue: of a node, 0 to 8."""
 
     start_ns: int
     end_ns: int

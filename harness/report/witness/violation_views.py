@@ -159,7 +159,7 @@ def view(
     log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
     copies = [_as_trace_row(row) for row in story.rows_of("copies")]
     around = circumstances(finding.moment_ns, faults, roles)
-    context = picture.context(window, faults, roles)
+    context = picture.context(window, faults, roles, data.servers)
     drawn = not folded and number <= DIAGRAMS_MOST
     held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
     beyond = len(story.bars.operations) - len(window.operations)

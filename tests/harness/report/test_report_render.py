@@ -28,7 +28,7 @@ from harness.report import run_data as load_module
 from harness.report import timeline_view as timeline
 from harness.report.figures import COLOURS, for_page
 from harness.report.real_test import figures
-from harness.report.render import json_block, prewarm, render, title_in_a_list
+from harness.report.render import STYLES, json_block, prewarm, render, template_text, title_in_a_list
 from harness.report.run_data import load
 from tests.support.results_of_runs import results_in
 
@@ -352,3 +352,15 @@ def test_the_words_of_a_criterion_are_whole(tmp_path: Path) -> None:
         results=results_in({"checkers": {"vacuity": {"details": {"criteria": [criterion]}}}}),
     )
     assert [figure.words for figure in figures(data)] == [words]
+
+
+def test_type_has_five_sizes_and_space_a_grid() -> None:
+    for name in STYLES:
+        style = re.sub(r"@media print.*?\n}", "", template_text(name), flags=re.S)
+        sizes = set(re.findall(r"font(?:-size)?:(?: \d{3})? ([\d.]+\w+|var\(--\w+\))", style))
+        assert sizes <= {f"var(--t{place})" for place in range(1, 6)}, name
+        spaces = [space for rule in re.findall(r"\b(?:padding|margin|gap)[\w-]*:([^;}]*)", style) for space in PX(rule)]
+        assert not [space for space in spaces if int(space) > 2 and int(space) % 4], name
+
+
+PX = re.compile(r"(?<![\w.-])(\d+)px").findall

@@ -147,10 +147,10 @@ def test_many_runs_are_shown_page_by_page(results: Path, monkeypatch: pytest.Mon
 
 
 def test_the_pages_have_the_style_sheet_of_reports_and_a_bug_that_was_found_a_colour_of_its_own(server: Server) -> None:
-    assert server.get("/styles/base.css").headers["Content-Type"].startswith("text/css")
-    assert server.refusal("/styles/report.html.j2") == 404
+    assert server.get("/style.css").headers["Content-Type"].startswith("text/css")
+    assert server.refusal("/styles/base.css") == 404
     page = server.get("/").read().decode()
-    assert 'href="/styles/base.css"' in page and page.count('class="verdict expected"') == 1
+    assert 'href="/style.css"' in page and page.count('class="verdict expected"') == 1
 
 
 def test_everything_is_escaped_and_nothing_comes_from_elsewhere(server: Server, results: Path) -> None:

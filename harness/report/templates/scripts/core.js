@@ -48,15 +48,15 @@ function element(tag, attributes = {}, text) {
 
 // Colours come from the style sheet, so that the drawing follows the theme.
 const COLOUR = {};
-const NAMES = 'bg panel soft line ink dim accent bad ok ok-pale fail info band band-edge alone grid e0 e1 e2 e3 e4 e5 on-e'.split(' ');
+const NAMES = 'bg panel soft line ink dim accent bad ok ok-pale fail info band band-edge alone grid on-e n0 n1 n2 n3 n4 n5 n6 n7 n8'.split(' ');
 function readColours() {
   const style = getComputedStyle(root);
   for (const name of NAMES) COLOUR[name] = style.getPropertyValue('--' + name).trim();
   COLOUR.sans = style.getPropertyValue('--sans').trim();
   for (const k in hatches) delete hatches[k];
 }
-const epochColour = epoch => COLOUR['e' + (((epoch % 6) + 6) % 6)];
-const font = (weight = 400, px = 11) => `${weight} ${px}px ${COLOUR.sans}`;
+const nodeColour = n => n < 0 ? COLOUR.dim : COLOUR['n' + n % 9];
+const font = (weight = 400, px = 12) => `${weight} ${px}px ${COLOUR.sans}`;
 
 const hatches = {};
 function hatch(g, colour, gap) {

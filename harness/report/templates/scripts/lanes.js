@@ -23,7 +23,7 @@ function lanes() {
 
 function layout() {
   W = main.clientWidth;
-  LEFT = NARROW() ? 40 : 56; RIGHT = W - (NARROW() ? 8 : 16);
+  LEFT = NARROW() ? 48 : 64; RIGHT = W - (NARROW() ? 8 : 16);
   LANES.clear();
   let y = 4;
   for (const [name, h, after] of lanes()) { LANES.set(name, { y, h }); y += h + after; }
@@ -139,7 +139,7 @@ function violations(g) {
     else g.fillRect(Math.round(x) - 1, y + h - 3, 2, 12);
     HITS.push({ x0: x - 3, x1: x + 3, y0: y, y1: y + h, sel: 'violation.' + i });
   }
-  g.font = font(650, 11.5);
+  g.font = font(650);
   let free = -1;
   for (const [x, v, i] of seen) {
     const text = NARROW() ? v.text.split(',')[0] : `${v.text}, ${secs(v.t)}`, w = g.measureText(text).width + 14;
@@ -191,7 +191,8 @@ function paintMini() {
   g.fillStyle = COLOUR['ok-pale'];
   sums.forEach((s, i) => { const bar = s / top * (h - 8); g.fillRect(LEFT + i * w, h - bar, Math.max(.6, Math.min(w - .4, RIGHT - LEFT - i * w)), bar); });
   g.fillStyle = COLOUR.bad;
-  for (const v of DATA.violations) g.fillRect(x(v.t) - 1, 0, 2, h);
+  const bold = VIEW.sel.startsWith('violation.') ? +VIEW.sel.slice(10) : 0;
+  DATA.violations.forEach((v, i) => g.fillRect(x(v.t) - 1, 0, i === bold ? 3 : 2, i === bold ? h : 8));
   const a = x(VIEW.a), b = x(VIEW.b);
   g.fillStyle = COLOUR.panel; g.globalAlpha = .65; g.fillRect(LEFT, 0, a - LEFT, h); g.fillRect(b, 0, RIGHT - b, h); g.globalAlpha = 1;
   g.strokeStyle = COLOUR.accent; g.lineWidth = 1.5; g.strokeRect(a + .75, .75, Math.max(2, b - a - 1.5), h - 1.5);

@@ -10,7 +10,8 @@ const HIGHEST = (() => {
 function nodeLane(g, n) {
   const { y, h } = LANES.get('node' + n), mid = y + h / 2;
   g.font = font(600, 12); g.textAlign = 'right'; g.fillStyle = COLOUR.ink;
-  g.fillText(fitted(g, DATA.servers[n], LEFT - 10), LEFT - 8, mid); g.font = font();
+  g.fillText(fitted(g, DATA.servers[n], LEFT - 22), LEFT - 8, mid); g.font = font();
+  g.fillStyle = nodeColour(n); g.beginPath(); g.arc(8, mid, 4, 0, 7); g.fill();
   clipped(g, y, h, () => {
     for (const f of DATA.faults) if (f.alone.includes(n)) { g.fillStyle = COLOUR.alone; g.fillRect(X(f.start), y + 1, X(f.end) - X(f.start), h - 2); }
     DATA.segments.forEach((s, i) => {
@@ -32,13 +33,14 @@ function hit(g, f, state, y, h, mid) {
   g.fillStyle = COLOUR['band-edge']; g.fillRect(X(f.start), y + h - 4, Math.max(2, X(f.end) - X(f.start)), 3);
 }
 
-function role(g, [, start, end, name, epoch], y, h, mid) {
-  const a = X(start), w = X(end) - a, left = Math.max(a, LEFT), room = Math.min(a + w, RIGHT) - left, colour = epochColour(epoch);
+// A node has one colour; a follower's line has that of its leader.
+function role(g, [n, start, end, name, epoch, leader], y, h, mid) {
+  const a = X(start), w = X(end) - a, left = Math.max(a, LEFT), room = Math.min(a + w, RIGHT) - left, colour = nodeColour(n);
   if (name === 'dead') gone(g, a, a + w, mid, 'not running');
   else if (name === 'leader') {
     g.fillStyle = colour; g.fillRect(a, mid - 9, Math.max(w, 2), 18);
     label(g, [`leader, epoch ${epoch}`, `epoch ${epoch}`, `e${epoch}`], left, room, mid, COLOUR['on-e']);
-  } else if (name === 'follower') { g.fillStyle = colour; g.fillRect(a, mid - 1.5, w, 3); }
+  } else if (name === 'follower') { g.fillStyle = nodeColour(DATA.servers.indexOf(leader)); g.fillRect(a, mid - 1.5, w, 3); }
   else if (name === 'candidate' || name === 'prospective') {
     g.fillStyle = COLOUR.panel; g.fillRect(a, mid - 6, w, 12);
     g.fillStyle = hatch(g, colour, 6); g.fillRect(a, mid - 6, w, 12);
@@ -114,7 +116,7 @@ function lagLane(g) {
   peaks.sort((a, b) => a.x - b.x);
   let right = -1;
   for (const p of peaks) {
-    g.font = font(600, 11); const w = g.measureText(p.name).width, x = clamp(p.x - w - 6, LEFT + 2, RIGHT - w - 2);
+    g.font = font(600); const w = g.measureText(p.name).width, x = clamp(p.x - w - 6, LEFT + 2, RIGHT - w - 2);
     if (x < right) continue;
     g.fillStyle = COLOUR.panel; g.globalAlpha = .85; g.fillRect(x - 2, p.y - 5, w + 4, 13); g.globalAlpha = 1;
     g.textAlign = 'left'; g.fillStyle = COLOUR.ink; g.fillText(p.name, x, p.y + 2); right = x + w + 4;
