@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from checkers.base.checker import Checker
-    from nemesis.kind import Kind
+    from system_under_test.subject import Bug
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -38,12 +38,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def checkers() -> str:
-    from checkers.catalog import BY_MODEL, CATALOG
+    """Return a table of all checkers but those of logs and traces, which docs/raft-checkers.md explains."""
+    from checkers.catalog import BY_MODEL, CATALOG, of_logs_and_traces
 
-    rows = [
-        (f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{_file_of(c)}`")
-        for c in (CATALOG | BY_MODEL).values()
-    ]
+    elsewhere = {checker.name for checker in of_logs_and_traces()}
+    shown = [each for each in (CATALOG | BY_MODEL).values() if each.name not in elsewhere]
+    rows = [(f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{_file_of(c)}`") for c in shown]
     return table(("checker", "question", "needs", "file"), rows)
 
 
@@ -54,19 +54,24 @@ def _file_of(checker: Checker) -> str:
 
 
 def bugs() -> str:
+    rows = [
+        (f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by), _workloads(bug.workloads))
+        for name, bug in _planted()
+    ]
+    return table(("planted bug", "subject", "what is wrong", "found by", "shown by", "workload"), rows)
+
+
+def bugs_in_swarms() -> str:
+    searches = json.loads(SEARCHES.read_text()) if SEARCHES.exists() else {}
+    rows = [(f"`{bug.name}`", _in_swarms(found)) for _, bug in _planted() if (found := searches.get(bug.name))]
+    return table(("planted bug", "found by a swarm"), rows)
+
+
+def _planted() -> list[tuple[str, Bug]]:
+    """Return (name of the subject, bug) of every planted bug."""
     from harness.registry import SUBJECTS, load_subject
 
-    searches = json.loads(SEARCHES.read_text()) if SEARCHES.exists() else {}
-    rows = [
-        (
-            *(f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by), _workloads(bug.workloads)),
-            _in_swarms(searches.get(bug.name, {})),
-        )
-        for name in SUBJECTS
-        for bug in load_subject(name).bugs.values()
-    ]
-    head = ("planted bug", "subject", "what is wrong", "found by", "shown by", "workload", "in a swarm")
-    return table(head, rows)
+    return [(name, bug) for name in SUBJECTS for bug in load_subject(name).bugs.values()]
 
 
 def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -87,7 +92,7 @@ def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         )
         seeds_in_words = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
         found.append(f"`{layer}`: {seeds_in_words}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s{of}")
-    return "; ".join(found) or "–"
+    return "; ".join(found)
 
 
 def _workloads(names: Iterable[str]) -> str:
@@ -118,19 +123,8 @@ def hunts() -> str:
     return table(head, rows(read_ledger()))
 
 
-def _file_of_kind(kind: Kind) -> str:
-    return f"{kind.resolve.__module__.replace('.', '/')}.py"
-
-
 def kinds() -> str:
-    from nemesis.catalog import KINDS
-
-    rows = [(f"`{k.name}`", k.summary, ", ".join(k.targets), f"`{_file_of_kind(k)}`") for k in KINDS.values()]
-    return table(("kind", "what it breaks", "targets", "file"), rows)
-
-
-def capabilities() -> str:
-    """Kind of fault x backend: what is missing where, in the backend's words; the members of the system can change."""
+    """Return a table of all kinds of fault; `lacking on` states in a backend's words why it cannot inject the kind."""
     from harness.backends.backend import ClusterSpec
     from harness.registry import BACKENDS, load
     from nemesis.catalog import KINDS
@@ -138,14 +132,15 @@ def capabilities() -> str:
 
     wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)
     spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=EtcdMembers({}))
-    backends = {name: load(entry.target)(spec) for name, entry in BACKENDS.items()}
+    backends = {name: load(entry.target)(spec) for name, entry in BACKENDS.items() if name != "in-process"}
 
     rows = []
     for kind in KINDS.values():
-        lacking = [[str(backend.lacks(need)) for need in sorted(kind.needs)] for backend in backends.values()]
-        words = ["; ".join(dict.fromkeys(filter(None, each))) or "yes" for each in lacking]
-        rows.append((f"`{kind.name}`", ", ".join(sorted(kind.needs)), *words))
-    return table(("kind", "needs", *backends), rows)
+        lacking = {name: {str(each.lacks(need)) for need in kind.needs} - {""} for name, each in backends.items()}
+        words = "; ".join(f"{name}: {', '.join(sorted(why))}" for name, why in lacking.items() if why)
+        file = f"{kind.resolve.__module__.replace('.', '/')}.py"
+        rows.append((f"`{kind.name}`", kind.summary, ", ".join(sorted(kind.needs)), words, f"`{file}`"))
+    return table(("kind", "what it breaks", "needs", "lacking on", "file"), rows)
 
 
 def imports(source: Path) -> set[str]:
@@ -219,11 +214,11 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "make-options": make_options,
     "checkers": checkers,
     "bugs": bugs,
+    "bugs-in-swarms": bugs_in_swarms,
     "findings": findings,
     "clean-runs": clean_runs,
     "hunts": hunts,
     "kinds": kinds,
-    "capabilities": capabilities,
     "drawing-tree": drawing(""),
     "drawing-checkers": drawing("checkers"),
     "drawing-harness": drawing("harness"),
