@@ -47,6 +47,12 @@ def checkers() -> str:
     return table(("checker", "question", "needs", "file"), rows)
 
 
+def trace_events() -> str:
+    from checkers.base.columns import TRACE_EVENTS
+
+    return table(("event", "meaning"), [(f"`{name}`", meaning) for name, meaning in TRACE_EVENTS.items()])
+
+
 def _file_of(checker: Checker) -> str:
     """The file of a checker.  If a shared function made its `combine`, its `judge` shows the file."""
     own = checker.judge if "<locals>" in checker.combine.__qualname__ else checker.combine
@@ -213,6 +219,7 @@ def make_options() -> str:
 PARTS: Mapping[str, Callable[[], str]] = {
     "make-options": make_options,
     "checkers": checkers,
+    "trace-events": trace_events,
     "bugs": bugs,
     "bugs-in-swarms": bugs_in_swarms,
     "findings": findings,
