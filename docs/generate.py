@@ -74,10 +74,10 @@ def bugs_in_swarms() -> str:
 
 
 def _planted() -> list[tuple[str, Bug]]:
-    """Return (name of the subject, bug) of every planted bug."""
+    """Return (name of the subject, bug) of every planted bug but the canary's, which `krucible list` prints."""
     from harness.registry import SUBJECTS, load_subject
 
-    return [(name, bug) for name in SUBJECTS for bug in load_subject(name).bugs.values()]
+    return [(name, bug) for name in SUBJECTS if name != "canary" for bug in load_subject(name).bugs.values()]
 
 
 def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
