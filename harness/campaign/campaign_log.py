@@ -29,6 +29,8 @@ LOG, LOCK = "campaign.json", ".lock"
 FORMAT = 2
 FAILED = "harness failed"
 """The verdict of a run that could not be made or judged.  It says nothing about the system."""
+INCIDENCES_MIN = 4
+"""Runs with a finding from which something can be estimated about symptoms that none has shown."""
 AS_EXPECTED, FOUND = EXIT_CODES[Validity.VALID], EXIT_CODES[Validity.INVALID]
 
 
@@ -190,6 +192,27 @@ class CampaignLog:
             if run.code == FOUND and run.symptom is not None:
                 seen.setdefault(run.symptom, []).append(run)
         return [FoundSymptom(one, tuple(runs), tuple(self.replays_of(runs[0]))) for one, runs in seen.items()]
+
+    def unseen(self) -> str:
+        """Estimate what further runs of the same tests would show that no run has shown yet, in one sentence.
+
+        With S symptoms seen, f1 of them in one run and f2 in two, Chao1 (1984) estimates f1 (f1 - 1) / 2 (f2 + 1) more,
+        and Good and Turing (1953) estimate that f1 of n further runs show a new one.  Where n runs showed nothing, a
+        symptom that shows in more than 1 - 0.05^(1/n) of the runs would have been seen with 95 %.  "" for too few runs.
+        """
+        runs = [run for run in self.tests if run.code in (AS_EXPECTED, FOUND)]
+        often = Counter(len(one.runs) for one in self.found())
+        if not often and runs:
+            shown = 100 * (1 - 0.05 ** (1 / len(runs)))
+            return f"What shows in {shown:.1f} % of such runs or more would have been seen with 95 %."
+        if sum(times * count for times, count in often.items()) < INCIDENCES_MIN:
+            return ""
+        more = often[1] * (often[1] - 1) / (2 * (often[2] + 1))
+        unseen, new = 100 * more / (often.total() + more), 100 * often[1] / len(runs)
+        return (
+            f"About {unseen:.0f} % of the symptoms that these tests can show are unseen (Chao1), and {new:.0f} % of "
+            "further runs would show a new one (Good-Turing)."
+        )
 
     def replays_of(self, first: Ended) -> list[Ended]:
         return [run for run in self.runs if run.test.replay and run.test.number == first.test.number]

@@ -59,6 +59,7 @@ def write_all(plan: Plan, log: CampaignLog) -> Path:
     html = environment().get_template("campaign.html.j2").render(
         name=plan.name,
         words=plan.words,
+        unseen="" if plan.every_run else log.unseen(),
         title=headline(plan, log),
         mark=_mark(plan, log),
         found=log.found(),
@@ -102,7 +103,9 @@ def summary(plan: Plan, log: CampaignLog) -> str:
     for one in log.found():
         first = one.runs[0]
         lines += [f"- **{one.symptom.words()}**: {one.words()}  ", f"  {first.words}  ", *_to_see(first)]
-    if plan.every_run:
+    if not plan.every_run:
+        lines += ["", log.unseen()]
+    else:
         reported = {id(one.runs[0]) for one in log.found()}
         for run in log.tests:
             if run.code != AS_EXPECTED and id(run) not in reported:

@@ -129,7 +129,7 @@ def _summary(plan: Plan, log: CampaignLog) -> list[str]:
         lines += [f"found: {group.symptom.words()}", f"  {first.words}", f"  {group.words()}"]
         lines += [f"  report:  {log.folder / first.folder / 'report.html'}", f"  again:   {first.test.spec.rerun()}"]
         lines += [f"  smaller: {program()} shrink {log.folder / first.folder}"] if first.faults else []
-    return lines
+    return lines if plan.every_run or not (unseen := log.unseen()) else [*lines, unseen]
 
 
 def _end(code: int) -> NoReturn:

@@ -22,7 +22,7 @@ from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
 from checkers.record.reading import RunRecord
 from harness.campaign import loop
-from harness.campaign.campaign_log import LOCK, CampaignLog, Symptom
+from harness.campaign.campaign_log import LOCK, CampaignLog, Ended, Planned, Symptom
 from harness.campaign.child_run import ChildRun
 from harness.campaign.loop import Plan, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, SUMMARY, headline, summary, write_all
@@ -123,6 +123,25 @@ def test_a_hunt_that_keeps_on_groups_what_it_finds_and_replays_it_when_its_time_
         assert loop.next_tests(plan, log, pending, False) == []
         (late,) = loop.next_tests(a_hunt(times=1, keeps_on=True), log, pending, False)
     assert (late.number, late.replay) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ([], ""),
+        ([""] * 30, "What shows in 9.5 % of such runs or more would have been seen with 95 %."),
+        (["lost", "lost", "stale"], ""),  # too few to tell
+        (["lost"] * 5 + [""] * 5, "About 0 % of the symptoms that these tests can show are unseen (Chao1), and 0 % of"),
+        ([*"abcd", "e", "e", *[""] * 4], "About 38 % of the symptoms"),
+    ],
+)
+def test_a_hunt_estimates_what_it_has_not_seen(tmp_path: Path, seen: Sequence[str], words: str) -> None:
+    def run(number: int, kind: str) -> Ended:
+        violations = (("set", kind),) if kind else ()
+        return Ended(Planned(number, Spec(seed=number)), int(bool(kind)), "", "", 1.0, violations)
+
+    log = CampaignLog(tmp_path, {}, [run(number, kind) for number, kind in enumerate(seen)])
+    assert log.unseen().startswith(words) and bool(log.unseen()) == bool(words)
 
 
 def test_a_campaign_goes_on_where_it_stood_and_makes_a_failed_run_again(tmp_path: Path, runs: Runs) -> None:
