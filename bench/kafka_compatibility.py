@@ -1,4 +1,4 @@
-"""What Kafka's own clients and their own tests find of the bundled KRaft: makes docs/kafka-compatibility.md.
+"""What Kafka's own clients and their own tests find of the bundled KRaft: makes docs/notebook/kafka-compatibility.md.
 
     python -m bench.kafka_compatibility            run all, write the page
     python -m bench.kafka_compatibility --only kafka-python,aiokafka
@@ -39,7 +39,7 @@ from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "kafka-compatibility.md"
+PAGE = ROOT / "docs" / "notebook" / "kafka-compatibility.md"
 CRATE = "4.10.0+2.12.1"
 KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "3.0.12", "0.14.0", "2.16.1"
 KAFKA_VERSION = "4.1.0"

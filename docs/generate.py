@@ -48,9 +48,12 @@ def checkers() -> str:
 
 
 def trace_events() -> str:
+    """Return a table of the events that a server of one's own may record."""
     from checkers.base.columns import TRACE_EVENTS
 
-    return table(("event", "meaning"), [(f"`{name}`", meaning) for name, meaning in TRACE_EVENTS.items()])
+    of_brokers = ("sessions", "broker")
+    rows = [(f"`{name}`", meaning) for name, meaning in TRACE_EVENTS.items() if name not in of_brokers]
+    return table(("event", "meaning"), rows)
 
 
 def _file_of(checker: Checker) -> str:
