@@ -83,12 +83,14 @@ class NamedCycle:
     """A cycle with its name.  times: how many broken edges lie on a cycle of this name.
 
     assumes: the consistency model under which time orders versions; "" if reads alone show the cycle.
+    by_longest: the cycle needs a key whose lists contradict each other, and takes the longest list for its order.
     """
 
     name: str
     steps: tuple[Step, ...]
     times: int
     assumes: str = ""
+    by_longest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

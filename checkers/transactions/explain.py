@@ -65,6 +65,8 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
         why.append(f"and so on: {more} more edges of this cycle of {len(cycle.steps)} lead back to {edges[0]['from']}")
     if cycle.name.startswith("G1c") and not any(step.kind == WR for step in cycle.steps):
         why.append(_why_no_g0(transcript, names, cycle))
+    if cycle.by_longest:
+        why.append("the lists of a key contradict each other, and the longest one counts as its order")
     words = "; ".join(why)
     summary = f"{cycle.name}: {words}: no order fulfils all of these"
     expected = f"an order of {names.listed()} in which each comes after all that it depends on; there is none"
@@ -72,6 +74,8 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     if cycle.assumes:
         facts["assumes"] = cycle.assumes
     excluded = and_stronger(cycle.assumes) if cycle.assumes else ruled_out([cycle.name])
+    if cycle.by_longest:
+        excluded = [model for model in excluded if model in and_stronger("read-committed")]
     return names.witness(cycle.name, summary, facts, excluded)
 
 
@@ -192,8 +196,11 @@ class _ListOrders:
         txns, longest = self._transcript.txns, self._of(key)
         unseen = new not in longest
         if kind == RW and txns.kind[row] == READ:
-            size = int(txns.list_first[row + 1] - txns.list_first[row])
-            if (unseen and size < len(longest)) or (not unseen and longest.index(new) < size):
+            read = txns.lists[int(txns.list_first[row]) : int(txns.list_first[row + 1])].tolist()
+            if read and read[-1] not in longest:
+                return None
+            seen = longest.index(read[-1]) + 1 if read else 0
+            if (unseen and seen < len(longest)) or (not unseen and longest.index(new) < seen):
                 return None
             shown = _shown(self._transcript.read_list(row))
             name = self._transcript.key_name(key)

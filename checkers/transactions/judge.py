@@ -266,7 +266,7 @@ class _Question:
         search = self._cycles_of_lists() if lists else None
         cycles = [cycle.name for cycle in search.cycles] if search is not None else []
         if _counted([*self._names(), *cycles], self.consistency):
-            return search or self._cycles_of_registers(True), None
+            return self._and_by_longest(search) if search else self._cycles_of_registers(True), None
         if search is not None and search.order is not None and self._is_an_answer(search.order):
             return search, decided_by(search.order, txns, self.known, self.consistency)
         begin, timed = self.transcript.begin, self.transcript.timed
@@ -303,6 +303,25 @@ class _Question:
         assert versions is not None
         direct, ends = list_append.link(self.transcript.txns, base, versions, self.found)
         return _cycles(self.transcript, direct, ends, len(base) - 1, versions.written.happened, self.steps_max)
+
+    def _and_by_longest(self, certain: CycleSearch) -> CycleSearch:
+        """Add the cycles of other names that need keys whose lists contradict each other, as Elle names them.
+
+        They rule out nothing that the contradiction does not.  Read-uncommitted allows it, and no cycle counts there.
+        """
+        base, versions = self.known.base, self.known.versions
+        assert versions is not None
+        longest = list_versions.by_longest_lists(versions)
+        if longest is None or anomalies.parts_of(self.consistency)[0] == "read-uncommitted":
+            return certain
+        noted = new_findings()  # apart from `found`, which has the anomalies of all other keys
+        noted.times[kinds.INTERNAL] = self.found.times[kinds.INTERNAL]
+        direct, ends = list_append.link(self.transcript.txns, base, longest, noted)
+        happened = versions.written.happened
+        more = _cycles(self.transcript, direct, ends, len(base) - 1, happened, self.steps_max)
+        names = {cycle.name for cycle in certain.cycles}
+        added = (replace(cycle, by_longest=True) for cycle in more.cycles if cycle.name not in names)
+        return replace(certain, cycles=(*certain.cycles, *added))
 
     def _cycles_of_registers(self, by_time: bool) -> CycleSearch:
         """Search by the order of versions that reads show.
@@ -384,7 +403,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     if without_order and not shown:
         counts[anomalies.NO_ORDER_NAME] = 1
     names = sorted(counts, key=anomalies.WORST_FIRST.index)
-    assuming = {cycle.name for cycle in search.cycles if cycle.assumes}
+    assuming = {cycle.name for cycle in search.cycles if cycle.assumes or cycle.by_longest}
     excluded = anomalies.ruled_out(name for name in names if name not in assuming)
     if assuming or without_order:
         excluded = anomalies.in_order({*excluded, *anomalies.and_stronger(consistency)})

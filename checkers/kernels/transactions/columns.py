@@ -74,12 +74,16 @@ class Rewrites(NamedTuple):
     aborted: Int32
 
 
+NO_WRITER, CONTRADICTED = 1, 2
+"""Bits of a key that allows no conclusions: a value whose writer is not known; lists that contradict each other."""
+
+
 class Written(NamedTuple):
     """Which transaction wrote each element, and which transactions happened.
 
     writer: int32 per element, the transaction that wrote it first, or -1.  final: per element, whether it was its
     writer's last write of the key.  Both identify nothing for an element that `is_rewritten`.
-    unusable: int8 per key, 1 if the key allows no conclusions.
+    unusable: int8 per key, not 0 if the key allows no conclusions: NO_WRITER, CONTRADICTED, or both.
     happened: per transaction, whether it committed; kernels add those of unknown outcome whose writes were read.
     """
 
@@ -158,7 +162,7 @@ def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
             key = txns.key[row]
             element = base[key] + txns.value[row]
             if writer[element] >= 0:
-                unusable[key] = 1
+                unusable[key] = NO_WRITER
                 note(found, WRITTEN_TWICE, writer[element], t, row)
                 if rewrites.writes.shape[0] == 0:
                     rewrites = _no_rewrites(writer.shape[0])

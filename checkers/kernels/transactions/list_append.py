@@ -267,10 +267,8 @@ def _link_writer(txns: Transactions, base: Int64, versions: Versions, t: int, ro
     Returns that writer, or -1.
     """
     key, written = txns.key[row], versions.written
-    size = txns.list_first[row + 1] - txns.list_first[row]
-    start = txns.list_first[versions.longest[key]]
-    for i in range(size - 1, -1, -1):
-        by = written.writer[base[key] + txns.lists[start + i]]
+    for i in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
+        by = written.writer[base[key] + txns.lists[i]]
         if by != t and written.happened[by]:
             link_direct(links, by, t, WR)
             return int(by)
@@ -281,11 +279,14 @@ def _link_writer(txns: Transactions, base: Int64, versions: Versions, t: int, ro
 def _link_overwriter(
     txns: Transactions, base: Int64, versions: Versions, last_writer: int, t: int, row: int, links: Links
 ) -> None:
-    """Link a transaction's first read of a key: rw to the writer of the element after the list that it read."""
+    """Link a transaction's first read of a key: rw to the writer of the element after the last one that it read."""
     key, written = txns.key[row], versions.written
-    size = txns.list_first[row + 1] - txns.list_first[row]
-    start = txns.list_first[versions.longest[key]]
-    for i in range(size, versions.length[key]):
+    start, end, seen = txns.list_first[versions.longest[key]], txns.list_first[row + 1], 0
+    if end > txns.list_first[row]:
+        seen = versions.position[base[key] + txns.lists[end - 1]] + 1
+        if not seen:  # a list that contradicts the longest one
+            return
+    for i in range(seen, versions.length[key]):
         by = written.writer[base[key] + txns.lists[start + i]]
         if written.happened[by]:
             if by != t:

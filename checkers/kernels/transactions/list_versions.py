@@ -7,7 +7,8 @@ Every committed transaction happened.  One of unknown outcome happened if a comm
 appends.  Elements of aborted transactions are an anomaly, and the order skips them.
 
 A key has no order of versions if its lists are no prefixes of one another, repeat an element, or contain one that no
-transaction wrote.  This is reported, and nothing is concluded from the key.
+transaction wrote.  This is reported, and nothing is concluded from the key.  Once it is certain that lists contradict
+one another, the longest list counts as the order, only to name cycles (`by_longest_lists`).
 
 A key to which a value was appended more than once has no order either.  A list may show such a value as often as it was
 appended.  No conclusion depends on which append it shows.
@@ -23,11 +24,13 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import (
     ABORTED_READ,
+    CONTRADICTED,
     DIRTY_UPDATE,
     DUPLICATE_ELEMENTS,
     FAIL,
     INCOMPATIBLE_ORDER,
     INFO,
+    NO_WRITER,
     OK,
     READ,
     UNWRITTEN_READ,
@@ -53,6 +56,15 @@ class Versions(NamedTuple):
     position: Int32
     longest: Int64
     length: Int32
+
+
+def by_longest_lists(versions: Versions) -> Versions | None:
+    """Return the versions where the longest list orders a key whose lists contradict each other; None without such."""
+    unusable = versions.written.unusable
+    if not (unusable == CONTRADICTED).any():
+        return None
+    left = np.where(unusable == CONTRADICTED, 0, unusable).astype(np.int8)
+    return versions._replace(written=versions.written._replace(unusable=left))
 
 
 class _Shown(NamedTuple):
@@ -131,7 +143,7 @@ def _note_crooked(txns: Transactions, longest: Int64, crooked: Bools, written: W
                 at = 0
                 while txns.lists[start + at] == txns.lists[other + at]:
                     at += 1
-                written.unusable[key] = 1
+                written.unusable[key] |= CONTRADICTED
                 note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
 
 
@@ -185,14 +197,14 @@ def _look_at_list(
         value = txns.lists[start + i]
         element = base[key] + value
         if not holds(base, written.writer, key, value):
-            written.unusable[key] = 1
+            written.unusable[key] |= NO_WRITER
             note(found, UNWRITTEN_READ, t, row, i)
             continue
         if is_rewritten(written, element):
             _check_rewritten(written, t, row, i, element, _times(shown, element, row), found)
             continue
         if position[element] >= 0 if is_longest else _times(shown, element, row) > 1:
-            written.unusable[key] = 1
+            written.unusable[key] |= NO_WRITER
             note(found, DUPLICATE_ELEMENTS, t, row, i)
         if is_longest:
             position[element] = i

@@ -361,3 +361,29 @@ def test_a_list_that_shows_an_element_twice_counts_also_if_it_is_not_the_longest
     verdict = judge_transactions(events, "list-append", consistency="read-uncommitted")
     assert verdict.validity is Validity.INVALID
     assert verdict.details["anomalies"] == {"duplicate-elements": 1, "incompatible-order": 1}
+
+
+BY_LONGEST = {
+    "G0": ("ax1 ay1", "ax2 ay2", "rx12", "rx21", "ry21"),
+    "G1c": ("ax1 ry1", "ay1 rx1", "ax2", "rx12", "rx21"),
+    "G-single": ("ax1 ay1", "rx1 ry", "ax2", "rx12", "rx21", "ry1"),
+    "G2-item": ("ax1", "ax2", "ax3 ry", "ay1 rx21", "rx12", "rx123", "ry1"),
+}
+"""Name of a cycle that needs key x, whose lists contradict each other -> a history that shows it."""
+
+
+@pytest.mark.parametrize("name", BY_LONGEST)
+def test_a_cycle_through_lists_that_contradict_each_other_is_named(name: str) -> None:
+    verdict = judge_transactions(at_once(*BY_LONGEST[name]), "list-append")
+    assert verdict.details["anomalies"].keys() >= {name, "incompatible-order"}
+    witness = next(w for w in verdict.witnesses if w.kind == name)
+    assert "the longest one counts as its order" in witness.summary
+    assert [edge["key"] for edge in witness.facts["cycle"]].count("x") >= 1
+    assert not any(model.endswith("read-uncommitted") for model in verdict.details["ruled_out"])
+    assert "read-uncommitted" not in witness.facts["rules_out"]
+
+
+def test_a_list_that_contradicts_the_longest_one_may_end_with_an_element_beside_it() -> None:
+    """The list [2] ends with an element that the longest list lacks, so nothing is known to follow it."""
+    verdict = judge_transactions(at_once("ax1 ry", "ax3", "ax2", "ay1 rx2", "rx13", "ry1"), "list-append")
+    assert verdict.details["anomalies"] == {"incompatible-order": 1}
