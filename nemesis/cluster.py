@@ -32,6 +32,8 @@ Marks = Mapping[Link, int]
 
 
 DISK = "disk"
+LOST_OF = "bytes lost of "
+"""Goes before the name of a file, in what a power loss did."""
 """Capability: the servers' data lies on a disk that fails, and loses its power, on order."""
 PACKETS = "packets"
 """Capability: packets of a directed link can be lost, repeated, damaged, reordered, delayed and slowed down."""
@@ -170,7 +172,8 @@ class Cluster(Protocol):
 
     async def power_loss(self, server: str, /) -> Mapping[str, int]:
         """What the last power loss did: the seed of its order, undone, redone, torn_bytes, used (as of `probe_disk`),
-        and the proofs fsynced_kept, not_fsynced_kept (0 or 1).  Empty before the first."""
+        oldest_ms (age of the oldest write that was lost), LOST_OF and the name of a file (bytes that it lost), and the
+        proofs fsynced_kept, not_fsynced_kept (0 or 1).  Empty before the first."""
         ...
 
     async def probe_disk(self, server: str, /) -> Mapping[str, Any]:

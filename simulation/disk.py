@@ -118,6 +118,12 @@ class VolatileDisk:
             for name, inode in found.durable.items()
         }
 
+    def bytes_lost(self, after: VolatileDisk) -> dict[str, int]:
+        """Path -> bytes that a crash took from the end of a file, the most first."""
+        left = after.files()
+        lost = {path: len(data) - len(left.get(path, b"")) for path, data in self.files().items()}
+        return {path: size for path, size in sorted(lost.items(), key=lambda each: -each[1]) if size > 0}
+
     def keeps_fsynced(self, after: VolatileDisk) -> bool:
         """Whether a disk that a crash left behind holds all that was fsynced here.
 

@@ -27,7 +27,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from checkers.record.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Fault
-from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
+from nemesis.cluster import DAMAGES, DISK, LINKS, LOST_OF, PROCESSES, CannotInject, Cluster, Link
 from nemesis.kind import (
     FALSE,
     TRUE,
@@ -270,6 +270,8 @@ async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
         "other bytes kept": float(loss["not_fsynced_kept"]),
         USES_DISK: float(loss["used"]),
         "changes taken back": float(loss["undone"]),
+        "age of the oldest write lost_ms": float(loss.get("oldest_ms", 0)),
+        **{name: float(size) for name, size in loss.items() if name.startswith(LOST_OF)},
     }
 
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,12 +82,15 @@ class Loss:
     """What a power loss did to the changes of the program.
 
     undone: how many were taken back.  redone: how many writes the disk kept after all.
+    bytes_lost: file -> bytes of its writes that the disk did not keep.  oldest_ms: age of the oldest of these writes.
     """
 
     undone: int
     redone: int
     torn_bytes: int = -1
     """Bytes kept of the torn write; -1 if none was torn."""
+    bytes_lost: dict[str, int] = field(default_factory=dict)
+    oldest_ms: int = 0
 
 
 class Changes:
@@ -208,22 +211,32 @@ class Changes:
         writes = [(file, data) for _, file, data in journal if not data.probe]
         torn_bytes = -1
         redone = 0
+        left = [len(data.image or b"") for _, data in writes]  # bytes of each write that are lost
         if kept == "tear" and writes:
             *whole, (last, torn) = writes
             for file, data in whole:
                 _do_again(file.descriptor, data)
+            left[:-1] = [0] * len(whole)
             torn_bytes = torn_at(_extent(last, torn), rng) if torn.image else 0
             if torn.image:
                 _do_again(last.descriptor, torn, (0, torn_bytes))
+                left[-1] -= torn_bytes
             redone = len(whole)
         if kept == "reorder":
             chosen = [rng.random() < 0.5 for _ in writes]
             redone = sum(chosen)
             pieces = some_of([_extent(file, data) for file, data in writes], chosen)
-            for (file, data), parts in zip(writes, pieces, strict=True):
+            for at, ((file, data), parts) in enumerate(zip(writes, pieces, strict=True)):
                 for piece in parts:
                     _do_again(file.descriptor, data, piece)
+                    left[at] -= min(left[at], piece[1] - piece[0])
         undone = len(writes) - redone + len(names)
+        lost = Counter[str]()
+        oldest_s = now_s = self._clock_s()
+        for (file, data), size in zip(writes, left, strict=True):
+            if size:
+                lost[_name(file.descriptor)] += size
+                oldest_s = min(oldest_s, data.at_s)
         for undo in reversed(names):
             undo()
         for file in self._files.values():
@@ -231,7 +244,7 @@ class Changes:
         for inode in list(self._files):
             self._forget(inode)
         self.sync_names()
-        return Loss(undone, redone, torn_bytes)
+        return Loss(undone, redone, torn_bytes, dict(lost.most_common()), round(1000 * (now_s - oldest_s)))
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
@@ -273,6 +286,11 @@ class Changes:
 def _inode(descriptor: int) -> Inode:
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
+
+
+def _name(descriptor: int) -> str:
+    """The folder and name of an open file."""
+    return "/".join(Path(f"/proc/self/fd/{descriptor}").readlink().parts[-2:])
 
 
 def _size(data: Data) -> int:

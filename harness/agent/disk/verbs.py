@@ -44,6 +44,8 @@ from harness.agent.frames import limit
 
 _KEPT, _LOST = "fsynced", "not-fsynced"
 _BYTES = b"p" * 512
+_FILES_SHOWN = 3
+"""Files of which a power loss states what they lost."""
 
 
 class DiskVerbs:
@@ -119,8 +121,9 @@ class DiskVerbs:
 
     @limit(60.0)
     def last_loss(self) -> dict[str, int]:
-        """seed: of the order; used: as in `probe`; undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept,
-        not_fsynced_kept: 1 if the probe was there.  Empty before the first power loss."""
+        """seed: of the order; used: as in `probe`; undone, redone, torn_bytes, oldest_ms: as in `changes.Loss`; "bytes
+        lost of NAME": of the files that lost most; fsynced_kept, not_fsynced_kept: 1 if the probe was there.  Empty
+        before the first power loss."""
         return dict(self._last_loss)
 
     @limit(90.0)
@@ -281,7 +284,9 @@ class Mounted:
         self.mount()
         if self._ordered[0]:
             self.behave(*self._ordered)
-        return {name: int(answer[name]) for name in ("undone", "redone", "torn_bytes")}
+        figures = {name: int(answer[name]) for name in ("undone", "redone", "torn_bytes", "oldest_ms")}
+        most = list(answer["bytes_lost"].items())[:_FILES_SHOWN]
+        return figures | {f"bytes lost of {name}": int(size) for name, size in most}
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 

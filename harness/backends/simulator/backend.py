@@ -34,6 +34,7 @@ from nemesis.cluster import (
     DAMAGES,
     DISK,
     LINKS,
+    LOST_OF,
     MEMBERS,
     PACKETS,
     PROCESSES,
@@ -343,6 +344,7 @@ class SimulatorBackend:
                 "used": 1 if machine.ends else 0,
                 "fsynced_kept": int(before.keeps_fsynced(machine.disk)),
                 "not_fsynced_kept": int(more),
+                **{f"{LOST_OF}{path}": size for path, size in before.bytes_lost(machine.disk).items()},
             }
 
     async def power_loss(self, server: str) -> Mapping[str, int]:

@@ -29,7 +29,8 @@ class FakeDisks(FakeCluster):
     async def lose_power(self, server, kept, seed):
         await self._set("lose power", server, "dead")
         self.armed[server] = 0
-        self.losses[server] = {"seed": seed, "fsynced_kept": 1, "not_fsynced_kept": 0, "undone": 0, "used": 1}
+        self.losses[server] = {"seed": seed, "fsynced_kept": 1, "not_fsynced_kept": 0, "undone": 2, "used": 1}
+        self.losses[server] |= {"oldest_ms": 140, "bytes lost of wal/0.log": 96}
 
     async def power_loss(self, server):
         return self.losses.get(server, {})
@@ -39,6 +40,10 @@ def test_a_leader_loses_its_power_at_an_fsync():
     cluster = FakeDisks()
     (record,), _ = in_no_time(played(cluster, card("power", "leader-at-fsync")))
     assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    shown = record.measured[-2].values
+    assert {words.partition(" ")[2]: value for words, value in shown.items()}.items() >= {
+        "bytes lost of wal/0.log": 96.0, "age of the oldest write lost_ms": 140.0,
+    }.items()  # fmt: skip
     assert cluster.orders.index("arm n1") < cluster.orders.index("lose power n1")
     assert cluster.whole
 

@@ -74,6 +74,24 @@ def test_what_was_fsynced_stays_and_what_was_not_is_gone(folder: Folder) -> None
     loss = folder.changes.lose("lose", Random(1))
     assert folder.read("log") == b"kept"
     assert loss.undone == 1
+    [(name, size_bytes)] = loss.bytes_lost.items()
+    assert (name.rpartition("/")[2], size_bytes) == ("log", 5)
+
+
+def test_a_loss_states_the_bytes_of_each_file_and_the_age_of_the_oldest(folder: Folder) -> None:
+    folder.append("log", b"12345")
+    folder.now_s = 0.25
+    folder.append("index", b"x" * 9)
+    loss = folder.changes.lose("lose", Random(1))
+    assert [(name.rpartition("/")[2], size) for name, size in loss.bytes_lost.items()] == [("index", 9), ("log", 5)]
+    assert loss.oldest_ms == 250
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_a_torn_write_the_rest_is_lost(folder: Folder, seed: int) -> None:
+    folder.append("log", b"s" * 2_000)
+    loss = folder.changes.lose("tear", Random(seed))
+    assert sum(loss.bytes_lost.values()) == 2_000 - loss.torn_bytes
 
 
 def test_an_overwritten_range_comes_back(folder: Folder) -> None:
