@@ -32,7 +32,7 @@ from checkers.judging.tasks import in_words
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.outcome import OnlineViolation, RunOutcome
 from checkers.record.reading import TEST, RunRecord
-from checkers.sealing.manifest import broken_files, signer
+from checkers.sealing.manifest import MANIFEST, broken_files, signer
 from checkers.sealing.seal import seal
 from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
@@ -132,10 +132,12 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
     made_by = signer(root)
     if trust or made_by.trusted:
         return
+    ended = (root / MANIFEST).exists()
+    by = f"the run is {made_by.words}" if ended else "nobody has signed the run yet: its test goes on, or was cut short"
     raise WrongSpec(
         f"this run would execute code from its own folder: {', '.join(names[:_CODE_SHOWN])}"
         f"{f' and {len(names) - _CODE_SHOWN} more' if len(names) > _CODE_SHOWN else ''}; this is refused, because "
-        f"the run is {made_by.words}: read this code, then allow it with --trust"
+        f"{by}: read this code, then allow it with --trust"
     )
 
 

@@ -86,7 +86,7 @@ def with_a_borrowed_signature(root: Path) -> None:
 
 
 REFUSED = {
-    "no manifest": (lambda root: None, "the run is unsigned: nothing shows who made this run"),
+    "no manifest": (lambda root: None, "nobody has signed the run yet: its test goes on, or was cut short"),
     "not listed": (unlisted, "was added after the run, so nothing in"),
     "unsigned": (unsigned, "the run is unsigned: nothing shows who made this run"),
     "a stranger's": (of_a_stranger, "the run is signed by an unknown key (SHA256:"),
