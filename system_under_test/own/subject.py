@@ -80,14 +80,17 @@ _GO_CLOCK = "it is written in Go, which reads the clock without the C library, s
 _COPY = """
 cd "$1" && aside="$2" && trace="$3" && shift 3 && mkdir -p "$aside" && shopt -s nullglob || exit 1
 for pattern in "$@"; do
-    for folder in $pattern; do cp -a --parents "$folder" "$aside" || exit 1; done
-    find "$(dirname "$pattern")" -maxdepth 1 -type f -exec cp --parents -t "$aside" {} + || exit 1
+    for folder in $pattern; do
+        [ -e "$aside/$folder" ] || cp -a --parents "$folder" "$aside" || exit 1
+    done
+    find "$(dirname "$pattern")" -maxdepth 1 -type f -exec cp -f --parents -t "$aside" {} + || exit 1
 done
 find "$aside" -name '*index' -size +1M -delete
 [ ! -f "$trace" ] || stat -c %s "$trace"
 """
 """Copies the folders that match patterns, and plain files beside them, such as `meta.properties` and checkpoints.
 
+A folder that two patterns match is copied once: Kafka's snapshots are read-only, so a second copy would fail.
 Kafka preallocates the indexes of its logs: those of 10 MiB, which no checker reads, are left out.
 """
 LINKED_FROM_BYTES = 1 << 20
