@@ -114,7 +114,7 @@ def _seal(folder: Path, events: int, wrong: bool) -> None:
 
 def _judge(folder: Path, events: int, wrong: bool) -> None:
     demands: Demands = pickle.loads((folder.parent / _DEMANDS).read_bytes())
-    has: set[Need] = {"history", "logs", "traces", "nodes", "unique-values"}
+    has: set[Need] = {"history", "logs", "traces", "nodes", "unique-values", "client-records"}
     spark = SparkJudge()
     verdicts = judge_run(StoredRun(folder, demands), select(has, ("linearizability",)), spark)
     assert verdicts.judged_by.startswith("Spark"), verdicts.judged_by

@@ -18,7 +18,9 @@ from checkers.base.verdict import Verdict
 if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not need
     from checkers.base.stored_run import StoredRun
 
-Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values", "kraft-records", "kraft-steps"]
+Need = Literal[
+    "history", "logs", "traces", "nodes", "model", "unique-values", "client-records", "kraft-records", "kraft-steps"
+]
 """What a checker needs.
 
 history: the operations of clients.
@@ -26,6 +28,7 @@ logs, traces: files that the servers wrote.
 nodes: server processes that faults act on.
 model: the workload names this checker, because no other checker understands its histories.
 unique-values: the workload writes no value twice to a key.
+client-records: the logs hold what clients write, and not the decisions of controllers alone.
 kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cause for each record and each row.
 """
 

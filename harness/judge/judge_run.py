@@ -68,6 +68,7 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
     has["unique-values"] = load_workload(spec).unique_values
     declares = load_subject(spec).declares
     has["kraft-steps"] = declares.kraft_steps
+    has["client-records"] = declares.kraft_steps or not declares.registers_brokers
     has["kraft-records"] = declares.kraft_steps or declares.registers_brokers
     return {"history", *(need for need, there in has.items() if there)}
 

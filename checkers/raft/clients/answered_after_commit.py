@@ -215,6 +215,6 @@ ANSWERED_AFTER_COMMIT = Checker(
     split=_split,
     judge=_judge,
     combine=_combine,
-    needs=frozenset({"history", "logs", "traces", "unique-values"}),
+    needs=frozenset({"history", "logs", "traces", "unique-values", "client-records"}),
     rests_on=frozenset({"times", "answerers"}),
 )

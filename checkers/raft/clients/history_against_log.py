@@ -311,5 +311,5 @@ HISTORY_LOG = Checker(
     split=_split,
     judge=_judge,
     combine=_combine,
-    needs=frozenset({"history", "logs", "traces", "unique-values"}),
+    needs=frozenset({"history", "logs", "traces", "unique-values", "client-records"}),
 )

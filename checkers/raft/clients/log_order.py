@@ -306,5 +306,5 @@ LOG_ORDER = Checker(
     split=_split,
     judge=_judge,
     combine=_combine,
-    needs=frozenset({"history", "logs", "traces", "unique-values"}),
+    needs=frozenset({"history", "logs", "traces", "unique-values", "client-records"}),
 )

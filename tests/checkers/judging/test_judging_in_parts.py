@@ -25,7 +25,7 @@ from checkers.sealing.seal import seal
 EVENTS = 60_000
 ROWS_PER_GROUP, ROWS_PER_PART = 512, 4_096
 
-CHECKERS = select({"history", "logs", "traces", "nodes", "unique-values"}, ("linearizability",))
+CHECKERS = select({"history", "logs", "traces", "nodes", "unique-values", "client-records"}, ("linearizability",))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from journals import write_journal
 
+from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for
@@ -33,3 +34,15 @@ def test_the_journal_lowers_nothing(tmp_path: Path, declares: dict[str, bool]) -
     assert run.servers == ("n1", "n2", "n3")
     names = {checker.name for checker in checkers_for(spec, run.demands)}
     assert {"log-matching", "election-safety", "nodes-stay-up"} <= names
+
+
+def test_a_log_of_decisions_is_not_searched_for_what_clients_wrote() -> None:
+    """Brokers hold the records of clients; the controllers' log holds none of them."""
+    names = {
+        c.name
+        for c in checkers_for(
+            Spec(subject="kafka-brokers", workload="kafka-queue"), Demands(logs=True, traces=True, nodes=True)
+        )
+    }
+    assert {"log-matching", "majority-before-mark", "kafka-read-to-end"} <= names
+    assert not {"history-against-log", "answers-after-commit"} & names

@@ -124,7 +124,7 @@ def test_a_random_correct_run_is_valid(seed: int, tmp_path: Path) -> None:
 
 def test_only_the_bundled_kraft_must_take_the_steps_of_kraft() -> None:
     of_kraft = {"trace-validation", NAME}
-    offered = {"history", "logs", "traces", "nodes", "unique-values"}
+    offered = {"history", "logs", "traces", "nodes", "unique-values", "client-records"}
     assert not of_kraft & {checker.name for checker in select(offered)}  # type: ignore[arg-type]
     assert of_kraft <= {checker.name for checker in select({*offered, "kraft-steps"})}  # type: ignore[arg-type]
 
