@@ -16,6 +16,9 @@ from system_under_test.client import Client
 ATTEMPT_MS = 1500
 """Limit of one request, below the 2 s of an operation: the library states what became of a record."""
 
+NEVER_AGAIN_MS = 60_000
+"""Pause before the library sends a record again.  After NOT_LEADER_OR_FOLLOWER it does so whatever `retries` says, and
+the record may be in the log already; so the pause is longer than the time that a record has."""
 
 UNCLEAN = ("acks-one-unclean", "min-insync-one")
 """Planted bugs: a replica that is not in sync may lead, and one replica in sync suffices for an acknowledgement."""
@@ -54,7 +57,7 @@ class RecordsClient(Client):
 
         replicas = min(3, len(self.servers))
         risky = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-        safe = {"min.insync.replicas": str(min(2, replicas))}
+        safe = {"min.insync.replicas": str(min(int(self.settings.get("min_insync", 2)), replicas))}
         topic = NewTopic(key, 1, replicas, config=risky if self.bug in UNCLEAN else safe)
         admin = AdminClient(self._common)  # it ends what it was asked for when it is collected
         try:
@@ -73,6 +76,7 @@ class RecordsClient(Client):
         if "producer" not in self.made:
             limits = {"message.timeout.ms": ATTEMPT_MS, "request.timeout.ms": ATTEMPT_MS - 100, "linger.ms": 0}
             once = {"retries": 0, "enable.idempotence": False, "max.in.flight": 1}
+            once |= dict.fromkeys(("retry.backoff.ms", "retry.backoff.max.ms"), NEVER_AGAIN_MS)
             acks = "1" if self.bug == "acks-one-unclean" else "all"
             self.made["producer"] = Producer({**self._common, **limits, **once, "acks": acks})
         deliveries: list[Any] = []
