@@ -72,7 +72,8 @@ def bugs() -> str:
 
 def bugs_in_swarms() -> str:
     searches = json.loads(SEARCHES.read_text()) if SEARCHES.exists() else {}
-    rows = [(f"`{bug.name}`", _in_swarms(found)) for _, bug in _planted() if (found := searches.get(bug.name))]
+    names = dict.fromkeys(bug.name for _, bug in _planted())  # several subjects may have a bug of one name
+    rows = [(f"`{name}`", _in_swarms(found)) for name in names if (found := searches.get(name))]
     return table(("planted bug", "found by a swarm"), rows)
 
 

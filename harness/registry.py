@@ -37,6 +37,8 @@ SUBJECTS: Mapping[str, str] = {
     "kraft-voters": "system_under_test.kraft.subject:KraftWithVoters",
     "kraft-whole": "system_under_test.kraft.subject:KraftWhole",
     "kafka": "system_under_test.kafka.system:Kafka",
+    "kafka-brokers": "system_under_test.kafka.bundled:KafkaBrokers",
+    "kafka-mixed": "system_under_test.kafka.bundled:KafkaMixed",
     "etcd": "system_under_test.etcd.system:Etcd",
     "canary": "system_under_test.canary.system:Canary",
 }

@@ -89,7 +89,7 @@ _OFFSETS = {
     "keys": 20,
     "concurrency": 16,
     "op_timeout_s": 12.0,
-    "waive": "share-in-faults,writes-in-faults",
+    "waive": "share-in-faults,writes-in-faults,elections",
 }
 _KILLED = {"time_limit_s": 46.0, "rate_hz": 8.0, "keys": 3}
 _ELIGIBLE = "controllers=apart,features=eligible.leader.replicas.version:1"

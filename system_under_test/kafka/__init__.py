@@ -6,6 +6,7 @@ The files, in the order in which to read them:
     process.py   one process of Kafka: its roles, its configuration, its command
     wire.py      one request and its answer, from a node or from a client
     system.py    the cluster: how it starts, who leads, when it has recovered
+    bundled.py   brokers on the bundled controllers, and controllers of both kinds
     records.py   clients send and poll records, through librdkafka
     offsets.py   clients commit and fetch the offsets of consumer groups
     client.py    one client that does both

@@ -125,4 +125,4 @@ def _companion(group: str) -> str:
 def _coordinator_in(metadata: bytes) -> tuple[int, str] | None:
     """Return (epoch, name) of the broker that leads the partition of offsets, as one broker knows it."""
     partition = wire.partitions_in(metadata).get(OFFSETS, {}).get(0)
-    return (partition.epoch, f"n{partition.leader}") if partition is not None and partition.leader > 0 else None
+    return (partition.epoch, wire.node_of(partition.leader)) if partition is not None and partition.leader > 0 else None

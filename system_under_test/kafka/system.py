@@ -17,21 +17,19 @@ from system_under_test.kafka.client import KafkaClient
 from system_under_test.kafka.jars import jars_of
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess
-from system_under_test.kafka.wire import partitions_on
+from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, Command, OwnNode, System
 
-FIRST_CONTROLLER = 101
-"""Node id of the first controller, where controllers are processes of their own."""
 TOGETHER, APART, EACH, NEVER = "together", "apart", "each", "never"
 CHOICES = {"controllers": (TOGETHER, APART), "flush": (EACH, NEVER)}
-_LOST = ("lost-write", "unseen", "inconsistent-offsets")
+LOST = ("lost-write", "unseen", "inconsistent-offsets")
 BUGS = (
     Bug(
         "acks-one-unclean",
         "producers ask for acks=1, and a replica that is not in sync may lead",
         found_by="kafka-read-to-end",
-        witness_kinds=_LOST,
+        witness_kinds=LOST,
         shown_by=("partition", "kill"),
         workloads=("kafka-queue",),
     ),
@@ -39,7 +37,7 @@ BUGS = (
         "min-insync-one",
         "min.insync.replicas=1 with acks=all, and a replica that is not in sync may lead",
         found_by="kafka-read-to-end",
-        witness_kinds=_LOST,
+        witness_kinds=LOST,
         shown_by=("partition",),
         workloads=("kafka-queue",),
     ),
@@ -47,7 +45,7 @@ BUGS = (
         "no-flush",
         "records are acknowledged before they are fsynced, as Kafka does by default",
         found_by="kafka-read-to-end",
-        witness_kinds=_LOST,
+        witness_kinds=LOST,
         shown_by=("power",),
         workloads=("kafka-queue",),
     ),
@@ -102,9 +100,9 @@ class Kafka(System):
 
     def check_settings(self) -> None:
         for name, words in CHOICES.items():
-            if (word := self._setting(name)) not in words:
-                raise ValueError(f"--set {name} of kafka takes {' or '.join(words)}, not {word!r:.60}")
-        for name in ("features", "properties"):
+            if name in self.parameters and (word := self._setting(name)) not in words:
+                raise ValueError(f"--set {name} of {self.name} takes {' or '.join(words)}, not {word!r:.60}")
+        for name in {"features", "properties"} & self.parameters.keys():
             pairs(name, str(self._setting(name)))
 
     def _setting(self, name: str) -> str | float:
@@ -119,24 +117,28 @@ class Kafka(System):
             return await self._process(node, nodes, "broker", "controller").command(node)
         return {role: await self._process(node, nodes, role).command(node) for role in ("controller", "broker")}
 
+    def _broker_id(self, node: OwnNode) -> int:
+        return node.index + 1 + (BROKERS_APART if self._apart else 0)
+
     def _process(self, node: OwnNode, nodes: Sequence[OwnNode], *roles: str) -> KafkaProcess:
-        first = FIRST_CONTROLLER if self._apart else 1
         flushes = self._setting("flush") == EACH and self.bug != "no-flush"
-        options = ["--release-version", str(release)] if (release := self._setting("release")) else []
-        for feature, level in pairs("features", str(self._setting("features"))).items():
-            options += ["--feature", f"{feature}={level}"]
         return KafkaProcess(
-            node_id=node.index + (first if roles == ("controller",) else 1),
+            node_id=node.index + 1 if "controller" in roles else self._broker_id(node),
             roles=roles,
-            controllers={each.index + first: f"{each.address}:{CONTROLLER_PORT}" for each in nodes},
+            controllers={each.index + 1: f"{each.address}:{CONTROLLER_PORT}" for each in nodes},
             folder="controller" if roles == ("controller",) else "kafka",
             replicas=min(3, len(nodes)),
             settings={
                 "log.flush.interval.messages": _ALWAYS if flushes else _NEVER,
                 **pairs("properties", str(self._setting("properties"))),
             },
-            format_options=options,
+            format_options=self._format_options(),
         )
+
+    def _format_options(self) -> Sequence[str]:
+        levels = pairs("features", str(self._setting("features"))).items()
+        release = ["--release-version", str(named)] if (named := self._setting("release")) else []
+        return [*release, *(word for name, level in levels for word in ("--feature", f"{name}={level}"))]
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
         """Return what the controller of this node has durably noted of the metadata quorum."""
@@ -147,9 +149,8 @@ class Kafka(System):
             noted = json.loads(state)
         except ValueError:  # the file is replaced at this moment
             return None
-        first = FIRST_CONTROLLER if self._apart else 1
         leader = noted["leaderId"]
-        return node.reports(noted["leaderEpoch"], f"n{leader - first + 1}" if leader >= 0 else None)
+        return node.reports(noted["leaderEpoch"], f"n{leader}" if leader >= 0 else None)
 
     async def leader_of(self, key: str) -> str | None:
         """Return the leader of the topic's only partition, by the broker that knows the newest epoch.
@@ -161,17 +162,19 @@ class Kafka(System):
                 partitions = topics.get(key) or topics.get(OFFSETS) or {}
                 known += [(each.epoch, each.leader) for each in partitions.values()]
         _, leader = max(known, default=(0, -1))
-        return f"n{leader}" if leader > 0 else None
+        return node_of(leader) if leader > 0 else None
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
         """Return None once the broker of each live node is an in-sync replica wherever it is a replica."""
         for node in nodes:
             if (topics := await partitions_on(node, BROKER_PORT)) is None:
                 return f"the broker of {node.name} does not answer"
-            live = {each.index + 1 for each in nodes}
+            live = {self._broker_id(each) for each in nodes}
             for name, partition in ((n, each) for n, numbers in topics.items() for each in numbers.values()):
                 if behind := live & set(partition.replicas) - set(partition.in_sync):
-                    return f"{node.name}: n{min(behind)} is not in sync with partition {name}-{partition.number}"
+                    return (
+                        f"{node.name}: {node_of(min(behind))} is not in sync with partition {name}-{partition.number}"
+                    )
                 if partition.leader not in live:
                     return f"{node.name}: partition {name}-{partition.number} has no live leader"
         return None

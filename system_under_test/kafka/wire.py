@@ -19,7 +19,14 @@ from system_under_test.system import OwnNode
 
 T = TypeVar("T")
 OFFSET_COMMIT, OFFSET_FETCH, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 3, 10, 19
+BROKERS_APART = 100
+"""Node id of a broker in a process of its own, less that of the controller beside it."""
 _BASH = "exec 3<> /dev/tcp/{}/{} && base64 -d <<< {} >&3 && head -c $(head -c4 <&3 | od -An -tu4 --endian=big) <&3"
+
+
+def node_of(broker_id: int) -> str:
+    """Return the name of the node that a broker runs on."""
+    return f"n{broker_id % BROKERS_APART}"
 
 
 def text(words: str | None) -> bytes:

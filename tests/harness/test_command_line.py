@@ -35,7 +35,7 @@ def newest(results: Path) -> Path:
 def test_list_names_everything_one_may_type() -> None:
     names = json.loads(krucible("list", "--json").stdout)
     of_kraft = {"kraft", "kraft-apart", "kraft-brokers", "kraft-snapshots", "kraft-voters", "kraft-whole"}
-    assert set(names["subjects"]) == {*of_kraft, "kafka", "etcd", "canary"}
+    assert set(names["subjects"]) == {*of_kraft, "kafka", "kafka-brokers", "kafka-mixed", "etcd", "canary"}
     assert {"docker", "namespaces", "ssh", "simulator", "in-process"} == set(names["backends"])
     assert set(names["nemeses"]) == {"none", "all", *KINDS}
     assert {"kraft/stale-read", "kraft/minority-commit", "kraft/divergence-by-offset", "kraft/lone-vote"} <= set(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from harness.spec import Spec, WrongSpec
 from system_under_test.client import Outcome, Request
 from system_under_test.kafka.jars import HOME, jars_of
 from system_under_test.kafka.process import KafkaProcess
+from system_under_test.own.subject import SystemSubject
 from workloads.kafka_queue import AssignedConsumer
 
 ROOT = Path(__file__).parents[3]
@@ -53,6 +55,27 @@ def test_controllers_apart_are_processes_of_their_own() -> None:
     assert [*load_subject(Spec(subject="kafka", set="controllers=apart")).processes] == ["controller", "broker"]
     with pytest.raises(WrongSpec, match="controllers"):
         load_subject(Spec(subject="kafka", set="controllers=aprat"))
+
+
+@pytest.mark.parametrize("spec", [("kafka", "controllers=apart"), ("kafka-brokers", ""), ("kafka-mixed", "bundled=1")])
+async def test_a_controller_has_the_number_of_its_node(spec: tuple[str, str]) -> None:
+    """A copied data directory names its node by this number, and so does a quorum-state."""
+    written: dict[str, str] = {}
+
+    async def write(name: str, text: str) -> None:
+        written[name] = text
+
+    nodes = [SimpleNamespace(index=index, name=f"n{index + 1}", address=f"198.18.0.1{index}") for index in range(3)]
+    for node in nodes:
+        node.data_dir, node.trace_dir, node.path, node.python = "/disk", "/trace", "/disk/{}".format, ["python3"]
+        node.write = write
+    subject = load_subject(Spec(subject=spec[0], set=spec[1]))
+    assert isinstance(subject, SystemSubject)
+    commands = await subject.system.start(nodes[1], nodes)  # type: ignore[arg-type]
+    assert [*commands] == [*subject.processes] == ["controller", "broker"]
+    assert "node.id=102" in written["kafka.properties"].splitlines()
+    assert "node.id=2" in written.get("controller.properties", "") or '"node_id": 2' in written["controller.json"]
+    assert "controller.quorum.voters=1@198.18.0.10:9093,2@198.18.0.11:9093,3@" in written["kafka.properties"]
 
 
 def test_a_printed_command_keeps_what_has_another_default_for_kafka() -> None:
