@@ -6,7 +6,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
+from checkers.base.checker import Budget
 from checkers.base.values import with_article
 from checkers.models.known_object import Decided
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
@@ -148,7 +150,67 @@ def told_apart(
             yield [_with_occurrences(o, given.get(o.call), taken.get(o.call, ())) for o in operations]
 
 
-def _with_occurrences(operation: Operation, given: Occurrence | None, taken: Sequence[Occurrence]) -> Operation:
+EXCHANGES_PER_OPERATION = 20
+EXCHANGES_OPERATIONS = 400_000
+"""Limits of the exchanges of equal values: for each operation, and of the operations that all of them look at."""
+
+SETBACKS_SHARE = 0.03
+"""Share of the exchanges that count although they leave more stuck: they lead out of dead ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Values that keep operations from an order.  left: a measure of what has no place yet."""
+
+    left: int
+    values: Sequence[Hashable]
+
+
+def is_told_apart_anew(
+    operations: Sequence[Operation],
+    names: Names,
+    stuck_at: Callable[[Sequence[Operation]], Stuck | None],
+    budget: Budget,
+) -> bool:
+    """Exchange what took equal values until nothing is stuck.  False if that does not come, which proves nothing.
+
+    operations: each value is an `Occurrence`.  stuck_at: None if they have an order.
+    """
+    rng = Random(len(operations))
+    found = stuck_at(operations)
+    most = min(budget.steps, EXCHANGES_OPERATIONS) // len(operations)
+    for _ in range(min(most, EXCHANGES_PER_OPERATION * len(operations))):
+        if found is None:
+            break
+        other = _exchanged(operations, names, rng.choice(found.values), rng)
+        after = found if other is operations else stuck_at(other)
+        if after is None or after.left <= found.left or rng.random() < SETBACKS_SHARE:
+            operations, found = other, after
+    return found is None
+
+
+def _exchanged(operations: Sequence[Operation], names: Names, one: Hashable, rng: Random) -> Sequence[Operation]:
+    """Let a value and an equal one change what took them; the same operations if none can."""
+    put = {o.input: o for o in operations if o.f == names.put}
+    taken = {value: o for o in operations for value in names.taken_by(o)}
+
+    def fits(value: Hashable, by: Operation | None) -> bool:
+        return by is None or put[value].call < (by.ret or 0)
+
+    alike = [v for v in put if v != one and repr(v) == repr(one) and (one in taken or v in taken)]
+    alike = [v for v in alike if fits(v, taken.get(one)) and fits(one, taken.get(v))]
+    if not alike:
+        return operations
+    other = rng.choice(alike)
+    new = {one: other, other: one}
+    changed = {id(by) for value in new if (by := taken.get(value)) is not None}
+    return [
+        _with_occurrences(o, None, [new.get(value, value) for value in names.taken_by(o)]) if id(o) in changed else o
+        for o in operations
+    ]
+
+
+def _with_occurrences(operation: Operation, given: Occurrence | None, taken: Sequence[Hashable]) -> Operation:
     if given is not None:
         return replace(operation, input=given, output=given if operation.returned else None)
     if not taken:

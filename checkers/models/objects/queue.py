@@ -15,9 +15,10 @@ of two patterns.  x < y means that x returned before y was called.
 The second is a question about intervals.  A value is certainly in the queue from the return of its enqueue to the call
 of its dequeue.  An empty dequeue needs a moment outside all these intervals.
 
-*Equal values* are told apart by which enqueue belongs to which dequeue (`told_apart`).  If an order is found, it is
-one.  If no operation runs inside an equal one and every dequeue has an answer, the verdict is exact: equal operations
-may swap, so the first enqueue of a value belongs to its first dequeue, and so on.  A search decides the rest.
+*Equal values* are told apart by which enqueue belongs to which dequeue (`told_apart`), and by exchanges of equal values
+where that is not enough.  If an order is found, it is one.  If no operation runs inside an equal one and every dequeue
+has an answer, the verdict is exact: equal operations may swap, so the first enqueue of a value belongs to its first
+dequeue, and so on.  A search decides the rest.
 
 *A drain* answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
 nothing.  If no other dequeue or drain was answered or invoked while it ran, each of its dequeues gets its earliest
@@ -71,8 +72,10 @@ from checkers.models.known_object import (
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
+    Stuck,
     are_interchangeable,
     by_value,
+    is_told_apart_anew,
     not_conserved,
     repeats,
     told_apart,
@@ -296,6 +299,11 @@ def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFindi
             if not unique:
                 wrong = _no_order(operations, wrong.index) if in_steps else NoOrder(QUEUE, wrong.index)
             return ObjectFinding((wrong,), steps=len(operations))
+    if not unique and any(
+        is_told_apart_anew(apart, NAMES, lambda some: _stuck_at(some, overlaps), budget)
+        for apart in told_apart(one_by_one, PUT, NAMES.taken_by, last_first=False)
+    ):
+        return ObjectFinding(steps=len(operations))
     finding = by_search(STEPWISE, _in_steps(one_by_one), budget) if in_steps else by_search(QUEUE, operations, budget)
     if finding.reason:
         conserved = "no value is known to be lost or made up, but the order is not decided"
@@ -303,6 +311,14 @@ def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFindi
     if finding.violations and in_steps:
         return replace(finding, violations=(_no_order(operations, finding.violations[0].index),))
     return finding
+
+
+def _stuck_at(operations: Sequence[Operation], overlaps: bool) -> Stuck | None:
+    """Return the values that are out of order; None if there is an order.  overlaps: drains ran beside other takes."""
+    wrong = out_of_order(operations)
+    if wrong is None or (overlaps and out_of_order(operations, late=True) is None):
+        return None
+    return Stuck(-wrong.index, [o.input for o in wrong.violation.operations if o.f == PUT])
 
 
 def with_dequeues(operations: Sequence[Operation]) -> list[Operation]:

@@ -40,6 +40,9 @@ the history has none.  If there is an order for some choice of what these pops t
 few choices are tried: a value that lies on one that was popped must have left before that pop returned (`deadlines`).
 If no choice has an order, nothing is claimed.
 
+*Equal values.*  Each value is told from equal ones in some way, and what is stuck says which values need another one:
+one of them changes its pop with an equal value, as long as that leaves no more values stuck (`is_told_apart_anew`).
+
 Every order is replayed before it is reported, by code that shares nothing with the kernel.
 """
 
@@ -59,7 +62,14 @@ from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.objects.conservation import Names, not_conserved, repeats, told_apart
+from checkers.models.objects.conservation import (
+    Names,
+    Stuck,
+    is_told_apart_anew,
+    not_conserved,
+    repeats,
+    told_apart,
+)
 from checkers.models.projection import Violation
 from checkers.models.search import cut_at
 
@@ -134,13 +144,14 @@ class _Stuck:
     """Values with stays that fill all gaps between two events, none of which can be the first.
 
     empty: the pop that found nothing there; None if the values contradict each other.
-    indices: of the two events.
+    indices: of the two events.  left: how many values and empty pops had no place yet.
     """
 
     pushes: Sequence[Operation]
     pops: Sequence[Operation]
     empty: Operation | None
     indices: tuple[int, int]
+    left: int
 
 
 class _History:
@@ -184,6 +195,16 @@ class _History:
         places = self._places(self._pushes, pops)
         return self._order(places, pops)
 
+    def least_stuck(self) -> list[StackStep] | _Stuck:
+        """The order for some choice; else what is stuck for the choice that leaves the fewest."""
+        stuck: list[_Stuck] = []
+        for taken in self.choices():
+            found = self.nested(taken)
+            if not isinstance(found, _Stuck):
+                return found
+            stuck.append(found)
+        return min(stuck, key=lambda each: each.left)
+
     def never_nested(self) -> _Stuck | None:
         """Why there is no order, even if every value that stayed left at the first pop without an answer."""
         first = min(self.unanswered, key=lambda o: o.call)
@@ -223,14 +244,15 @@ class _History:
         staying = np.flatnonzero(places[:, 1] < places[:, 2])
         stays = places[staying]
         gap_of = self._gaps_of_empty(stays)
-        for empty, gap in zip(self._empty, gap_of, strict=True):
+        for at, (empty, gap) in enumerate(zip(self._empty, gap_of, strict=True)):
             last = self._place[empty.ret or 0] - 1
             if gap > last:
-                return self._stuck(stays, staying, pops, (self._place[empty.call], last), empty)
+                left = len(stays) + len(gap_of) - at
+                return self._stuck(stays, staying, pops, (self._place[empty.call], last), left, empty)
         order, first, placed, low, high = nest(stays, self._end + 1)
         if low >= 0:
-            left = np.flatnonzero(~placed)
-            return self._stuck(stays[left], staying[left], pops, (low, high - 1), None)
+            rest = np.flatnonzero(~placed)
+            return self._stuck(stays[rest], staying[rest], pops, (low, high - 1), len(rest))
         return self._with_the_rest(staying[np.where(order < 0, -1 - order, order)], order, first, gap_of, places, pops)
 
     def _gaps_of_empty(self, stays: Int64) -> list[int]:
@@ -289,7 +311,8 @@ class _History:
         values: Int64,
         pops: Sequence[Operation | None],
         gaps: tuple[int, int],
-        empty: Operation | None,
+        left: int,
+        empty: Operation | None = None,
     ) -> _Stuck:
         chosen = [int(values[at]) for at in _filling(stays, *gaps)]
         indices = self._indices[gaps[0]], self._indices[min(gaps[1] + 1, self._end - 1)]
@@ -298,7 +321,18 @@ class _History:
         if len(shown) < len(pushes):
             last = max(o.ret or 0 for o in (*pushes, *shown, *([empty] if empty else [])))
             shown += [o for o in self.unanswered if o.call < last]
-        return _Stuck(pushes, shown, empty, indices)
+        return _Stuck(pushes, shown, empty, indices, left)
+
+
+def _stuck_at(operations: Sequence[Operation]) -> Stuck | None:
+    """Return what keeps equal values that were told apart from an order; None if there is one.
+
+    Raises Disagreement as `decide` does."""
+    found = _History(operations).least_stuck()
+    if isinstance(found, _Stuck):
+        return Stuck(found.left, [push.input for push in found.pushes])
+    demand_explanation(operations, found)
+    return None
 
 
 def _before_its_push_returned(free: Sequence[int], returned: int, deadline: int) -> int:
@@ -400,7 +434,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         return ObjectFinding(wrong, steps=len(operations))
     if repeats(operations, PUSH):
         for unique in told_apart(operations, PUSH, NAMES.taken_by, last_first=True):
-            if decide(unique, STACK).order is not None:
+            if is_told_apart_anew(unique, NAMES, _stuck_at, budget):
                 return ObjectFinding(steps=len(operations))
         return by_search(STACK, operations, budget)
     found = decide(operations, STACK)

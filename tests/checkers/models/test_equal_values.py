@@ -65,10 +65,12 @@ def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
     return explains((0,) * len(chains), ())
 
 
-def random_history(kind: str, rng: Random, drains: bool) -> list[Operation]:
+def random_history(
+    kind: str, rng: Random, drains: bool, size: int = 0, open_max: int = 4, wrong_share: float = 0.05
+) -> list[Operation]:
     """A history of an object whose operations take effect between their calls and returns; some answers are wrong."""
     put, take = NAMES[kind]
-    values, size = rng.randint(1, 4), rng.randint(3, 8)
+    values, size = rng.randint(1, 4), size or rng.randint(3, 8)
     held: list[int] = []
     clock = 0
     waiting: list[list[Any]] = []  # function, input, call, answer so far, whether it took effect
@@ -76,7 +78,7 @@ def random_history(kind: str, rng: Random, drains: bool) -> list[Operation]:
     begun = 0
     while begun < size or waiting:
         clock += 1
-        if begun < size and len(waiting) < 4 and rng.random() < 0.5:
+        if begun < size and len(waiting) < open_max and rng.random() < 0.5:
             f = rng.choice([put, put, take, take, *(["drain"] if drains else [])])
             waiting.append([f, rng.randrange(values) if f == put else None, clock, [], False])
             begun += 1
@@ -98,7 +100,7 @@ def random_history(kind: str, rng: Random, drains: bool) -> list[Operation]:
             continue
         waiting.remove(entry)
         output = given if f == put else answer[0] if f == take else tuple(answer[:-1])
-        if f == take and rng.random() < 0.05:
+        if f == take and rng.random() < wrong_share:
             output = rng.choice([None, *range(values)])
         ret = None if rng.random() < 0.1 else clock
         made.append(Operation(f, given, output if ret else None, None, call, "", call, ret, ret))
@@ -122,6 +124,15 @@ def test_verdicts_equal_those_of_brute_force(kind: str, drains: bool) -> None:
         found = judged(OBJECTS[kind], operations)
         assert not found.reason, (seed, found.reason)
         assert bool(found.violations) is not brute_force(kind, operations), (seed, operations)
+
+
+@pytest.mark.parametrize("kind", ["queue", "stack"])
+def test_orders_of_many_equal_values_are_found_without_a_search(kind: str) -> None:
+    """Up to ten operations run at once, and a tenth of them has no answer."""
+    for seed in range(8):
+        operations = random_history(kind, Random(seed), False, size=100, open_max=10, wrong_share=0.0)
+        found = judged(OBJECTS[kind], operations)
+        assert (found.violations, found.reason, found.steps) == ((), "", len(operations)), seed
 
 
 def together(f: str, values: Sequence[int], begins: int, answers: bool = False) -> list[Operation]:
