@@ -251,14 +251,6 @@ def refuse_workload(spec: Spec, subject: Subject) -> None:
     if why := _why_not(kind, subject):
         runs = ", ".join(offered_workloads(subject)) or "none"
         raise WrongSpec(f"subject {subject.name} cannot run workload {spec.workload!r}: {why}; it runs: {runs}")
-    from system_under_test.own.mistakes import wrong_signature
-    from system_under_test.own.subject import SystemSubject
-
-    if not isinstance(subject, SystemSubject) or subject.client is None:
-        return
-    for function in (*kind.functions.values(), *kind.background):
-        if wrong := wrong_signature(subject.client, function, kind.own_functions):
-            raise WrongSpec(f"{subject.main.name} {wrong}")
 
 
 def offered_workloads(subject: Subject) -> tuple[str, ...]:

@@ -16,35 +16,83 @@ Needs only the standard library, because client nodes use it too.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from system_under_test.client import Client
-from system_under_test.functions import FUNCTIONS, Function
 from system_under_test.own.read_own_system import NoSystem
 from system_under_test.subject import FAILOVER_S_MAX, Artefact, Crate, Jars, Needs
 from system_under_test.system import METADATA, METADATA_FOLDER, System
 
-_ALIKE = 0.85
-"""How alike two names are, of 1, if one is taken for a slip of the pen."""
 _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
 """What the end of a connection or of patience raises: the request may have reached the server."""
 _PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _METHODS = ("install", "start", "status", "leader_of", "ready", "caught_up")
-_FILLED_IN = ("name", "summary", "bug", "seed", "settings", "nodes")
-"""Attributes of a system or client that no file must state; a name like theirs is no slip of the pen."""
-_OF_SYSTEM = {"install": 2, "start": 2, "status": 1, "leader_of": 1, "ready": 1, "caught_up": 1, "complaints_in": 1}
-_OF_SYSTEM |= {"trace_of": 2}
-_OF_CLIENT = {"open": 1, "close": 0, "leader": 0, "deposed": 0, "create": 1}
-"""Method -> how many arguments it is given besides `self`."""
-_EITHER = ("leader",)
-"""Methods that may take a key."""
+
+
+def _is_number(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
+def _all_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, Mapping) and all(isinstance(each, kind) for each in value.values())
+
+
+_VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "port": (lambda port: isinstance(port, int) and _is_number(port, 0, 65535), "a whole number up to 65535"),
+    "failover_s": (
+        lambda seconds: _is_number(seconds, 0, FAILOVER_S_MAX) and seconds > 0,
+        f"a number of seconds up to {FAILOVER_S_MAX:g}",
+    ),
+    "unavailable_s": (
+        lambda seconds: _is_number(seconds, 0, 86_400),
+        "a number of seconds, 0 where nothing is promised",
+    ),
+    "elections": (lambda elections: elections in (None, True, False), "True or False"),
+    "notices_damage": (_is_mapping, 'a dictionary such as {"flip": "*.wal"}'),
+    "logs": (
+        lambda logs: _is_mapping(logs) and (not logs or Path(str(logs.get(METADATA, ""))).name == METADATA_FOLDER),
+        f"a dictionary with a log {METADATA!r} whose folder is called {METADATA_FOLDER}",
+    ),
+    **dict.fromkeys(("unreachable_by", "bugs", "parameters"), (_is_mapping, "a dictionary")),
+    "traces": (_is_text, "the name of a file in trace_dir"),
+    "complaints": (_is_text, "one regular expression"),
+    "needs": (lambda needs: isinstance(needs, Needs), "Needs(debian=[…], wheels=[…], …)"),
+}
+"""Attribute of a system -> whether a value is of the right kind, and in words what it must be."""
+_NEEDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "debian": (_are_names, 'a list of names such as ["redis-server"]'),
+    "wheels": (_are_names, 'a list of names such as ["redis==5.2.1"]'),
+    "user": (_is_text, "the name of a user"),
+    "image": (_is_text, "the name of an image"),
+    "files": (_is_mapping, "a dictionary from path on the node to path here"),
+    "crates": (_all_of(Crate), 'a dictionary such as {"server": Crate("folder of Cargo.toml")}'),
+    "artefacts": (
+        _all_of(Artefact),
+        'a dictionary such as {"server": Artefact("server 1.0", (("make",),), "server")}',
+    ),
+    "jars": (
+        lambda jars: isinstance(jars, Jars) and not _is_text(jars.folders),
+        'Jars(made=Artefact(…)) or Jars(folders=("…",))',
+    ),
+}
+"""The same, of the fields of `needs`."""
 
 
 def check_declared(system: System, client: type[Client] | None, main: Path, *, kept: bool = False) -> None:
@@ -52,35 +100,34 @@ def check_declared(system: System, client: type[Client] | None, main: Path, *, k
 
     kept: the file is the copy of a stored run.  To judge it needs none of the files for nodes, so they may be missing.
     """
-    wrong = (*_wrong_methods(system), *_wrong_values(system), *_wrong_needs(system), *_missing(system, main, kept))
-    for words in wrong:
+    for words in _wrong(system, main, kept):
         raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
     if client is None:
         return
-    for kind, base in ((type(system), System), (client, Client)):
-        for words in _misspelled(kind, base):
-            raise NoSystem(f"{main.name}: {kind.__name__}.{words}")
-    for words in (*_wrong_parameters(type(system), _OF_SYSTEM, ()), *_wrong_parameters(client, _OF_CLIENT, _EITHER)):
-        raise NoSystem(f"{main.name} {words}")
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
         raise NoSystem(_wrong_refused(client, main.name))
     _check_width(client, main.name)
 
 
-def check_defined_once(main: Path, text: str) -> None:
-    """Raises NoSystem for a class, or a method of one, that stands twice in the file: Python drops the first."""
-    tree = ast.parse(text)
-    places: list[ast.Module | ast.ClassDef] = [tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))]
-    for place in places:
-        lines: dict[str, int] = {}
-        for each in place.body:
-            if not isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or each.decorator_list:
-                continue
-            if each.name in lines:
-                words = f"{each.name} is defined again, and line {lines[each.name]} counts for nothing: rename one"
-                raise NoSystem(f"{main.name} line {each.lineno}: {words}")
-            lines[each.name] = each.lineno
+def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
+    """Yield what is wrong, each after what it rests on."""
+    yield from _wrong_methods(system)
+    for name, (fits, words) in _VALUES.items():
+        if not fits(value := getattr(system, name)):
+            yield f"{name} must be {words}, not {value!r:.60}"
+    yield from _wrong_processes(system.processes)
+    try:
+        re.compile(system.complaints, re.MULTILINE)
+    except re.error as problem:
+        yield f"complaints is no regular expression: {problem}"
+    needs = system.needs
+    for name, (fits, words) in _NEEDS.items():
+        if not fits(value := getattr(needs, name)):
+            yield f"needs: {name} must be {words}, not {value!r:.60}"
+    if needs.image and needs.debian:
+        yield f"needs: the image {needs.image} must have its packages already: leave out debian"
+    yield from () if kept else _missing(needs, main)
 
 
 def check_refused(client: type[Client], file: str) -> None:
@@ -117,84 +164,6 @@ def _wrong_methods(system: System) -> Iterator[str]:
             yield f"{name} must be `async def {name}(…)`"
 
 
-def wrong_signature(client: type[Client], function: str, own: Mapping[str, Function]) -> str:
-    """Return one sentence if the client's method does not take the arguments of its function, "" if it does."""
-    given = (own.get(function) or FUNCTIONS[function]).given
-    count = _FIELDS.get(function) if given == "fields" else 0 if given == "nothing" else len(given.split())
-    if given == "perhaps key":
-        count = 1
-    return next(_wrong_parameters(client, {function: count} if count is not None else {}, ()), "")
-
-
-_FIELDS = {"transfer": 3, "open_account": 2}
-
-
-def _wrong_parameters(kind: type, given: Mapping[str, int], either: Collection[str]) -> Iterator[str]:
-    """Yield one sentence for each method that does not take as many arguments as it is given."""
-    for name, count in given.items():
-        method = getattr(kind, name)
-        try:
-            signature = inspect.signature(method)
-        except (TypeError, ValueError):  # of a C function, which tells only when it is called
-            continue
-        if not any(_binds(signature, arguments) for arguments in (count, count + (name in either))):
-            code = getattr(inspect.unwrap(method), "__code__", None)
-            line = f"line {code.co_firstlineno}: " if code is not None else ""
-            words = f"takes {signature}, and is called with self and {count} argument{'s' if count != 1 else ''}"
-            yield f"{line}{kind.__name__}.{name} {words}"
-
-
-def _binds(signature: inspect.Signature, count: int) -> bool:
-    try:
-        signature.bind(None, *range(count))
-    except TypeError:
-        return False
-    return True
-
-
-def _misspelled(kind: type, base: type) -> Iterator[str]:
-    """Names that the harness does not read, each very like one that it would read and that is missing."""
-    known = [name for name in vars(base) if not name.startswith("_") and name not in _FILLED_IN]
-    own = {name for each in kind.__mro__ if issubclass(each, base) and each is not base for name in vars(each)}
-    missing = [name for name in known if name not in own]
-    for name in sorted(own - set(known) - set(FUNCTIONS)):
-        if meant := get_close_matches(name.strip("_"), missing, n=1, cutoff=_ALIKE):
-            yield f"{name} is not read by anybody: rename it to {meant[0]}, or to something less like {meant[0]}"
-
-
-def _wrong_values(system: System) -> Iterator[str]:
-    port = system.port
-    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
-        yield f"port must be a whole number up to 65535, not {port!r:.60}"
-    failover_s = system.failover_s
-    if not isinstance(failover_s, int | float) or isinstance(failover_s, bool) or not 0 < failover_s <= FAILOVER_S_MAX:
-        yield f"failover_s must be a number of seconds up to {FAILOVER_S_MAX:g}, not {failover_s!r:.60}"
-    promised_s = system.unavailable_s
-    if not isinstance(promised_s, int | float) or isinstance(promised_s, bool) or not 0 <= promised_s <= 86_400:
-        yield f"unavailable_s must be a number of seconds, 0 where nothing is promised, not {promised_s!r:.60}"
-    if system.elections not in (None, True, False):
-        yield f"elections must be True or False, not {system.elections!r:.60}"
-    yield from _wrong_processes(system.processes)
-    if not isinstance(system.notices_damage, Mapping):
-        yield 'notices_damage must be a dictionary such as {"flip": "*.wal"}'
-    for name in ("logs", "unreachable_by", "bugs", "parameters"):
-        if not isinstance(getattr(system, name), Mapping):
-            yield f"{name} must be a dictionary, not {getattr(system, name)!r:.60}"
-            return
-    if system.logs and Path(str(system.logs.get(METADATA, ""))).name != METADATA_FOLDER:
-        words = f"a log {METADATA!r} whose folder is called {METADATA_FOLDER}"
-        yield f"logs must name {words}, not {dict(system.logs)!r:.90}"
-    if not isinstance(system.traces, str):
-        yield f"traces must be the name of a file in trace_dir, not {system.traces!r:.60}"
-    if not isinstance(system.complaints, str):
-        yield f"complaints must be one regular expression, not {system.complaints!r:.60}"
-        return
-    try:
-        re.compile(system.complaints, re.MULTILINE)
-    except re.error as problem:
-        yield f"complaints is no regular expression: {problem}"
-
-
 def _wrong_processes(processes: object) -> Iterator[str]:
     """A name stands in `--nemesis`, where commas and colons separate."""
     if isinstance(processes, str) or not isinstance(processes, Mapping | Collection):
@@ -211,49 +180,17 @@ def _wrong_processes(processes: object) -> Iterator[str]:
             yield f"processes: {pattern!r:.60} of {name} is no regular expression: {problem}"
 
 
-def _wrong_needs(system: System) -> Iterator[str]:
-    needs = system.needs
-    if not isinstance(needs, Needs):
-        yield f"needs must be Needs(debian=[…], wheels=[…], …), not {needs!r:.60}"
-        return
-    for name in ("debian", "wheels"):
-        names = getattr(needs, name)
-        if isinstance(names, str) or not all(isinstance(each, str) for each in names):
-            yield f'needs: {name} must be a list of names such as ["{_EXAMPLES[name]}"], not {names!r:.60}'
-    if not isinstance(needs.user, str):
-        yield f"needs: user must be the name of a user, not {needs.user!r:.60}"
-    if not isinstance(needs.image, str):
-        yield f"needs: image must be the name of an image, not {needs.image!r:.60}"
-    elif needs.image and needs.debian:
-        yield f"needs: the image {needs.image} must have its packages already: leave out debian"
-    if not isinstance(needs.files, Mapping):
-        yield "needs: files must be a dictionary from path on the node to path here"
-    if not isinstance(needs.crates, Mapping) or not all(isinstance(each, Crate) for each in needs.crates.values()):
-        yield 'needs: crates must be a dictionary such as {"server": Crate("folder of Cargo.toml")}'
-    made = needs.artefacts.values() if isinstance(needs.artefacts, Mapping) else [None]
-    if not all(isinstance(each, Artefact) for each in made):
-        yield 'needs: artefacts must be a dictionary such as {"server": Artefact("server 1.0", (("make",),), "server")}'
-    if not isinstance(needs.jars, Jars) or isinstance(needs.jars.folders, str):
-        yield f'needs: jars must be Jars(made=Artefact(…)) or Jars(folders=("…",)), not {needs.jars!r:.60}'
-
-
-def _missing(system: System, main: Path, kept: bool) -> Iterator[str]:
-    if kept or not isinstance(system.needs, Needs) or not isinstance(system.needs.files, Mapping):
-        return
-    for here in system.needs.files.values():
+def _missing(needs: Needs, main: Path) -> Iterator[str]:
+    for here in needs.files.values():
         if not (main.parent / here).exists():
             yield f"needs: files names {here}, and there is no such file or folder beside the system"
-    crates = system.needs.crates
-    for crate in crates.values() if isinstance(crates, Mapping) else ():
-        if not isinstance(crate, Crate):
-            continue
+    for crate in needs.crates.values():
         for here in ("Cargo.toml", "Cargo.lock", *crate.patches.values()):
             if not (main.parent / crate.folder / here).is_file():
                 yield f"needs: the crate {crate.folder} lacks {here}{_ABOUT_LOCKS if here == 'Cargo.lock' else ''}"
 
 
 _ABOUT_LOCKS = ", which pins what is built: run `cargo generate-lockfile` there"
-_EXAMPLES = {"debian": "redis-server", "wheels": "redis==5.2.1"}
 
 
 MISTAKES = (NameError, AttributeError, TypeError, ImportError)

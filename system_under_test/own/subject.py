@@ -36,7 +36,7 @@ from system_under_test.own.lives_in_logs import (
     last_lines,
     last_words,
 )
-from system_under_test.own.mistakes import check_declared, check_defined_once, mistake_in
+from system_under_test.own.mistakes import check_declared, mistake_in
 from system_under_test.own.processes_as_one_server import CONTROL
 from system_under_test.own.read_own_system import (
     BrokenSystem,
@@ -137,9 +137,7 @@ class SystemSubject(Subject):
     def read(cls, main: Path, which: str = "") -> SystemSubject:
         """Read a system of the user's own.  which: the name of its class, "" for the first.  Raises NoSystem."""
         module = read_files(main)
-        files = files_of(main)
-        check_defined_once(main, files[main.name])
-        return cls(system_in(module, main.name, which), main, module, files, which)
+        return cls(system_in(module, main.name, which), main, module, files_of(main), which)
 
     @classmethod
     def bundled(cls, kind: type[System]) -> SystemSubject:
