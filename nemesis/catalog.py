@@ -29,7 +29,7 @@ KINDS: dict[str, Kind] = {
 NONE = "none"
 """The nemesis that breaks nothing."""
 EVERY = "all"
-"""Stands for every kind of fault that a system and a backend allow (`harness/run/kinds_that_fit.py`)."""
+"""Stands for every kind of fault that a system and a backend allow (`harness/run/refused_before_start.py`)."""
 
 
 def kind_named(name: str) -> Kind:

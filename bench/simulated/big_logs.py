@@ -13,7 +13,7 @@ from bench.simulated.filled_table import filled
 from checkers.base.arrays import Int32, Int64
 from checkers.base.columns import COPIES, LOG, TRACE
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.record.copies import Copy
+from checkers.record.faults import Copy
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 LEADER = SERVERS[0]

@@ -17,8 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
-from checkers.record.copies import Copy
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import Copy, FaultRecord
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import RunRecord

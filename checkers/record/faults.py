@@ -5,6 +5,10 @@ every backend.  What a card means for *this* cluster (who is the leader now?) is
 resolved `Fault` is recorded, so that a run can be replayed exactly.
 
 Every kind of fault uses these same values.  What is particular to a kind stands in `nemesis.kinds`.
+
+Marks fields that a whole record may lack.
+
+A copy that the harness took of a data directory.
 """
 
 from __future__ import annotations
@@ -14,7 +18,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from checkers.record.at_times import AT_TIMES
+AT_TIMES: Mapping[str, bool] = {"at times": True}
+"""Metadata of a field that only some records of today's format hold.  Its absence never excuses anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One node's data directory, as copied into the run folder.
+
+    copy: number of the copy; all nodes are copied under the same one.  when: "before heal 3", "between heals", "final".
+    state: of the process when it was copied: "running", "stopped" or "dead".
+    folder: of the copied files, relative to the run folder.
+    trace_size_bytes: how long the trace of this node was; -1: not recorded.
+    taken_ns: when the copy was complete, since the test began; -1: not recorded.
+    """
+
+    copy: int
+    when: str
+    node: str
+    state: str
+    folder: str
+    trace_size_bytes: int = -1
+    taken_ns: int = -1
+
 
 Link = tuple[str, str]
 """A directed link between two nodes: source and destination."""

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.record.at_times import AT_TIMES
-from checkers.record.faults import Card
+from checkers.record.faults import AT_TIMES, Card
 
 
 @dataclass(frozen=True, slots=True)

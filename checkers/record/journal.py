@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.record.copies import Copy
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import Copy, FaultRecord
 from checkers.record.outcome import RunOutcome
 from checkers.record.writing import as_json
 

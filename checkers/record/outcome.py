@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from checkers.record.at_times import AT_TIMES
-from checkers.record.faults import Proof
+from checkers.record.faults import AT_TIMES, Proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_ty
 
 import msgspec
 
-from checkers.record.copies import Copy
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import Copy, FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
 from checkers.record.journal import (

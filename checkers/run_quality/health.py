@@ -18,14 +18,46 @@ each server after the last heal is evidence too.  Without any, the verdict is un
 
 What a system states of itself is no answer.  Where final reads are demanded, they show that it serves again.  A
 workload without final reads, such as locks, must show one answer of any server after the last heal.
+
+Which deaths of servers, and which complaints in their logs, a fault excuses.
+
+A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk fails cannot
+know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its inject to its
+heal, and only if its measurements show that it was in force.  Where the fault was ordered and its measurements leave
+open what became of it, it is not known whether the death is excused.
+
+A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
+excuse holds until the end of the run.
+
+A server that refuses to start may be stopped by the next fault before it has ended by itself.  So an ordered end soon
+after the heal of such a fault excuses the words of that process, too.
+
+A server that dies by right may say so in its log.  Such a complaint is excused too, and no other: the same process must
+have written it, among its last lines.  A server that complains of something else long before it dies is not excused.
+
+Finds objects that a system no longer has, or does not serve, although it recovered.
+
+All final reads of such an object failed until their time was over, and the object had been read or its writes had been
+acknowledged before.  Two patterns show it:
+
+- Every read of the object was answered with the same definite error, by each server that has clients of its own.
+- No object at all could be read, and each last answer was an exception of the client.
+
+Nothing is claimed where something else may be the cause: a fault that is not proven healed, damaged data, faults beyond
+the budget, or requests that the harness could not send or waited for in vain.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from checkers.base.cause_of_end import cause_of_end, is_note
@@ -36,10 +68,205 @@ from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_row import Row
-from checkers.record.faults import Proof
+from checkers.record.faults import FaultRecord, Proof
 from checkers.record.outcome import Death, Recovery
-from checkers.run_quality.excused_deaths import Excuse
-from checkers.run_quality.unreadable import PROVEN, unreadable
+from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
+
+END_OF_TIME = 1 << 62
+LAST_LINES = 100
+"""How many lines a dying server may still write after it complained.  Lines of stack traces are not counted."""
+_NO_PID = -1
+_REFUSAL_NS = 10_000_000_000
+"""So long a server with damaged files may take from its start to the end of its refusal."""
+_FAILED_ORDER_NS = 120_000_000_000
+"""An order that failed may have taken effect so long before it was taken back: no order takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Deaths and complaints: which ones no fault excuses, and of which ones that is not known."""
+
+    unexcused: Sequence[Death]
+    not_known: Sequence[Death]
+
+
+class Excuse:
+    """Which deaths and refusals a fault explains.
+
+    clock_error_ns: node -> how wrong a
+    time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.
+    """
+
+    def __init__(self, records: Sequence[FaultRecord], clock_error_ns: Callable[[str], int]) -> None:
+        self._certain: list[tuple[str, int, int]] = []
+        self._doubtful: list[tuple[str, int, int]] = []
+        self._refusing: list[tuple[str, int, int]] = []  # when a process with damaged files may be refusing to start
+        for record in records:
+            if not record.may_die:
+                continue
+            word = achieved(record).word
+            for node in record.nodes:
+                if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
+                    (self._certain if word == INSTALLED else self._doubtful).append((node, *span))
+                    if record.healed and record.may_stay_down:
+                        self._refusing.append((node, record.healed_ns, record.healed_ns + _REFUSAL_NS))
+
+    def covers(self, node: str, time_ns: int) -> bool:
+        """Whether such a fault held on the node at that time."""
+        return _in_one(self._certain, node, time_ns)
+
+    def may_cover(self, node: str, time_ns: int) -> bool:
+        """Whether such a fault held on the node at that time, or may have held."""
+        return _in_one([*self._certain, *self._doubtful], node, time_ns)
+
+    def sort(self, deaths: Sequence[Death], ordered: Sequence[Death] = ()) -> Sorted:
+        """Sort unexpected deaths, and complaints, by what the faults explain of them.
+
+        ordered: the ends that the harness ordered.
+        A complaint without a process is one of a server's own words for dying, by the pattern of its subject.  So for
+        each excused death of a node, one of these is excused.
+        """
+        ended = [death for death in deaths if death.time_ns >= 0]
+        excused = [death for death in ended if self.covers(death.node, death.time_ns)]
+        unexcused = [death for death in ended if not self.may_cover(death.node, death.time_ns)]
+        not_known = [death for death in ended if death not in excused and death not in unexcused]
+        stopped = [end for end in ordered if _in_one(self._refusing, end.node, end.time_ns)]
+        certain = [end for end in stopped if self.covers(end.node, end.time_ns)]
+        by_right, doubtful = [*excused, *certain], [*not_known, *(end for end in stopped if end not in certain)]
+        processes, perhaps = _processes(by_right), _processes(doubtful)
+        left = Counter(death.node for death in by_right)
+        left_perhaps = Counter(death.node for death in doubtful)
+        nodes = left.keys() | left_perhaps.keys()
+        for complaint in (death for death in deaths if death.time_ns < 0):
+            node, pid = complaint.node, complaint.pid
+            if pid is None and left[node] > 0:
+                left[node] -= 1
+            elif pid is None and left_perhaps[node] > 0:
+                left_perhaps[node] -= 1
+                not_known.append(complaint)
+            elif pid == _NO_PID and node in nodes:
+                not_known.append(complaint)
+            elif pid in (None, _NO_PID) or not _among_last_lines(complaint) or (node, pid) not in processes | perhaps:
+                unexcused.append(complaint)
+            elif (node, pid) in perhaps:
+                not_known.append(complaint)
+        return Sorted(unexcused, not_known)
+
+
+def _span(record: FaultRecord, error_ns: int) -> tuple[int, int] | None:
+    """From when until when the fault may have held on a node; None if it was never ordered."""
+    first_ns = record.began_ns
+    if not record.carried_out:
+        if record.heal_ordered_ns < 0:
+            return None
+        first_ns = record.heal_ordered_ns - _FAILED_ORDER_NS
+    for_ever = record.may_stay_down or not record.healed
+    return first_ns - error_ns, END_OF_TIME if for_ever else record.healed_ns + error_ns
+
+
+def _in_one(spans: Sequence[tuple[str, int, int]], node: str, time_ns: int) -> bool:
+    return any(name == node and began <= time_ns <= healed for name, began, healed in spans)
+
+
+def _processes(deaths: Sequence[Death]) -> set[tuple[str, int | None]]:
+    return {(death.node, death.pid) for death in deaths}
+
+
+def _among_last_lines(complaint: Death) -> bool:
+    return 0 <= complaint.lines_before_end <= LAST_LINES
+
+
+PROVEN = "as ordered"
+"""The `verdict` of a heal's proof (`checkers.record.faults.Proof`) if everything was healed."""
+_OF_THE_HARNESS = ("not sent", "not invoked", "agent", "client-overran", "timeout", "the client cannot be made")
+"""How errors begin that no server gave."""
+_NOT_ANSWERED = re.compile(r"(?i)time.?out|timed out|connection|refused:|not leader|no leader|^$")
+"""Errors that are no answer about the object."""
+READS_LEAST = 2
+
+
+def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
+    """Return the violation if objects cannot be read any more.
+
+    limit_s: least time for which the reads must have been tried, in seconds.
+    """
+    errors = run.outcome.final_reads
+    reading = run.outcome.phase("final reads")
+    begin_ns, end_ns = (reading.start_ns, reading.end_ns) if reading is not None else (-1, -1)
+    failed = sorted((key for key, error in errors.items() if error != "ok"), key=by_number)
+    if not failed or begin_ns < 0 or end_ns - begin_ns < limit_s * 1e9 or _excused(run):
+        return None
+    seconds = f"{(end_ns - begin_ns) / 1e9:.0f} s"
+    known = _acknowledged_before(run, begin_ns)
+    if gone := {key: error for key in failed if key in known and (error := _one_error(run, key, begin_ns))}:
+        key, error = next(iter(gone.items()))
+        more = f" (and {len(gone) - 1} more of {len(errors)})" if len(gone) > 1 else ""
+        return _witness(
+            run,
+            f"{key}{more} could not be read for {seconds} after recovery: every read was answered with {error:.200}",
+            [f"Operations on {key} had been acknowledged before, and every fault was healed."],
+        )
+    by_exception = all(": " in error and not error.startswith(_OF_THE_HARNESS) for error in errors.values())
+    if not by_exception or len(failed) < len(errors) or not set(errors) <= _read_before(run, begin_ns):
+        return None
+    key, error = sorted(errors.items())[0]
+    return _witness(
+        run,
+        f"no key could be read for {seconds} after recovery; the last answer for {key} was {error:.200}",
+        [
+            f"Each of the {len(errors)} keys had been read before.",
+            f"Every fault was healed, and then every read was answered with an error for {seconds}.",
+        ],
+    )
+
+
+def _witness(run: StoredRun, summary: str, why: Sequence[str]) -> Witness:
+    facts = {"nodes": run.servers, "epoch": None, "offset": None, "why": why, "expected": "an ok read of every key"}
+    return Witness("not readable any more", summary, facts=facts)
+
+
+def _excused(run: StoredRun) -> bool:
+    recovery = run.outcome.recovery
+    proven = recovery is not None and recovery.proof is not None and recovery.proof.verdict == PROVEN
+    beyond = any(fault.over_budget for fault in run.faults)
+    return not proven or bool(run.damaged_from) or beyond
+
+
+def _one_error(run: StoredRun, key: str, since_ns: int) -> str:
+    """Return the definite error with which every read of the object was answered; "" if there is no such error."""
+    rows = _rows(run, (ds.field("time_ns") >= since_ns) & (ds.field("key") == key) & _reads(run)).to_pylist()
+    ended = [row for row in rows if row["type"] != Type.INVOKE]
+    errors = {str(row["error"] or "") for row in ended}
+    silent = set(run.demands.servers) - {row["node"] for row in ended} if run.demands.each_server_serves else ()
+    if len(ended) < READS_LEAST or len(errors) != 1 or silent or any(row["type"] != Type.FAIL for row in ended):
+        return ""
+    (error,) = errors
+    return "" if error.startswith(_OF_THE_HARNESS) or _NOT_ANSWERED.search(error) else error
+
+
+def _acknowledged_before(run: StoredRun, before_ns: int) -> set[str]:
+    """Return the keys with an ok read or write that ended before this time."""
+    asked = ds.field("f").isin(sorted(run.demands.reads | run.demands.writes))
+    return _keys(run, asked & (ds.field("type") == int(Type.OK)) & (ds.field("time_ns") < before_ns))
+
+
+def _read_before(run: StoredRun, before_ns: int) -> set[str]:
+    """Return the keys with an ok read that ended before this time."""
+    return _keys(run, _reads(run) & (ds.field("type") == int(Type.OK)) & (ds.field("time_ns") < before_ns))
+
+
+def _reads(run: StoredRun) -> ds.Expression:
+    return ds.field("f").isin(sorted(run.demands.reads))
+
+
+def _keys(run: StoredRun, chosen: ds.Expression) -> set[str]:
+    return {str(key) for key in pc.unique(_rows(run, chosen)["key"]).to_pylist()}
+
+
+def _rows(run: StoredRun, chosen: ds.Expression) -> pa.Table:
+    columns = ["type", "key", "error", "node"]
+    return ds.dataset(run.history).to_table(columns=columns, filter=chosen & (ds.field("process") >= 0))
+
 
 _REASONS_MAX = 3
 """So many reasons stand in one sentence; the excerpts show all."""

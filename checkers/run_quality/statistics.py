@@ -33,7 +33,7 @@ from checkers.base.history import MalformedHistory, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.jit import kernel
-from checkers.run_quality.criteria.spans import END_OF_TIME
+from checkers.run_quality.criteria.stretches import END_OF_TIME
 from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.sealing.history_rows import parts_of_history
 

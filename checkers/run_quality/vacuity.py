@@ -16,30 +16,384 @@ kind.  It names the kinds of fault that the run was to inject and of which no fa
 `details["never_invoked"]` is a sorted list of the functions that the workload states and no client invoked.
 
 Did every node hand over its log and its trace, and did the harness and the nodes get their processor time?
+
+Did enough operations succeed, throughout the run, of every function, on every key and on every server?
+
+Were the faults in force, did each kind reach the system, and did the system work under them?
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import ceil
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Checker, Part
 from checkers.base.clocks import one_clock
-from checkers.base.demands import Demands
+from checkers.base.demands import READS_OF_A_SERVER, Demands
 from checkers.base.results import Criterion
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.faults import FaultRecord
 from checkers.record.outcome import RunOutcome, Stopped
-from checkers.run_quality import processor_time
+from checkers.run_quality import leadership, processor_time
+from checkers.run_quality.criteria import minimums
+from checkers.run_quality.criteria import stretches as calm_stretches
 from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
-from checkers.run_quality.criteria.of_answers import about_operations, about_stretches, about_the_rate, never_invoked
-from checkers.run_quality.criteria.of_faults import NO_NEMESIS, about_faults, never_in_force
-from checkers.run_quality.criteria.spans import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
+from checkers.run_quality.criteria.stretches import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
 from checkers.run_quality.criteria.waivers import waived
+from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 from checkers.sealing.history_rows import parts_of_history
+
+SHARE_OF_KEYS = 0.5
+WAITED_LEAST = 0.5
+"""Share of the missing time from which on time-outs explain it."""
+LOWER_RATE = "give a lower --rate, or more --concurrency"
+
+
+def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
+    """The functions that the workload states and that no client invoked, sorted."""
+    return sorted(demands.functions - figures.invoked_by_function.keys())
+
+
+def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """Whether operations were ok, of each function and on each key, at once and at the end."""
+    keys = len(figures.keys)
+    final_reads = run.outcome.final_reads
+    read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
+    answered = {
+        f: figures.ok_by_function[f] for f, n in figures.invoked_by_function.items() if n >= minimums.INVOKED_LEAST
+    }
+    silent = "".join(f"; {f} never was" for f, ok in sorted(answered.items()) if not ok)
+    silent += "".join(f"; {f} was never invoked" for f in never_invoked(run.demands, figures))
+    unread = sorted(k for k, why in final_reads.items() if why != "ok")
+    return [
+        Criterion(
+            "ok operations",
+            figures.ok,
+            minimums.ok_operations_least(run.demands),
+            _words_of_ok_operations(run.demands),
+        ),
+        Criterion(
+            "ok reads in the main phase",
+            figures.ok_main_reads,
+            minimums.ok_reads_least(run.demands, figures.main_reads),
+            f"of {figures.main_reads} that were invoked: the final reads alone show only how the run ended",
+        ),
+        Criterion(
+            "functions with an ok answer",
+            sum(map(bool, answered.values())),
+            len(answered),
+            f"of {len(answered)} that were invoked {minimums.INVOKED_LEAST} times or more" + silent,
+        ),
+        Criterion(
+            "keys with concurrency",
+            figures.concurrent_keys,
+            max(1, keys * SHARE_OF_KEYS),
+            f"of {keys} keys: two operations were open at once",
+        ),
+        Criterion(
+            "keys read at the end",
+            read,
+            max(1, keys) if run.demands.final_reads else 0,
+            "keys with an ok read after recovery" + (f"; not so: {', '.join(unread)}" if unread else ""),
+        ),
+    ]
+
+
+def _words_of_ok_operations(demands: Demands) -> str:
+    if demands.rate_hz:
+        return f"of {minimums.operations_scheduled(demands):g} that could be ok{_waits(demands)}"
+    if slowest := minimums.operations_of_slowest(demands):
+        return f"a system that needs the whole operation timeout for each answer gives {slowest:.0f} without faults"
+    return "without an answer there is nothing to judge"
+
+
+def _waits(demands: Demands) -> str:
+    """Why less than the scheduled rate is enough; "" where it is not."""
+    if demands.invoked_share == 1.0:
+        return ""
+    return f"; clients of this workload wait between operations, so {demands.invoked_share:.0%} of the rate is enough"
+
+
+def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """Whether answers came throughout the main phase.  A lock may be held all the while, so it is only shown there."""
+    of_run, demands = stretches_of(run), run.demands
+    if len(figures.ok_by_stretch) != len(of_run):
+        return []  # the run has no history
+    without, count = calm_stretches.silent(
+        of_run, figures.invoked_by_stretch, figures.ok_by_stretch, demands.recovery_limit_s
+    )
+    if not count:
+        return []
+    words = f"of {count} stretches of {calm_stretches.STRETCH_S_LEAST:g} s or more outside faults"
+    if without:
+        begin_s = (without[0].begin_ns - main_phase(run)[0][0]) / 1e9
+        words += f"; the first without one began {begin_s:.0f} s after the main phase"
+    return [Criterion("stretches with an ok answer", count - len(without), count, words, demands.ok_share == 1.0)]
+
+
+def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """How much of its spec the run did: writes for each key, the rate outside faults, and servers that answered."""
+    demands, criteria = run.demands, []
+    if demands.keys and demands.writes:
+        least = minimums.key_writes_least(demands)
+        written = figures.keys_with_writes(demands.keys, least)
+        words = f"of {len(demands.keys)} keys: at least {least} writes were acknowledged"
+        criteria.append(Criterion("keys with enough ok writes", written, minimums.keys_least(demands), words))
+    calm_s, main_s = (sum(end - begin for begin, end in spans) / 1e9 for spans in (calm_spans(run), main_phase(run)))
+    if demands.rate_hz and calm_s > 0:
+        calm_hz, main_hz = figures.calm_operations / calm_s, figures.main_operations / main_s
+        words = (
+            f"{calm_hz:.0f} operations per second in {calm_s:.0f} s outside faults, {main_hz:.0f} in all, "
+            f"of {demands.rate_hz / demands.invoked_share:g} that were scheduled{_waits(demands)}"
+        )
+        share = round(max(calm_hz, main_hz) * demands.invoked_share / demands.rate_hz, 3)
+        long_enough = calm_s >= minimums.CALM_S_LEAST
+        criteria.append(
+            Criterion(
+                "share of the scheduled rate",
+                share,
+                round(minimums.SHARE_OF_RATE * demands.invoked_share, 3),
+                words,
+                long_enough,
+                _advice(run, figures, calm_s),
+            )
+        )
+    return criteria + (_about_servers(run, figures) if demands.servers else [])
+
+
+def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
+    """Return what to do where clients invoked less than was scheduled, from what was measured under normal conditions.
+
+    A thread that waits for a time-out invokes nothing.  If such waits explain most of what is missing, it is the system
+    that did not answer, however busy the machine was.  In the seconds after a heal a system recovers, so they say
+    nothing of its rate."""
+    waited_s = figures.calm_timeouts * run.demands.op_timeout_s / max(run.demands.concurrency, 1)
+    missing_s = calm_s * (1 - figures.calm_operations / calm_s / run.demands.rate_hz)
+    if waited_s > WAITED_LEAST * missing_s > 0:
+        of = f"{figures.calm_timeouts} operations outside faults ended by their time-out"
+        return f"{of}, which explains most of what is missing: the system did not answer them"
+    (main, *_) = main_phase(run)
+    if busy := processor_time.busy_in_words(processor_time.shares_between(run.outcome, *main)):
+        return f"this machine was busy, {'; '.join(busy)}: {LOWER_RATE}"
+    grace_ns = int(calm_stretches.GRACE_NS * max(1.0, run.demands.holds))
+    normal_s = sum(end - begin for begin, end in minimums.calm(main, run.faults, grace_ns)) / 1e9
+    if normal_s < minimums.CALM_S_LEAST:
+        return (
+            f"the figures are of faults and of recovery: only {normal_s:.0f} s were far from any fault; give a longer "
+            "--time-limit"
+        )
+    return f"the system answers more slowly than that: {LOWER_RATE}"
+
+
+def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """Which servers answered clients.  One whose disk a fault damaged may be gone, so nothing is demanded of it."""
+    demands = run.demands
+    sound = set(demands.servers) - set(run.damaged_from)
+    least = min(len(sound), demands.concurrency or len(sound)) if demands.each_server_serves else 1
+    least = 0 if demands.routes_by_itself else least
+    kept_to = "each has clients of its own" if least > 1 else "a server that never leads may answer nothing"
+
+    def criterion(name: str, answering: Collection[str], what: str) -> Criterion:
+        silent = sorted(sound - set(answering))
+        words = f"of {len(demands.servers)} servers {what}; {kept_to}"
+        words += f"; not so: {', '.join(silent)}" if least > 1 and silent else ""
+        return Criterion(name, len(sound & set(answering)) if least > 1 else len(answering), least, words)
+
+    known = set(demands.servers)
+    criteria = [criterion("servers that answered clients", figures.answering & known, "gave an ok answer")]
+    if demands.each_server_read_at_end:
+        wanted = {key or "" for _, key in demands.final_reads[:READS_OF_A_SERVER]}
+        whole = {node for node in known if wanted <= figures.read_at_end.get(node, frozenset())}
+        read = criterion("servers read at the end", whole, f"answered a read of each of {len(wanted)} keys at the end")
+        criteria.append(read)
+    return criteria
+
+
+NO_NEMESIS = "none"
+"""The nemesis of a run that breaks nothing: no fault is demanded of it."""
+OF_A_SCHEDULE = "schedule"
+"""The nemesis of a run that plays a file."""
+SHARE_IN_FAULTS = 0.10
+CALLING_NS = 2_000_000_000
+"""A fault that holds for less than a fetch timeout (2 s) may end before any election begins, so it demands none."""
+FAILOVER_S = 4.0
+"""Usual faults are made for systems that fail over within this time (`system_under_test.subject`)."""
+DEALT_OFTEN = 2
+"""From this number of faults of one kind on, at least one of them must have been in force."""
+
+
+def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """The criteria of a run that was to inject faults."""
+    faults = run.faults
+    became = [achieved(f) for f in faults]
+    installed = [f for f, what in zip(faults, became, strict=True) if what.word == INSTALLED]
+    excused = [f for f, what in zip(faults, became, strict=True) if what.word == SKIPPED and f.reason]
+    wrong = [
+        f"{f.words or f.card.name}: {what.word}, {what.reason or 'for no stated reason'}"
+        for f, what in zip(faults, became, strict=True)
+        if f not in installed and f not in excused
+    ]
+    criteria = [
+        Criterion("faults installed", len(installed), 1, "faults that probes proved to be in force"),
+        Criterion(
+            "faults in force, or skipped for a stated reason",
+            len(installed) + len(excused),
+            len(faults),
+            "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
+            advice=wrong[0] if wrong else "",
+        ),
+        _kinds_installed(run.demands, faults, installed),
+    ]
+    if run.demands.elections:
+        long_ns = int(CALLING_NS * run.demands.holds)
+        elections = leadership.under_faults(installed, leadership.leaders(run), run.voters, long_ns)
+        criteria.append(
+            Criterion(
+                "elections won under a fault",
+                elections.won,
+                min(1, elections.long),
+                f"of {_faults(elections.calling)} that took the leader from its majority and left a majority to others",
+                advice=too_short(elections) if not elections.won else "",
+            )
+        )
+    if beyond := sum(f.over_budget for f in faults):
+        words = f"{_faults(beyond)} made a majority lose what it had fsynced, so the system is excused for that loss"
+        criteria.append(Criterion("data budget kept", 0, 1, words, False))
+    if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
+        return criteria  # no operation can be ok meanwhile
+    share = figures.ok_in_faults / figures.ok if figures.ok else 0.0
+    least, words = _share_least(run, installed)
+    return [
+        *criteria,
+        Criterion("share of ok operations in faults", round(share, 3), round(least, 3), words),
+        *_about_writes_in_faults(run, installed, figures),
+    ]
+
+
+def _share_least(run: StoredRun, installed: Sequence[FaultRecord]) -> tuple[float, str]:
+    """(the least share of ok operations in faults, what it counts).
+
+    A schedule of the user's own may hold faults for a second of a minute: it demands half of the share of that time."""
+    words, phases = "answered while a fault lasted", main_phase(run)
+    if run.demands.nemesis != OF_A_SCHEDULE or not phases:
+        return SHARE_IN_FAULTS, words
+    (begin, end), held = phases[0], windows(installed)
+    seconds = sum(max(0, min(to, end) - max(since, begin)) for since, to in held) / 1e9
+    if _only_brief(run, installed):
+        return 0.0, f"{words}; no fault of the schedule held long enough to demand one"
+    return min(SHARE_IN_FAULTS, seconds / ((end - begin) / 1e9) / 2), words
+
+
+def _only_brief(run: StoredRun, installed: Sequence[FaultRecord]) -> bool:
+    """Whether a schedule of the user's own holds no fault for so long that the system could work under it."""
+    long_ns = int(CALLING_NS * run.demands.holds)
+    ends = [(begin, min(end, _main_end(run))) for begin, end in windows(installed)]
+    return run.demands.nemesis == OF_A_SCHEDULE and bool(ends) and all(end - begin < long_ns for begin, end in ends)
+
+
+def too_short(elections: leadership.ElectionsInFaults) -> str:
+    """What to do where each election came after its fault, "" where none came at all."""
+    if not elections.late:
+        return ""
+    needed = [needed_s for needed_s, _ in elections.late]
+    lasted = [lasted_s for _, lasted_s in elections.late]
+    return (
+        f"the system needed {_seconds(needed)} to elect another leader, and the faults lasted {_seconds(lasted)}: "
+        f"state `failover_s = {ceil(max(needed))}` in your System, or give --holds {ceil(max(needed) / FAILOVER_S)}"
+    )
+
+
+def _seconds(values: Sequence[float]) -> str:
+    least, most = f"{min(values):.0f}", f"{max(values):.0f}"
+    return f"{most} s" if least == most else f"{least} to {most} s"
+
+
+def _kinds_installed(demands: Demands, faults: Sequence[FaultRecord], installed: Sequence[FaultRecord]) -> Criterion:
+    """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck, but
+    not where the record says that no fault of the kind can reach the system."""
+    dealt = Counter(fault.card.kind for fault in faults)
+    tested = {fault.card.kind for fault in installed}
+    impossible = {fault.card.kind for fault in faults if fault.impossible} - tested
+    missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
+    not_dealt = _kinds_to_deal(demands) - dealt.keys()
+    words = f"of {len(dealt)} {'kind that was' if len(dealt) == 1 else 'kinds that were'} dealt"
+    words += f"; impossible here: {', '.join(sorted(impossible))}" if impossible else ""
+    if often := sorted(missing - impossible):
+        words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(often)}"
+    words += f"; the time was too short for: {', '.join(sorted(not_dealt))}" if not_dealt else ""
+    return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
+
+
+def never_in_force(demands: Demands, faults: Sequence[FaultRecord]) -> list[dict[str, Any]]:
+    """The kinds of fault of which none was in force.
+
+    dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
+    """
+    became = [(fault.card.kind, achieved(fault)) for fault in faults]
+    in_force = {kind for kind, what in became if what.word == INSTALLED}
+    missing = {*(kind for kind, _ in became), *_kinds_to_deal(demands)} - in_force
+    reasons = {name: [what.reason for kind, what in became if kind == name] for name in sorted(missing)}
+    return [
+        {"kind": kind, "dealt": len(each), "reasons": list(dict.fromkeys(filter(None, each)))}
+        for kind, each in reasons.items()
+    ]
+
+
+def _kinds_to_deal(demands: Demands) -> set[str]:
+    if not demands.faults or demands.nemesis in (NO_NEMESIS, OF_A_SCHEDULE):
+        return set()
+    return {kind.strip() for kind in demands.nemesis.split(",")} - {""}
+
+
+def _about_writes_in_faults(
+    run: StoredRun, installed: Sequence[FaultRecord], figures: HistoryFigures
+) -> list[Criterion]:
+    """Criteria about writes under faults that let the system work for long enough.
+
+    If no fault does, one acknowledged write under any fault is enough.
+    """
+    spans = windows(installed)
+    ends = [min(end, _main_end(run)) for _, end in spans]
+    struck_until = [END_OF_TIME if f.may_stay_down else e for f, e in zip(installed, ends, strict=True)]
+    at_once = [
+        [
+            fault
+            for fault, (begin, _), end in zip(installed, spans, struck_until, strict=True)
+            if begin < ends[i] and spans[i][0] < end
+        ]
+        for i in range(len(spans))
+    ]
+    works = [i for i, (begin, _) in enumerate(spans) if minimums.lets_write(at_once[i], run.demands, ends[i] - begin)]
+    seconds = sum(ends[i] - spans[i][0] for i in works) / 1e9
+    written = sum(figures.ok_writes_by_fault[i] > 0 for i in works if i < len(figures.ok_writes_by_fault))
+    least = minimums.fault_writes_least(run.demands, seconds, len(works))
+    if _only_brief(run, installed):
+        least = 0
+    long_s = minimums.LONG_NS * run.demands.holds / 1e9
+    words = f"acknowledged under a fault; {_faults(len(works))} let a majority work for {long_s:g} s or longer"
+    words += f", {seconds:.0f} s in all" if works else ""
+    criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
+    if run.demands.elections:
+        share = ceil(minimums.SHARE_OF_FAULTS * len(works))
+        words = f"of {_faults(len(works))} that let a majority work for {long_s:g} s or longer"
+        criteria.append(Criterion("faults with an ok write", written, share, words))
+    return criteria
+
+
+def _faults(count: int) -> str:
+    return f"{count} fault" if count == 1 else f"{count} faults"
+
+
+def _main_end(run: StoredRun) -> int:
+    main = run.outcome.phase("main")
+    return main.end_ns if main is not None and main.end_ns >= 0 else END_OF_TIME
 
 
 def _split(run: StoredRun) -> list[Part]:

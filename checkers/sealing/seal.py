@@ -4,7 +4,7 @@
                         buckets/bucket-NNN       the paired operations of some keys (`key_buckets.py`)
 
 Sealing verifies the grammar of the history (`walk.py`), so no checker has to verify it again.  It deals the keys to
-buckets, and pairs invokes with completions (`deal_keys_to_buckets.py`).
+buckets, and pairs invokes with completions.
 
 Sealing may be interrupted at any point and called again.  A file gets its name only when it is complete.  The stream is
 removed only when all other files are complete.  A damaged stream stays.
@@ -14,31 +14,168 @@ also write the note.
 
 Cost: about 0.5 s per million events on two cores.  Half of it is for `history.parquet`, which another thread writes.
 Disk: 62 more bytes per event until sealing is done.  Memory: about 1 GB for a history of any length.  It holds a chunk
-of a million rows in three stages of work, and later one bucket per core (`deal_keys_to_buckets.py`).  Only two things
+of a million rows in three stages of work, and later one bucket per core.  Only two things
 grow: the list of keys, by 150 bytes per key, and the largest key, because one bucket must hold all its operations.
+
+Deals keys to buckets.  Events wait on disk until all keys are known.  Then each event goes to the bucket of its key.
+
+Spark judges one bucket per task.  A bucket holds all operations of its keys, so judging needs no second sort or
+shuffle.  Keys are dealt so that all buckets hold about the same number of events.  A key with more than a bucket's
+share has a bucket to itself.  Bucket 000 holds the most events.  A bucket holds at most twice EVENTS_PER_BUCKET, unless
+a single key has more, or the number of buckets is BUCKETS_MAX.
+
+Cost: each event is written to disk and read twice, 31 bytes each time.  Memory: one chunk of events, and for each core
+the events of one bucket at about 150 bytes each.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers.base.arrays import Int32, Int64
 from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import MalformedHistory
 from checkers.base.stored_run import StoredRun
+from checkers.kernels.jit import kernel
+from checkers.kernels.operations import MISMATCH, Events, Operations, lay_out, mates
 from checkers.record.files import BrokenFile
 from checkers.record.journal import MAIN
-from checkers.sealing.deal_keys_to_buckets import BucketWriter
 from checkers.sealing.history_rows import ROWS_PER_GROUP
+from checkers.sealing.key_buckets import write_bucket
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, is_bound, sealed
-from checkers.sealing.walk import Walk, chunks_of, history_batches
+from checkers.sealing.walk import EVENT, ROWS_PER_CHUNK, Walk, chunks_of, history_batches
+
+BUCKETS_MIN, BUCKETS_MAX = 8, 1024
+EVENTS_PER_BUCKET = 2_000_000
+
+_WAITING = "waiting"
+"""Folder of the waiting events, inside the folder of the buckets."""
+
+
+def bucket_count(events: int) -> int:
+    """The number of buckets for a history with this number of client events: a power of two from 8 to 1024.
+
+    The keys of a bucket share the budget of a search.  A run must get the same verdict on every machine, so the number
+    does not depend on the machine's cores.
+    """
+    wanted = max(1, -(-events // EVENTS_PER_BUCKET))
+    return min(BUCKETS_MAX, max(BUCKETS_MIN, 1 << (wanted - 1).bit_length()))
+
+
+@kernel
+def deal(sizes: Int64, order: Int64, count: int) -> tuple[Int32, Int64]:
+    """Put each key, the largest first, into the bucket that holds least (longest processing time first, Graham 1969).
+
+    sizes: events of each key.  order: keys, the largest first.  Returns (bucket of each key, events in each bucket).
+    The fullest bucket holds at most 4/3 of the fullest bucket in the best division.  O(keys * count).
+    """
+    bucket = np.zeros(sizes.shape[0], np.int32)
+    filled = np.zeros(count, np.int64)
+    for k in order:
+        least = 0
+        for candidate in range(count):
+            if filled[candidate] < filled[least]:
+                least = candidate
+        bucket[k] = least
+        filled[least] += sizes[k]
+    return bucket, filled
+
+
+class BucketWriter:
+    """Takes the events of a history in order, and writes the buckets when it has all events.
+
+    folder: where the buckets go.  Its old content is removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        self._folder, self._waiting = folder, folder / _WAITING
+        self._waiting.mkdir(parents=True)
+        self._all = (self._waiting / "all").open("wb")
+
+    def take(self, events: npt.NDArray[Any]) -> None:
+        """Take the next events (dtype EVENT)."""
+        events.tofile(self._all)
+
+    def write(self, walk: Walk, count: int | None = None) -> None:
+        """Write the buckets.
+
+        walk: it has read all rows.  count: the largest number of buckets; None: the size of the history decides.
+        """
+        self._all.close()
+        sizes = walk.sizes
+        used = np.flatnonzero(sizes)
+        count = count or bucket_count(int(sizes.sum()))
+        bucket, filled = deal(sizes, used[np.argsort(-sizes[used], kind="stable")], count)
+        rank = np.empty(count, np.int32)  # the number of each bucket: the fullest is number 0
+        rank[np.argsort(-filled, kind="stable")] = np.arange(count, dtype=np.int32)
+        in_order = used[np.argsort(rank[bucket[used]], kind="stable")]
+        place = np.zeros(len(sizes), np.int32)
+        place[in_order] = np.arange(len(in_order), dtype=np.int32)
+        self._distribute(place, rank[bucket].astype(np.uint16), count)
+        names = [walk.keys[k] for k in in_order]
+        bounds = np.searchsorted(rank[bucket[in_order]], np.arange(count + 1)).tolist()
+
+        def write(number: int) -> None:
+            first, end = bounds[number], bounds[number + 1]
+            if first < end:
+                ops = self._operations(number, first, end - first, walk.process_count)
+                write_bucket(self._folder / f"bucket-{number:03d}.parquet", names[first:end], ops)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(write, range(count)))
+        shutil.rmtree(self._waiting)
+
+    def _distribute(self, place: Int32, bucket_of: npt.NDArray[np.uint16], count: int) -> None:
+        """Split the waiting events by bucket, and keep their order.  Replace each key by its place among all keys.
+
+        place: of each key, in order of buckets.  bucket_of: the bucket of each key.
+        """
+        for events in self._waiting_chunks():
+            bucket = bucket_of[events["key"]]
+            events["key"] = place[events["key"]]
+            events = events[np.argsort(bucket, kind="stable")]
+            ends = np.cumsum(np.bincount(bucket, minlength=count)).tolist()
+            for number, (first, end) in enumerate(zip([0, *ends], ends, strict=False)):
+                if first < end:
+                    with self._of(number).open("ab") as file:
+                        events[first:end].tofile(file)
+        (self._waiting / "all").unlink()
+
+    def _waiting_chunks(self) -> Iterator[npt.NDArray[Any]]:
+        with (self._waiting / "all").open("rb") as file:
+            while len(events := np.fromfile(file, EVENT, ROWS_PER_CHUNK)):
+                yield events
+
+    def _of(self, number: int) -> Path:
+        return self._waiting / f"{number}"
+
+    def _operations(self, number: int, first_key: int, keys: int, process_count: int) -> Operations:
+        """The operations of bucket `number`.  Its keys have the places from `first_key` on."""
+        waiting = np.fromfile(self._of(number), EVENT)
+        self._of(number).unlink()
+        process, type_, kind = (np.ascontiguousarray(waiting[name]) for name in ("process", "type", "kind"))
+        mate = mates(process, type_, process_count)
+        mismatched = mate[kind == MISMATCH]
+        kind[mismatched] = MISMATCH
+        key = waiting["key"] - np.int32(first_key)
+        value, value2, wrong = (np.ascontiguousarray(waiting[n]) for n in ("value", "value2", "out_of_range"))
+        row = np.append(waiting["row"], np.int32(-1))
+        del waiting
+        ops = lay_out(Events(key, process, type_, kind, value, value2, wrong), mate, keys)
+        return ops._replace(invoked=row[ops.invoked], completed=row[ops.completed])
+
 
 _RISING = dict.fromkeys(("index", "time_ns"), "DELTA_BINARY_PACKED")
 

@@ -19,8 +19,7 @@ from harness.plain_words import listed
 from harness.real_systems.clean_runs import CLEAN_RUNS, spec_of
 from harness.real_systems.known_findings import FINDINGS
 from harness.registry import load_subject, offered_workloads
-from harness.run.kinds_that_fit import why_not, with_every_kind
-from harness.run.refused_before_start import check_spec
+from harness.run.refused_before_start import check_spec, why_not, with_every_kind
 from harness.spec import Spec, WrongSpec
 from nemesis.catalog import EVERY, KINDS, NONE
 from system_under_test.subject import Bug

@@ -148,7 +148,7 @@ def _with_every_kind(spec: Spec) -> Spec:
     if spec.nemesis != EVERY:
         return spec
 
-    from harness.run.kinds_that_fit import with_every_kind
+    from harness.run.refused_before_start import with_every_kind
 
     written_out, left_out = with_every_kind(spec)
     for kind, why in left_out.items():

@@ -50,11 +50,16 @@ from harness.backends.backend import Entrance, Exit
 from harness.live import RunStatus, Watcher
 from harness.run.build_crates import build_programs
 from harness.run.context import RunContext
-from harness.run.phases.collection import collect, copy_logs
-from harness.run.phases.final_reads import final_reads
-from harness.run.phases.operations_and_faults import operations_and_faults
-from harness.run.phases.recovery import recover
-from harness.run.phases.set_up import SetUpFailed, clients_of, set_up
+from harness.run.phases import (
+    SetUpFailed,
+    clients_of,
+    collect,
+    copy_logs,
+    final_reads,
+    operations_and_faults,
+    recover,
+    set_up,
+)
 from system_under_test.subject import Complaint, Node
 
 Work = Callable[[RunContext], Awaitable[None]]

@@ -17,8 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.record.copies import Copy
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import Copy, FaultRecord
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST
@@ -33,8 +32,7 @@ from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, header_of
 from harness.run.schedule_to_play import capabilities_of
-from harness.run.watching.checks_while_running import Online
-from harness.run.watching.leaders_and_stalls import RunWatch
+from harness.run.watching import Online, RunWatch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
 from system_under_test.own.read_own_system import files_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from checkers.record.reading import TEST
-from harness.judge.harness_failed import record_failure
+from harness.judge.results_before import record_failure
 from harness.plain_words import as_typed
 from harness.run.conductor import Conductor
 from harness.started import program

@@ -2,18 +2,23 @@
 
 Each refusal is one sentence (`WrongSpec`, `BadSchedule`) that says what is wrong and what would be right.  Nothing here
 is imported that judging needs, so a refusal comes at once.
+
+Which kinds of fault a system and a backend allow, and the nemesis `all` that stands for every one of them.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from checkers.catalog import wrong_names
 from checkers.sealing.signature import WrongKey, own_key
 from harness.registry import WORKLOADS, check_inventory, check_names, load_subject, load_workload
 from harness.run.schedule_to_play import capabilities_of, dealt, read_schedule
+from harness.run.session import backend_at_hand, lacking
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
+from nemesis.catalog import EVERY, KINDS, NONE
 from system_under_test.own.read_own_system import in_words
 from system_under_test.subject import Bug, Subject
 
@@ -127,3 +132,29 @@ def _check_bug(spec: Spec, bug: Bug) -> None:
         raise WrongSpec(
             f"--nemesis {spec.nemesis} cannot show the planted bug {bug.name}: choose {' or '.join(bug.shown_by)}"
         )
+
+
+def why_not(spec: Spec, kind: str) -> str:
+    """Why this kind of fault cannot be part of such a run, "" if it can be.  spec: its backend is not "auto"."""
+    single = replace(spec, nemesis=kind)
+    try:
+        check_spec(single)
+    except ValueError as problem:
+        return str(problem)
+    return "" if kind == NONE else lacking(single, spec.backend)
+
+
+def with_every_kind(spec: Spec) -> tuple[Spec, dict[str, str]]:
+    """The spec with its nemesis written out, if that is `all`; and why each other kind was left out.
+
+    Raises WrongSpec where no kind of fault fits.
+    """
+    if spec.nemesis != EVERY:
+        return spec, {}
+    here = replace(spec, backend=backend_at_hand(spec))
+    reasons = {kind: why_not(here, kind) for kind in KINDS}
+    fitting = [kind for kind, why in reasons.items() if not why]
+    left_out = {kind: why for kind, why in reasons.items() if why}
+    if not fitting:
+        raise WrongSpec(f"no kind of fault fits: {next(iter(left_out.values()))}")
+    return replace(spec, nemesis=",".join(fitting)), left_out

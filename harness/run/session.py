@@ -28,8 +28,8 @@ from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
 from harness.backends.leftovers import KeptCluster
 from harness.judge import results_before
-from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
+from harness.judge.results_before import TRACEBACK, record_failure
 from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.live import LiveFile, RunStatus, Watcher
 from harness.plain_words import as_typed

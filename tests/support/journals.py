@@ -10,8 +10,7 @@ from typing import Any
 
 from fault_records import fault_of
 
-from checkers.record.copies import Copy
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import Copy, FaultRecord
 from checkers.record.header import Header
 from checkers.record.journal import (
     BEGAN,

@@ -24,7 +24,7 @@ from checkers.base.checker import Budget, Part
 from checkers.base.history import NEMESIS, Type
 from checkers.base.run_evidence import numbers
 from checkers.kernels.jit import kernel
-from checkers.run_quality import leaders_over_time
+from checkers.run_quality import leadership
 from checkers.sealing.codes import Words, dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups
 
@@ -116,7 +116,7 @@ class HistoryFigures:
 def figures_of(part: Part, budget: Budget) -> HistoryFigures:
     """Count one part.  params: as `vacuity` sets them, and the row groups from `first` up to `end`."""
     params, words = part.params, Words()
-    roles = leaders_over_time.roles_of(params["traces"])
+    roles = leadership.roles_of(params["traces"])
     found = HistoryFigures(ok_writes_by_fault=(0,) * len(params["windows"]))
     if roles:
         found.deposed = found.deposed_reads = 0
@@ -127,7 +127,7 @@ def figures_of(part: Part, budget: Budget) -> HistoryFigures:
         _count(found, rows, params)
         _count_keys(found, rows, words.words, params["final_ns"])
         if roles:
-            deposed = leaders_over_time.answered_by_deposed(roles, rows.time_ns, rows.nodes, rows.is_ok)
+            deposed = leadership.answered_by_deposed(roles, rows.time_ns, rows.nodes, rows.is_ok)
             found.deposed += int(deposed.sum())
             found.deposed_reads += int((deposed & rows.is_read).sum())
     found.keys = pa.array(words.words, pa.string())

@@ -40,7 +40,7 @@ from harness.agent.verbs import NodeVerbs
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import engine, image, nodes, own_image
+from harness.backends.docker import engine, image, nodes
 from harness.backends.leftovers import Reaper, current_owner, is_dead
 from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
@@ -188,7 +188,7 @@ class DockerBackend(AgentCluster):
             tag = image.ensure_image(progress, self._stop, self._client, needs)
             return tag, tag
         tag = image.ensure_image(progress, self._stop, self._client, replace(needs, user=""))
-        return tag, own_image.ensure_own_image(self._client, tag, needs, progress, self._stop)
+        return tag, image.ensure_own_image(self._client, tag, needs, progress, self._stop)
 
     async def _start_all(self, tag: str, of_servers: str) -> None:
         try:
@@ -233,7 +233,7 @@ class DockerBackend(AgentCluster):
             labels=self._labels,
             needs=self.spec.needs if is_server or not self.spec.needs.image else replace(self.spec.needs, user=""),
             disk=DISK in self.spec.wanted and is_server,
-            command=own_image.AGENT if own else nodes.AGENT,
+            command=image.AGENT if own else nodes.AGENT,
             linger_s=_LINGER_S + _LINGER_APART_S * [*self._address_of].index(name),
         )
         link = await self._start(plan, name)
@@ -244,7 +244,7 @@ class DockerBackend(AgentCluster):
             data_dir=await self.data_folder(link, folder),
             trace_dir=f"{folder}/trace",
             log_dir=f"{folder}/log",
-            python=(own_image.PYTHON if own else "python3",),
+            python=(image.PYTHON if own else "python3",),
         )
         await self.add(link, node)
         await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])

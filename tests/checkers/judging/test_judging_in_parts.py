@@ -18,7 +18,7 @@ from checkers.base.verdict import Validity
 from checkers.catalog import select
 from checkers.judging.pipeline import judge_run
 from checkers.raft import client_writes
-from checkers.sealing import deal_keys_to_buckets, history_rows, walk
+from checkers.sealing import history_rows, walk
 from checkers.sealing import seal as sealing
 from checkers.sealing.seal import seal
 
@@ -33,7 +33,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that bounds memory, made so small that the run has many of each."""
     monkeypatch.setattr(sealing, "ROWS_PER_GROUP", ROWS_PER_GROUP)
     monkeypatch.setattr(walk, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
-    monkeypatch.setattr(deal_keys_to_buckets, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
+    monkeypatch.setattr(sealing, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
     monkeypatch.setattr(history_rows, "ROWS_PER_PART", ROWS_PER_PART)
     monkeypatch.setattr(history_rows, "GROUPS_PER_CHUNK", 4)
     monkeypatch.setattr(client_writes, "OFFSETS_PER_RANGE", 700)

@@ -9,8 +9,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from checkers.base.checker import Budget, Part
-from checkers.judging.tasks import Task, judge_task
-from checkers.judging.wall_clock import OutOfTime, within
+from checkers.judging.tasks import OutOfTime, Task, judge_task, within
 from checkers.kernels.jit import kernel
 
 

@@ -20,14 +20,14 @@ from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.registers import checker
 from checkers.registers.checker import BucketFinding, combine, judge, split
-from checkers.sealing import deal_keys_to_buckets
+from checkers.sealing import seal as sealing
 from checkers.sealing.key_buckets import SIZE_BYTES_PER_OPERATION, open_bucket, read_operations
 from checkers.sealing.seal import seal
 
 
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deal_keys_to_buckets, "BUCKETS_MIN", 1)
+    monkeypatch.setattr(sealing, "BUCKETS_MIN", 1)
 
 
 def stored(folder: Path, events: list[Event]) -> StoredRun:

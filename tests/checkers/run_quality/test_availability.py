@@ -21,8 +21,15 @@ from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality.availability import AVAILABILITY, REFUSALS, UNAVAILABLE, judge, limit_s
-from checkers.run_quality.whole_majority import Struck, whole_majorities
+from checkers.run_quality.availability import (
+    AVAILABILITY,
+    REFUSALS,
+    UNAVAILABLE,
+    Struck,
+    judge,
+    limit_s,
+    whole_majorities,
+)
 from system_under_test.functions import FUNCTIONS
 
 S = 1_000_000_000

@@ -7,7 +7,7 @@ from typing import Any
 from fault_records import fault_of
 
 from checkers.record.faults import FaultRecord
-from checkers.run_quality.leaders_over_time import Leader, under_faults
+from checkers.run_quality.leadership import Leader, under_faults
 
 SERVERS = ("n1", "n2", "n3")
 SECOND = 1_000_000_000

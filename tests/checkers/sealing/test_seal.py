@@ -19,9 +19,8 @@ from histories import Script, by_construction, write_stream
 
 from checkers.base.columns import HISTORY, events_to_table, read_history
 from checkers.base.history import Event, MalformedHistory, Type
-from checkers.sealing.deal_keys_to_buckets import bucket_count, deal
 from checkers.sealing.key_buckets import open_bucket, read_key
-from checkers.sealing.seal import seal, verify, write_buckets
+from checkers.sealing.seal import bucket_count, deal, seal, verify, write_buckets
 
 
 def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:

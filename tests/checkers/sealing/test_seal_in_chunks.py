@@ -13,7 +13,8 @@ from histories import by_construction
 
 from checkers.base.columns import HISTORY, events_to_table, read_history
 from checkers.base.history import Event, MalformedHistory, Type
-from checkers.sealing import deal_keys_to_buckets, walk
+from checkers.sealing import seal as sealing
+from checkers.sealing import walk
 from checkers.sealing.seal import seal
 
 ROWS_PER_BATCH, KEYS = 700, 200
@@ -21,7 +22,7 @@ ROWS_PER_BATCH, KEYS = 700, 200
 
 def in_chunks_of(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "ROWS_PER_CHUNK", rows)
-    monkeypatch.setattr(deal_keys_to_buckets, "ROWS_PER_CHUNK", rows)
+    monkeypatch.setattr(sealing, "ROWS_PER_CHUNK", rows)
 
 
 def write(folder: Path, events: list[Event]) -> Path:
@@ -68,7 +69,7 @@ def test_a_fault_of_the_grammar_is_seen_across_chunks(tmp_path: Path, monkeypatc
 def test_memory_does_not_grow_with_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten times the rows; NumPy reports its arrays to tracemalloc, and Arrow counts its own."""
     in_chunks_of(2048, monkeypatch)
-    monkeypatch.setattr(deal_keys_to_buckets, "EVENTS_PER_BUCKET", 2048)
+    monkeypatch.setattr(sealing, "EVENTS_PER_BUCKET", 2048)
     long = list(by_construction(Random(3), 60_000, keys=KEYS))
     seal(write(tmp_path / "first", long[:600]))  # what is made once is not counted
     short_bytes = peak_bytes(write(tmp_path / "short", long[:6_000]))

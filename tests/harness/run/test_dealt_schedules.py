@@ -8,10 +8,10 @@ import pytest
 
 from checkers.base.demands import Demands
 from checkers.record.faults import Achieved, Card, FaultRecord
-from checkers.run_quality.criteria import of_faults
+from checkers.run_quality import vacuity
 from checkers.run_quality.criteria.minimums import LONG_NS, lets_write
 from checkers.run_quality.criteria.stretches import GRACE_NS, stretches
-from checkers.run_quality.leaders_over_time import ElectionsInFaults
+from checkers.run_quality.leadership import ElectionsInFaults
 from harness.run.schedule_to_play import capabilities_of, dealt
 from harness.run.session import lacking
 from harness.spec import Spec
@@ -84,10 +84,10 @@ def test_a_backend_that_lacks_what_one_target_needs_plays_the_others(kinds: str)
 
 
 def test_elections_that_fell_into_no_fault_are_a_matter_of_lengths_and_the_reason_says_so() -> None:
-    assert of_faults.FAILOVER_S == FAILOVER_S
+    assert vacuity.FAILOVER_S == FAILOVER_S
     late = ElectionsInFaults(2, 0, ((12.2, 6.0), (31.0, 10.0)))
-    assert of_faults.too_short(late) == (
+    assert vacuity.too_short(late) == (
         "the system needed 12 to 31 s to elect another leader, and the faults lasted 6 to 10 s: "
         "state `failover_s = 31` in your System, or give --holds 8"
     )
-    assert of_faults.too_short(ElectionsInFaults(2, 0)) == ""
+    assert vacuity.too_short(ElectionsInFaults(2, 0)) == ""

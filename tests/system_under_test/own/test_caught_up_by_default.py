@@ -10,9 +10,9 @@ import pytest
 
 from checkers.record.faults import Proof
 from harness.registry import load_subject
+from harness.run import phases as phase
 from harness.run.clock import MACHINE
-from harness.run.phases import recovery as phase
-from harness.run.phases.recovery import SystemRecovery
+from harness.run.phases import SystemRecovery
 from system_under_test.own.subject import SystemSubject
 from system_under_test.subject import Completed, NotKnown
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from checkers.base.history import Type
-from harness.run.phases.operations_and_faults import _load
-from harness.run.phases.set_up import background_of
+from harness.run.phases import _load, background_of
 from system_under_test.client import MISTAKE_IN_CODE, Outcome, Request
 from system_under_test.own.read_own_system import CodeMistake
 

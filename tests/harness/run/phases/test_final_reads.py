@@ -8,7 +8,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.run.clock import MACHINE
-from harness.run.phases.final_reads import UNRECOVERED_LIMIT_S, FinalReads
+from harness.run.phases import UNRECOVERED_LIMIT_S, FinalReads
 from harness.spec import Spec
 from system_under_test.client import Outcome, Placement, Request
 from workloads.convergence import SetConvergence

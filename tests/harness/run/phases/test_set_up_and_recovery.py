@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from checkers.record.faults import Proof
+from harness.run import phases as phase
 from harness.run.clock import RunClock, clock_of
-from harness.run.phases import recovery as phase
-from harness.run.phases.recovery import SystemRecovery
-from harness.run.phases.set_up import SetUpFailed, until_ready
+from harness.run.phases import SetUpFailed, SystemRecovery, until_ready
 from nemesis.cluster import CALM_INTERVAL_MS
 from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.subject import Declares, LookedAt

@@ -28,7 +28,7 @@ from checkers.sealing.seal import seal
 from harness.judge.judge_run import contradictions, judge
 from harness.run.clock import MACHINE
 from harness.run.recorder import Recorder
-from harness.run.watching.checks_while_running import Online
+from harness.run.watching import Online
 from system_under_test.client import Outcome, Request
 from system_under_test.subject import Collected, NodeGone
 from tests.support.results_of_runs import results_in

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.run.watching import leaders_and_stalls
-from harness.run.watching.leaders_and_stalls import RunWatch
+from harness.run import watching
+from harness.run.watching import RunWatch
 from system_under_test.subject import NodeStatus
 
 
@@ -77,7 +77,7 @@ async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
 
 
 async def test_a_report_that_no_place_was_left_for_ends_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaders_and_stalls, "REPORTS_MAX", 1)
+    monkeypatch.setattr(watching, "REPORTS_MAX", 1)
     says = iter((1, 2, 1))
     now = iter(range(10, 100, 10))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkers.record.outcome import ProcessorSums
 from harness.backends.backend import HostHealth
-from harness.run.watching.leaders_and_stalls import RunWatch
+from harness.run.watching import RunWatch
 
 
 async def test_each_sample_is_kept_with_its_time() -> None:

@@ -1,0 +1,492 @@
+"""Set-up: servers are installed and started until they are ready and led, clients are opened, objects are made.
+
+The last phase: clients are closed, and what every node holds is copied; and copies of logs before that.
+
+The main phase: clients invoke operations, and a nemesis plays the cards of the run, both at once.
+
+The recovery phase: all that is broken is healed and proven healed, and every live node must catch up in time.
+
+What this phase looked at is recorded for each server.  A system of one's own may know so little of itself that only the
+states of its processes were looked at.  Those servers are listed as `without_evidence`, and the checker looks for
+answers that clients got through them.
+
+The limit is one of time, and a server that gets no processor time cannot keep it.  Agents send beacons in a steady
+beat.  So the share of beats that a node's agent sent shows how much its node ran; the checker demands enough.
+
+The final reads: every object is read until that is ok, and once more at each server.
+
+Where a workload states that all servers must come to answer the same, each is read again and again until they do, or
+until the time is over.
+
+A copy that is old or empty shows only where it is read itself.  A system that has not recovered is read for a short
+time, too: what it lacks must be seen.  Where a workload states that its final reads need a recovered system,
+`checkers.judging.pipeline.set_aside_unrecovered` tells what they show from what they may show only now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from checkers.base import clocks
+from checkers.base.demands import READS_OF_A_SERVER
+from checkers.base.history import Type
+from checkers.record.faults import Achieved, Card, FaultRecord
+from checkers.record.journal import Copied, Copying
+from checkers.record.outcome import Recovery
+from harness.judge.demands_of_run import reads_each_server_at_end
+from harness.plain_words import listed
+from harness.run.clock import RunClock
+from harness.run.context import RunContext
+from harness.run.interpreter import Interpreter
+from harness.run.schedule_to_play import Dealing
+from harness.run.watching import RunWatch
+from harness.spec import CLIENT_NODES
+from nemesis.cluster import CALM_INTERVAL_MS, Cluster, Marks
+from nemesis.measure import Hooks
+from nemesis.play import heal_all, play
+from nemesis.resolve import MainPhase, PlayOptions
+from nemesis.schedule_files import as_executed
+from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
+from system_under_test.own.read_own_system import CodeMistake
+from system_under_test.subject import Collected, Node, NotKnown, ProcessState, Subject
+from workloads.workload import Workload
+
+READY_LIMIT_S = 180.0
+
+
+class SetUpFailed(RuntimeError):
+    """The subject never became ready; the message names what was awaited."""
+
+
+async def set_up(run: RunContext) -> None:
+    """Returns when the main phase may begin.  Raises SetUpFailed."""
+    loading = asyncio.gather(*(host.load(run.subject.client_module) for host in run.hosts.values()))
+    try:
+        await _start_servers(run)
+        await loading
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+    await _open_clients(run)
+    made = await run.interpreter.until_ok(run.workload.set_up(), READY_LIMIT_S, run.progress.detail)
+    if reasons := {why: key for key, why in made.items() if why != "ok"}:
+        why, key = next(iter(reasons.items()))
+        count = sum(words != "ok" for words in made.values())
+        raise SetUpFailed(f"{count} of {len(made)} keys could not be created; {key}: {why}")
+
+
+async def _start_servers(run: RunContext) -> None:
+    """Returns when they are ready and, where they elect one, have a leader.  Raises SetUpFailed."""
+    subject = run.subject
+    await subject.install(run.nodes, seed=run.spec.seed, bug=run.spec.bug)
+    await asyncio.gather(*(subject.start(node) for node in run.nodes))
+    if run.online is not None and subject.declares.kraft_steps:
+        started_on = clocks.started_on(run.header)
+        lives = {node.name: subject.live(node, started_on(node.name)) for node in run.nodes}
+        run.online.follow(lives, one_clock=clocks.one_clock(run.header))
+    await until_ready(subject, run.nodes, run.clock, run.progress.detail)
+    if subject.declares.elections:
+        await until_led(run.watch, len(run.nodes), run.clock)
+
+
+async def until_ready(subject: Subject, nodes: Sequence[Node], clock: RunClock, detail: Callable[[str], None]) -> None:
+    """Returns when the subject says so.  detail: takes what is missing.  Raises SetUpFailed.
+
+    Set-up starts every server once.  So it is over as soon as one is dead."""
+    until_s = clock.monotonic_s() + READY_LIMIT_S
+    while (missing := await subject.ready(nodes)) is not None:
+        if clock.monotonic_s() > until_s:
+            raise SetUpFailed(f"not ready within {READY_LIMIT_S:g} s: {missing}")
+        if "dead" in await asyncio.gather(*(node.state() for node in nodes)):
+            raise SetUpFailed(await subject.ready(nodes) or missing)
+        detail(missing)
+        await clock.sleep(0.1)
+
+
+async def until_led(watch: RunWatch, node_count: int, clock: RunClock) -> None:
+    """Returns when every node has answered and one leads.  Raises SetUpFailed."""
+    until_s = clock.monotonic_s() + READY_LIMIT_S
+    while clock.monotonic_s() < until_s:
+        await watch.ask()
+        if watch.leader() is not None and len(watch.statuses) == node_count:
+            return
+        await clock.sleep(0.05)
+    heard = ", ".join(f"{s.node} {s.role} in epoch {s.epoch}" for s in watch.statuses.values())
+    raise SetUpFailed(f"no leader within {READY_LIMIT_S:g} s; heard of: {heard or 'no node at all'}")
+
+
+def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """The module of the clients, the address of each server, and the config of the clients; see `ClientFactory`."""
+    subject, spec = run.subject, run.spec
+    peers = {node.name: f"{node.address}:{subject.port}" for node in run.nodes}
+    config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(run.workload.functions)}
+    if run.workload.own_functions:
+        config["own_functions"] = {name: asdict(stated) for name, stated in run.workload.own_functions.items()}
+    if run.workload.each_server:
+        config["each_server"] = True
+    if subject.declares.forwards:
+        config["through_members"] = True
+    return subject.client_module, peers, config
+
+
+def background_of(run: RunContext) -> dict[Placement, str]:
+    """Return each client of the workload's background load, and the function that it calls."""
+    functions = [name for name, count in run.workload.background.items() for _ in range(count)]
+    numbered = enumerate(functions, run.spec.concurrency)
+    return {Placement(n, CLIENT_NODES[n % len(CLIENT_NODES)], follows=True, reads_only=True): f for n, f in numbered}
+
+
+async def _open_clients(run: RunContext) -> None:
+    module, peers, config = clients_of(run)
+
+    def on(client_node: str) -> list[Placement]:
+        placements = (*run.spec.placements(), *background_of(run))
+        return [placement for placement in placements if placement.client_node == client_node]
+
+    opening = (host.open(module, on(name), peers, config) for name, host in run.hosts.items())
+    await asyncio.gather(*opening)
+
+
+async def collect(run: RunContext) -> None:
+    for host in run.hosts.values():
+        await host.close()
+    if run.subject.declares.logs:
+        await copy_logs(run, "final", leave_stopped=True)
+    for node in run.nodes:
+        await node.signal("KILL")
+        await run.subject.collect(node, run.folder.node(node.name))
+
+
+async def copy_logs(run: RunContext, when: str, *, leave_stopped: bool = False) -> None:
+    """Copy the data directory of every node now, and collect its logs and traces.  when: the reason, as recorded."""
+    run.recorder.enter(Copying(when))
+    taken: list[Collected] = []
+    try:
+        taken = await run.copies.take(when, leave_stopped=leave_stopped)
+    finally:
+        run.recorder.enter(Copied(when, run.copies.as_recorded(taken)))
+    if run.online is not None:
+        run.online.copied(taken)
+    await asyncio.gather(*(run.subject.collect(n, run.folder.node(n.name)) for n in run.nodes))
+
+
+LOAD_AGAIN_S = 0.1
+"""Pause of a background load after a call that failed."""
+BETWEEN_HEALS = "between heals"
+"""`when` of the copies that are taken because a node cuts its log."""
+
+
+async def operations_and_faults(run: RunContext) -> None:
+    """Returns when the time is over, or once `run.ended` is set and what is under way has ended."""
+    spec, began_ns = run.spec, run.recorder.now_ns()
+    run.interpreter.tally.invoked = 0
+
+    def dealt(cards: Sequence[Card]) -> None:
+        run.note(schedule=tuple(cards))
+
+    dealing = Dealing(spec, run.subject.declares, dealt)
+    run.watch.seen = lambda statuses: dealing.look(statuses, run.records.values())
+    run.note(schedule=tuple(dealing.schedule.cards), main_began_ns=began_ns)
+    until_s = run.clock.monotonic_s() + spec.time_limit_s
+    over = asyncio.Event()
+    async with asyncio.TaskGroup() as beside:
+        if every_s := run.subject.declares.copied_every_s:
+            beside.create_task(_copy_regularly(run, began_ns, every_s, over))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(
+                    run.interpreter.run(
+                        run.workload.generator,
+                        lambda p: spec.rng(f"operations/{p.thread}"),
+                        lambda p: spec.rng(f"pace/{p.thread}"),
+                        spec.rate_hz,
+                        until_s,
+                        run.workload.pace,
+                    )
+                )
+                for placement, function in background_of(run).items():
+                    beside.create_task(_load(run, placement, function, over))
+                if dealing.breaks_things:
+                    group.create_task(_break_things(run, dealing, began_ns))
+        finally:
+            over.set()
+
+
+async def _load(run: RunContext, placement: Placement, function: str, over: asyncio.Event) -> None:
+    """Call a function of the background load again and again until this phase is over; no history records it."""
+    host, request = run.hosts[placement.client_node], Request(function)
+    while not over.is_set():
+        outcome = await host.invoke(placement.thread, request, run.spec.op_timeout_s)
+        if (outcome.error or "").startswith(MISTAKE_IN_CODE):
+            raise CodeMistake(str(outcome.error).removeprefix(MISTAKE_IN_CODE))
+        if outcome.type is not Type.OK:
+            await run.clock.sleep(LOAD_AGAIN_S)
+
+
+async def _copy_regularly(run: RunContext, began_ns: int, every_s: float, over: asyncio.Event) -> None:
+    """Copy all logs whenever the last copy is so old, until this phase is over; a copy that was begun is completed."""
+    while True:
+        last_ns = run.copies.taken[-1].taken_ns if run.copies.taken else began_ns
+        try:
+            async with asyncio.timeout(every_s - (run.recorder.now_ns() - last_ns) / 1e9):
+                await over.wait()
+            return
+        except TimeoutError:
+            await copy_logs(run, BETWEEN_HEALS)
+
+
+async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> None:
+    async def before_heal(record: FaultRecord) -> None:
+        if run.subject.declares.logs:
+            await copy_logs(run, f"before heal {record.card.number}")
+
+    def changed(record: FaultRecord) -> None:
+        _fault_changed(run, record)
+
+    hooks = Hooks(record=changed, before_heal=before_heal)
+    voters = run.subject.declares.voters(run.backend.servers)
+    keys = run.workload.keys() if run.subject.declares.leaders_of_keys else ()
+    now_ns, leader_of = run.recorder.now_ns, run.subject.leader_of
+    writes = run.workload.writes
+
+    def acknowledged() -> int:
+        return run.recorder.acknowledged(writes)
+
+    main = MainPhase(run.backend, run.watch.ask, now_ns, began_ns, run.ended, voters, keys, leader_of, acknowledged)
+    holds = run.spec.lengthened(run.subject.declares.failover_s)
+    cards, options = (
+        dealing.schedule.cards,
+        PlayOptions(dealing.schedule.faults, run.spec.over_budget, holds, run.spec.as_executed),
+    )
+    try:
+        await play(cards, main, run.spec.rng("nemesis"), hooks, options, dealing.next)
+    finally:
+        run.watch.seen = lambda statuses: None
+        run.outcome = replace(run.outcome, coverage=dealing.coverage.so_far())
+        text = as_executed(tuple(run.records.values()), began_ns)
+        (run.folder.root / "schedule.json").write_text(text)
+
+
+def _fault_changed(run: RunContext, record: FaultRecord) -> None:
+    run.records[record.card.number] = record
+    run.recorder.fault_changed(record)
+    if record.achieved is Achieved.SKIPPED:
+        run.progress.skipped(record.card.number, record.words, record.reason, run.recorder.now_ns())
+    else:
+        run.progress.fault(record.card.number, record.words, record.injected_ns, record.healed_ns)
+
+
+UNANSWERED = "caught_up() has not answered yet"
+_NUMBER = re.compile(r"\d+(\.\d+)?\b")
+"""Reasons that differ in a number alone, such as an offset, are one reason."""
+
+
+async def recover(run: RunContext) -> None:
+    """Heal, and wait until every live node has caught up or the limit is over."""
+    killed = {node for record in run.records.values() for node in record.killed}
+    recovery = SystemRecovery(
+        run.subject, run.nodes, run.spec.keys, run.spec.recovery_limit_s, run.clock, run.progress.detail
+    )
+    try:
+        await recovery.run(run.backend, killed)
+    finally:
+        run.outcome = replace(run.outcome, recovery=recovery.found)
+
+
+class SystemRecovery:
+    """found: what the journal keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        nodes: Sequence[Node],
+        keys: int,
+        limit_s: float,
+        clock: RunClock,
+        detail: Callable[[str], None],
+    ) -> None:
+        self._subject = subject
+        self._nodes = nodes
+        self._keys = keys
+        self._limit_s = limit_s
+        self._clock = clock
+        self._detail = detail
+        self.found = Recovery(needed=bool(nodes), limit_s=limit_s)
+
+    async def run(self, cluster: Cluster, restart: Collection[str]) -> None:
+        """restart: the servers that a fault killed."""
+        if not self._nodes:
+            return
+        proof = await heal_all(cluster, restart=restart)
+        self.found = replace(self.found, proof=proof)
+        began, first = self._clock.monotonic_s(), await cluster.mark()
+        waiting_for: str | None = UNANSWERED
+        reasons, not_known = WaitReasons(), False
+        while waiting_for is not None and (left_s := began + self._limit_s - self._clock.monotonic_s()) > 0:
+            try:
+                async with asyncio.timeout(left_s) as limit:
+                    waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
+            except CodeMistake as mistake:  # the same code fails again, and what the run has shown is judged
+                waiting_for, not_known = str(mistake), True
+                break
+            except NotKnown as problem:  # an unknown state violates nothing, and is looked at again
+                waiting_for, not_known = str(problem), True
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                not_known |= waiting_for == UNANSWERED
+                break  # what was waited for before stays so
+            states, voters = await self._states(), self._subject.declares.voters(self._nodes)
+            if dead := _majority_dead({node.name: states[node.name] for node in voters}):
+                not_known = False
+                waiting_for = f"{dead}: no majority is left that could recover"
+                break
+            if waiting_for is not None:
+                reasons.lasted(waiting_for, self._clock.monotonic_s() - began)
+                self._detail(waiting_for)
+                await self._clock.sleep(0.1)
+        seconds = self._clock.monotonic_s() - began
+        if waiting_for is not None:
+            reasons.lasted(waiting_for, seconds)
+        self.found = replace(
+            self.found,
+            recovered=waiting_for is None,
+            seconds=round(seconds, 3),
+            waiting_for=reasons.words() if waiting_for is not None else "",
+            not_known=not_known,
+            beats_sent=self._beats_sent(first, await cluster.mark(), seconds),
+        )
+        self._look_at(await self._states())
+
+    def _beats_sent(self, first: Marks, last: Marks, seconds: float) -> dict[str, float]:
+        """Server -> of the beats that were due in this time, the share that its agent sent."""
+        due = max(1.0, seconds * 1e3 / CALM_INTERVAL_MS)
+        sent: dict[str, list[int]] = {}
+        for link in first.keys() & last.keys():
+            sent.setdefault(link[0], []).append(last[link] - first[link])
+        return {node.name: round(max(sent[node.name]) / due, 3) for node in self._nodes if node.name in sent}
+
+    async def _states(self) -> dict[str, ProcessState]:
+        states = await asyncio.gather(*(node.state() for node in self._nodes))
+        return {node.name: state for node, state in zip(self._nodes, states, strict=True)}
+
+    def _look_at(self, states: Mapping[str, ProcessState]) -> None:
+        """Add what was looked at of each server, and the live servers of which nothing but the process was."""
+        looked = self._subject.looked_at([name for name, state in states.items() if state != "dead"])
+        words = {name: looked[name].words if name in looked else () for name in states}
+        self.found = replace(
+            self.found,
+            looked_at={name: (f"process {state}", *words[name]) for name, state in states.items()},
+            without_evidence=tuple(name for name, seen in looked.items() if not seen.evidence),
+        )
+
+
+class WaitReasons:
+    """What recovery waited for, and for how long.  The last poll alone may show a passing error."""
+
+    def __init__(self) -> None:
+        self._lasted: Counter[str] = Counter()
+        self._words: dict[str, str] = {}
+        self._last, self._until_s = "", 0.0
+
+    def lasted(self, words: str, until_s: float) -> None:
+        """Add the time from the poll before to until_s, in seconds since recovery began."""
+        self._last = _NUMBER.sub("#", words)
+        self._words[self._last] = words
+        self._lasted[self._last] += round((until_s - self._until_s) * 1e9)
+        self._until_s = until_s
+
+    def words(self) -> str:
+        """Return the reason that lasted longest; with its share of the time, and the last one, if that differs."""
+        longest = max(self._lasted, key=lambda reason: (self._lasted[reason], reason == self._last))
+        if longest == self._last:
+            return self._words[longest]
+        share = self._lasted[longest] / max(self._lasted.total(), 1)
+        return f"{self._words[longest]} (for {share:.0%} of the time; at the end: {self._words[self._last]})"
+
+
+def _majority_dead(states: Mapping[str, ProcessState]) -> str:
+    """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
+    dead = [name for name, state in states.items() if state == "dead"]
+    return f"{listed(dead)} died" if 2 * len(dead) > len(states) else ""
+
+
+READ_LIMIT_S = 20.0
+"""For the reads at one server."""
+UNRECOVERED_LIMIT_S = 5.0
+"""For all reads of a system that has not recovered: most of them would never be ok."""
+AGAIN_S = 0.5
+"""Between two rounds of reads of servers that must come to answer the same."""
+
+
+async def final_reads(run: RunContext) -> None:
+    """Read every object, for as long as the system may take to recover."""
+    reads = FinalReads(run.workload, run.interpreter, run.spec.placements(), run.clock)
+    each = reads_each_server_at_end(run.subject.declares, run.workload)
+    servers = [node.name for node in run.nodes] if each else []
+    recovery = run.outcome.recovery
+    recovered = recovery is None or recovery.recovered is not False
+    try:
+        await reads.run(recovered, run.spec.recovery_limit_s, servers, run.progress.detail)
+    finally:
+        run.outcome = replace(run.outcome, final_reads=reads.by_key, final_reads_by_server=reads.by_server)
+
+
+class FinalReads:
+    """by_key: key -> "ok" or the last error.  by_server: the same for each server that was read."""
+
+    def __init__(
+        self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: RunClock
+    ) -> None:
+        self._requests: Sequence[Request] = workload.final()
+        self._until_same = workload.final_until_same
+        self._clock = clock
+        self._interpreter = interpreter
+        self._placements = placements
+        self.by_key: dict[str, str] = {}
+        self.by_server: dict[str, dict[str, str]] = {}
+
+    async def run(
+        self, recovered: bool, limit_s: float, servers: Collection[str], detail: Callable[[str], None]
+    ) -> None:
+        """servers: each is read once more, by a client of its own.  detail: takes what is awaited."""
+        limit_s, each_s = (limit_s, READ_LIMIT_S) if recovered else (UNRECOVERED_LIMIT_S, UNRECOVERED_LIMIT_S)
+        self.by_key = await self._interpreter.until_ok(self._requests, limit_s, detail)
+        own = {name: [p for p in self._placements if p.thread % len(servers) == i] for i, name in enumerate(servers)}
+        served = {name: clients[:1] for name, clients in own.items() if clients}
+        few = self._requests[:READS_OF_A_SERVER]
+        until_s = self._clock.monotonic_s() + limit_s
+        while not await self._read_each(few, served, each_s) and self._clock.monotonic_s() < until_s:
+            detail("the servers do not answer the same yet")
+            await self._clock.sleep(AGAIN_S)
+
+    async def _read_each(
+        self, few: Sequence[Request], served: Mapping[str, Sequence[Placement]], limit_s: float
+    ) -> bool:
+        """Read every server once.  Return True if they agreed, or need not agree."""
+        answers: dict[str, dict[str, object]] = {name: {} for name in served}
+
+        def hearing(name: str) -> Callable[[Request, Outcome], None]:
+            def heard(request: Request, outcome: Outcome) -> None:
+                answers[name][f"{request.f} {request.key}"] = (outcome.type, outcome.value, _unordered(outcome.payload))
+
+            return heard
+
+        reading = (
+            self._interpreter.until_ok(few, limit_s, askers=one, heard=hearing(name)) for name, one in served.items()
+        )
+        self.by_server = dict(zip(served, await asyncio.gather(*reading), strict=True))
+        one_answer = all(each == next(iter(answers.values())) for each in answers.values())
+        return one_answer or not self._until_same
+
+
+def _unordered(payload: str | None) -> object:
+    """A list without its order: two servers may show one set in two orders."""
+    shown = None if payload is None else json.loads(payload)
+    return sorted(map(str, shown)) if isinstance(shown, list) else shown

@@ -1,1 +1,0 @@
-"""The phases of a run, one file each: a function over the run's context, in the order that `conductor.py` lists."""

@@ -1,1 +1,0 @@
-"""What is watched while operations go on: verdicts so far, leaders, stalls, deaths, and the rate."""
