@@ -55,7 +55,7 @@ class Budget:
 
     steps, size_bytes: the kernel counts both itself, so a history gets the same verdict on every machine.
     wall_s: a last limit in seconds.  A part that takes longer is unknown, and that may depend on the machine
-    (`judging/wall_clock.py`).
+    (`judging/tasks.py`).
     """
 
     steps: int = 200_000_000

@@ -168,7 +168,7 @@ def _decoded_json(text: bytes, name: str) -> Any:
 def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
     """A value of one of the record's types.  name: of the file.  raw: its JSON.  Raises BrokenFile.
 
-    whole: every field must be there, except those that only some records have (`at_times.py`)."""
+    whole: every field must be there, except those that only some records have (AT_TIMES)."""
     lacking = next(_lacking(raw, type_, ""), None) if whole else None
     if lacking is not None:
         raise BrokenFile(f"{name}: {lacking}, which every run records")

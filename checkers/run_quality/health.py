@@ -3,7 +3,7 @@
 It is a violation in itself if a node dies unexpectedly or refuses to go on.  The witness gives the reason.  A subject
 that stops by design (at a truncation below the high watermark) thereby reports that another promise was broken.
 
-There is one excuse: a fault from which a server may die (`excused_deaths.py`).  Where the kernel may have killed
+There is one excuse: a fault from which a server may die.  Where the kernel may have killed
 a server for want of memory (`may_be_out_of_memory`), the verdict is unknown.
 
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its

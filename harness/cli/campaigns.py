@@ -255,7 +255,7 @@ def hunt_at_random(
       3  three runs in a row could not be made, or the hunt was called wrongly
     """
     from harness.campaign.plans import choices, hunt
-    from harness.run.session import choose_backend
+    from harness.run.refused_before_start import choose_backend
     from harness.terminal.progress import Progress
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed

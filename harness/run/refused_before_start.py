@@ -3,22 +3,27 @@
 Each refusal is one sentence (`WrongSpec`, `BadSchedule`) that says what is wrong and what would be right.  Nothing here
 is imported that judging needs, so a refusal comes at once.
 
-Which kinds of fault a system and a backend allow, and the nemesis `all` that stands for every one of them.
+The backend of a run is chosen here, too: which kinds of fault a system and a backend allow, and the nemesis `all` that
+stands for every one of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from checkers.catalog import wrong_names
 from checkers.sealing.signature import WrongKey, own_key
-from harness.registry import WORKLOADS, check_inventory, check_names, load_subject, load_workload
-from harness.run.schedule_to_play import capabilities_of, dealt, read_schedule
-from harness.run.session import backend_at_hand, lacking
+from harness.backends.backend import ClusterSpec
+from harness.registry import WORKLOADS, check_inventory, check_names, load_backend, load_subject, load_workload
+from harness.run.schedule_to_play import capabilities_of, dealt, needs_of_kinds, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
-from nemesis.catalog import EVERY, KINDS, NONE
+from harness.terminal.progress import Progress
+from nemesis.catalog import EVERY, KINDS, NONE, kinds_of
+from nemesis.cluster import Cluster
+from nemesis.kind import Kind
 from system_under_test.own.read_own_system import in_words
 from system_under_test.subject import Bug, Subject
 
@@ -158,3 +163,55 @@ def with_every_kind(spec: Spec) -> tuple[Spec, dict[str, str]]:
     if not fitting:
         raise WrongSpec(f"no kind of fault fits: {next(iter(left_out.values()))}")
     return replace(spec, nemesis=",".join(fitting)), left_out
+
+
+def choose_backend(spec: Spec, progress: Progress) -> str:
+    """The backend that `auto` stands for on this machine; says so where it is not the first choice.
+
+    Raises WrongSpec where the backend that the spec names, or none that `auto` may stand for, can inject the faults.
+    """
+    chosen = backend_at_hand(spec, progress.say)
+    if chosen == "in-process" or not (why := lacking(spec, chosen)):
+        return chosen
+    if spec.backend == "auto" and chosen != "namespaces" and not lacking(spec, "namespaces"):
+        progress.say(f"{why}: the run takes network namespaces")
+        return "namespaces"
+    raise WrongSpec(f"--nemesis {spec.nemesis} cannot be injected: {why}")
+
+
+def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> str:
+    """The backend that the spec names, or the one that `auto` stands for on this machine.
+
+    It may lack what the faults of this run need: `lacking` says so."""
+    if not load_subject(spec).declares.nodes:
+        return "in-process"
+    if spec.backend != "auto":
+        return spec.backend
+    from harness.backends.docker.engine import why_unavailable
+
+    if (reason := why_unavailable()) is not None:
+        say(f"no Docker here ({reason}): the same test runs on network namespaces instead")
+        return "namespaces"
+    return "docker"
+
+
+def lacking(spec: Spec, backend: str) -> str:
+    """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
+    wanted = capabilities_of(spec)
+    subject = load_subject(spec)
+    offers = subject.needs, subject.notices_damage, subject.members, subject.processes
+    inventory = spec.inventory or ""
+    nodes = ClusterSpec(
+        "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory
+    )
+    cluster = load_backend(backend, nodes)
+    missing = [*map(cluster.lacks, sorted(needs_of_kinds(spec)))]
+    if spec.schedule is None:
+        missing += [_no_target(cluster, kind) for kind in kinds_of(spec.nemesis)]
+    return "; ".join(dict.fromkeys(filter(None, missing)))
+
+
+def _no_target(cluster: Cluster, kind: Kind) -> str:
+    """What the first target of a kind lacks, if every one of them lacks something: such a run could only skip it."""
+    lacks = [next(filter(None, map(cluster.lacks, sorted(target.needs))), "") for target in kind.targets.values()]
+    return lacks[0] if lacks and all(lacks) else ""

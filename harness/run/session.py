@@ -25,7 +25,6 @@ from checkers.base.results import Results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.record.reading import RunRecord
 from checkers.spark.session import SparkJudge
-from harness.backends.backend import ClusterSpec
 from harness.backends.leftovers import KeptCluster
 from harness.judge import results_before
 from harness.judge.judge_run import judge, spec_of
@@ -33,22 +32,19 @@ from harness.judge.results_before import TRACEBACK, record_failure
 from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.live import LiveFile, RunStatus, Watcher
 from harness.plain_words import as_typed
-from harness.registry import BACKENDS, load_backend, load_subject
+from harness.registry import BACKENDS, check_names
 from harness.run.clock import MACHINE, RunClock, clock_of
 from harness.run.conductor import Conductor
 from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.keeping import Keeper
+from harness.run.refused_before_start import check_spec, choose_backend
 from harness.run.run_folder import RunFolder
-from harness.run.schedule_to_play import capabilities_of, needs_of_kinds
-from harness.spec import CLIENT_NODES, Spec, WrongSpec, beside_of
+from harness.spec import Spec, WrongSpec, beside_of
 from harness.story.findings import findings
 from harness.terminal.progress import Progress
 from harness.terminal.witness import show_witness
-from nemesis.catalog import kinds_of
-from nemesis.cluster import Cluster
-from nemesis.kind import Kind
 
 if TYPE_CHECKING:
     from harness.store import RunShelf, Store
@@ -106,64 +102,9 @@ def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None
     Raises WrongSpec for a test that cannot be run, BackendUnavailable and OSError only before the folder of the run
     exists, and KeyboardInterrupt after cleaning up.
     """
-    from harness.registry import check_names
-    from harness.run.refused_before_start import check_spec
-
     check_names(spec)
     check_spec(spec)
     return run_and_judge(spec, Path(results), spark_master, Console(stderr=True, soft_wrap=True))
-
-
-def choose_backend(spec: Spec, progress: Progress) -> str:
-    """The backend that `auto` stands for on this machine; says so where it is not the first choice.
-
-    Raises WrongSpec where the backend that the spec names, or none that `auto` may stand for, can inject the faults.
-    """
-    chosen = backend_at_hand(spec, progress.say)
-    if chosen == "in-process" or not (why := lacking(spec, chosen)):
-        return chosen
-    if spec.backend == "auto" and chosen != "namespaces" and not lacking(spec, "namespaces"):
-        progress.say(f"{why}: the run takes network namespaces")
-        return "namespaces"
-    raise WrongSpec(f"--nemesis {spec.nemesis} cannot be injected: {why}")
-
-
-def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> str:
-    """The backend that the spec names, or the one that `auto` stands for on this machine.
-
-    It may lack what the faults of this run need: `lacking` says so."""
-    if not load_subject(spec).declares.nodes:
-        return "in-process"
-    if spec.backend != "auto":
-        return spec.backend
-    from harness.backends.docker.engine import why_unavailable
-
-    if (reason := why_unavailable()) is not None:
-        say(f"no Docker here ({reason}): the same test runs on network namespaces instead")
-        return "namespaces"
-    return "docker"
-
-
-def lacking(spec: Spec, backend: str) -> str:
-    """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
-    wanted = capabilities_of(spec)
-    subject = load_subject(spec)
-    offers = subject.needs, subject.notices_damage, subject.members, subject.processes
-    inventory = spec.inventory or ""
-    nodes = ClusterSpec(
-        "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory
-    )
-    cluster = load_backend(backend, nodes)
-    missing = [*map(cluster.lacks, sorted(needs_of_kinds(spec)))]
-    if spec.schedule is None:
-        missing += [_no_target(cluster, kind) for kind in kinds_of(spec.nemesis)]
-    return "; ".join(dict.fromkeys(filter(None, missing)))
-
-
-def _no_target(cluster: Cluster, kind: Kind) -> str:
-    """What the first target of a kind lacks, if every one of them lacks something: such a run could only skip it."""
-    lacks = [next(filter(None, map(cluster.lacks, sorted(target.needs))), "") for target in kind.targets.values()]
-    return lacks[0] if lacks and all(lacks) else ""
 
 
 @dataclass(frozen=True, slots=True)

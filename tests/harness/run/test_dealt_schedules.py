@@ -12,8 +12,8 @@ from checkers.run_quality import vacuity
 from checkers.run_quality.criteria.minimums import LONG_NS, lets_write
 from checkers.run_quality.criteria.stretches import GRACE_NS, stretches
 from checkers.run_quality.leadership import ElectionsInFaults
+from harness.run.refused_before_start import lacking
 from harness.run.schedule_to_play import capabilities_of, dealt
-from harness.run.session import lacking
 from harness.spec import Spec
 from nemesis.cluster import CLIENT_PROCESSES
 from system_under_test.subject import FAILOVER_S, Declares

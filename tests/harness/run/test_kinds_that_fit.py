@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.run.refused_before_start import check_spec, why_not, with_every_kind
-from harness.run.session import choose_backend
+from harness.run.refused_before_start import check_spec, choose_backend, why_not, with_every_kind
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
 from nemesis.catalog import KINDS, kinds_of

@@ -28,7 +28,7 @@ from harness.backends.namespaces.backend import NamespacesBackend
 from harness.cli.main import run_command_line
 from harness.run import conductor, session
 from harness.run.context import RunContext
-from harness.run.session import choose_backend
+from harness.run.refused_before_start import choose_backend
 from harness.spec import Spec, WrongSpec
 from harness.started import program
 from harness.terminal.progress import Progress
