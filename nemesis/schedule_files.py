@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, get_type_hints
 
 from checkers.base.json_file import sequence
 from checkers.record.faults import Card, Fault, FaultRecord
@@ -37,10 +37,6 @@ from nemesis.catalog import kind_named
 from nemesis.coverage import HEAL_MOMENTS, MOMENTS
 
 VERSION = 1
-
-_CARD_FIELDS = ("number", "kind", "name", "at_s", "heal_s")
-_FAULT_FIELDS = ("words", "nodes", "cut", "settings", "leader")
-_MORE_FIELDS = ("like", "after", "moment", "until", "until_of", "until_s", "fault")
 
 
 class BadSchedule(ValueError):
@@ -119,88 +115,65 @@ def _rows(data: object) -> list[Mapping[str, Any]]:
 
 
 def _card(place: int, row: Mapping[str, Any]) -> Card:
-    for name in _CARD_FIELDS:
-        if name not in row:
-            raise BadSchedule(f"card {place}: its field {name!r} is missing")
-    if unknown := sorted(set(row) - {*_CARD_FIELDS, *_MORE_FIELDS}):
-        raise BadSchedule(f"card {place}: it has an unknown field {unknown[0]!r}; a card has {', '.join(_known())}")
-    number, like = _whole(place, "number", row["number"]), _whole(place, "like", row.get("like", 0))
-    kind, name = _text(place, "kind", row["kind"]), _text(place, "name", row["name"])
-    at_s, heal_s = _seconds(place, "at_s", row["at_s"]), _seconds(place, "heal_s", row["heal_s"])
-    if not at_s < heal_s:
-        raise BadSchedule(f"card {place}: its field 'heal_s' must be greater than 'at_s', not {heal_s:g}")
-    for what, check in (("kind", lambda: kind_named(kind)), ("name", lambda: kind_named(kind).check(name))):
+    for each in fields(Card):
+        if each.default is MISSING and each.name not in row:
+            raise BadSchedule(f"card {place}: its field {each.name!r} is missing")
+    _check(place, row, _CARD, "it has")
+    stated = {name: float(value) if _CARD[name] is float else value for name, value in row.items() if name != "fault"}
+    card = Card(**stated)  # type: ignore[arg-type]
+    if not card.at_s < card.heal_s:
+        raise BadSchedule(f"card {place}: its field 'heal_s' must be greater than 'at_s', not {card.heal_s:g}")
+    checks: Mapping[str, Callable[[], object]] = {
+        "kind": lambda: kind_named(card.kind),
+        "name": lambda: kind_named(card.kind).check(card.name),
+    }
+    for what, check in checks.items():
         try:
             check()
         except ValueError as problem:
             raise BadSchedule(f"card {place}: its field {what!r}: {problem}") from problem
-    after, moment = _whole(place, "after", row.get("after", 0)), _text(place, "moment", row.get("moment", ""))
-    if (moment not in MOMENTS) if after else bool(moment):
-        known = " or ".join(map(repr, MOMENTS))
-        raise BadSchedule(f"card {place}: its fields 'after' and 'moment' go together: a number, and {known}")
-    until, until_of = _text(place, "until", row.get("until", "")), _whole(place, "until_of", row.get("until_of", 0))
-    if (until not in HEAL_MOMENTS) if until_of else bool(until):
-        known = " or ".join(map(repr, HEAL_MOMENTS))
-        raise BadSchedule(f"card {place}: its fields 'until' and 'until_of' go together: {known}, and a number")
-    until_s = _seconds(place, "until_s", row.get("until_s", 0.0))
-    return Card(number, kind, name, at_s, heal_s, like, after, moment, until, until_of, until_s)
+    for number, moment, moments in (("after", "moment", MOMENTS), ("until_of", "until", HEAL_MOMENTS)):
+        awaited = getattr(card, moment)
+        if (awaited not in moments) if getattr(card, number) else bool(awaited):
+            known = " or ".join(map(repr, moments))
+            words = f"its fields {number!r} and {moment!r} go together: a number, and {known}"
+            raise BadSchedule(f"card {place}: {words}")
+    return card
 
 
-def _known() -> tuple[str, ...]:
-    return (*_CARD_FIELDS, *_MORE_FIELDS)
-
-
-def _fault(place: int, kind: str, row: object) -> Fault:
-    if not isinstance(row, dict):
-        raise BadSchedule(f"card {place}: its field 'fault' must be an object")
-    if unknown := sorted(set(row) - set(_FAULT_FIELDS)):
-        raise BadSchedule(f"card {place}: its field 'fault' has an unknown field {unknown[0]!r}")
-    cut = [tuple(map(str, sequence(link))) for link in _list(place, "fault.cut", row.get("cut", []))]
+def _fault(place: int, kind: str, row: Mapping[str, Any]) -> Fault:
+    _check(place, row, _FAULT, "its field 'fault' has", "fault.")
+    cut = [tuple(map(str, sequence(link))) for link in row.get("cut", [])]
     if any(len(link) != 2 for link in cut):
         raise BadSchedule(f"card {place}: its field 'fault.cut' must be a list of pairs of nodes")
-    nodes = tuple(str(node) for node in _list(place, "fault.nodes", row.get("nodes", [])))
-    words = _text(place, "fault.words", row.get("words", ""))
-    settings = row.get("settings", {})
-    if not isinstance(settings, dict):
-        raise BadSchedule(f"card {place}: its field 'fault.settings' must be an object, not {settings!r:.40}")
-    leader = row.get("leader")
-    if leader is not None and not isinstance(leader, str):
-        raise BadSchedule(f"card {place}: its field 'fault.leader' must be the name of a node, not {leader!r:.40}")
+    nodes, settings = tuple(map(str, row.get("nodes", []))), row.get("settings", {})
     if not cut and not nodes:
         raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
     try:
         kind_named(kind).refuse(settings)
     except ValueError as problem:
         raise BadSchedule(f"card {place}: its field 'fault.settings': {problem}") from problem
-    return Fault(kind, words, nodes, frozenset((link[0], link[1]) for link in cut), settings, leader)
+    links = frozenset((link[0], link[1]) for link in cut)
+    return Fault(kind, row.get("words", ""), nodes, links, settings, row.get("leader"))
 
 
-def _list(place: int, name: str, value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadSchedule(f"card {place}: its field {name!r} must be a list, not {value!r:.40}")
-    return value
+_CARD: Mapping[str, Any] = {**get_type_hints(Card), "fault": dict}
+_FAULT: Mapping[str, Any] = {"words": str, "nodes": list, "cut": list, "settings": dict, "leader": str}
+"""Name of a field -> what it must be."""
+_FORMS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
+    int: (lambda value: type(value) is int and value >= 0, "a whole number from 0"),
+    float: (lambda value: type(value) in (int, float) and 0 <= value < math.inf, "a number from 0"),
+    str: (lambda value: isinstance(value, str), "a text"),
+    list: (lambda value: isinstance(value, list), "a list"),
+    dict: (lambda value: isinstance(value, dict), "an object"),
+}
+_MAY_BE_NULL = ("fault", "leader")
 
 
-def _text(place: int, name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise BadSchedule(f"card {place}: its field {name!r} must be a text, not {value!r:.40}")
-    return value
-
-
-def _whole(place: int, name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadSchedule(f"card {place}: its field {name!r} must be a whole number from 0, not {value!r:.40}")
-    return value
-
-
-def _number(place: int, name: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise BadSchedule(f"card {place}: its field {name!r} must be a number, not {value!r:.40}")
-    return float(value)
-
-
-def _seconds(place: int, name: str, value: object) -> float:
-    seconds = _number(place, name, value)
-    if seconds < 0:
-        raise BadSchedule(f"card {place}: its field {name!r} must be 0 or more, not {seconds:g}")
-    return seconds
+def _check(place: int, row: Mapping[str, Any], forms: Mapping[str, Any], has: str, within: str = "") -> None:
+    if unknown := sorted(set(row) - set(forms)):
+        raise BadSchedule(f"card {place}: {has} an unknown field {unknown[0]!r}; there are {', '.join(forms)}")
+    for name, value in row.items():
+        fits, words = _FORMS[forms[name]]
+        if not fits(value) and not (value is None and name in _MAY_BE_NULL):
+            raise BadSchedule(f"card {place}: its field {within + name!r} must be {words}, not {value!r:.40}")

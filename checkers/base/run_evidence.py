@@ -223,11 +223,6 @@ def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
     return table.sort_by("seq")
 
 
-def with_offset(table: pa.Table) -> pa.Table:
-    """Return the rows that have an offset."""
-    return table.filter(pa.array(present(table, "offset")))
-
-
 def codes(table: pa.Table, column: str) -> tuple[Int64, list[str | None]]:
     """A column of words as numbers from 0 on, and the word of each number.  The last number is null, its word None."""
     encoded = pc.cast(table[column], pa.string()).combine_chunks().dictionary_encode()

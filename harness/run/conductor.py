@@ -9,6 +9,8 @@ the harness until judging says so: its nodes may have died of the very bug that 
 
 At the end it adds what only the end shows: which servers ended and by whose order, and the rate outside faults.  If the
 harness could not keep up by itself, what it measured under faults shows little.
+
+Before there are nodes: what a system needs that is built here.  Beside a compiler, nodes would be short of CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -47,8 +50,8 @@ from checkers.sealing.manifest import write_manifest
 from checkers.sealing.walk import history_batches
 from checkers.warm_up import load_online_kernels
 from harness.backends.backend import Entrance, Exit
+from harness.backends.builds import build_all
 from harness.live import RunStatus, Watcher
-from harness.run.build_crates import build_programs
 from harness.run.context import RunContext
 from harness.run.phases import (
     SetUpFailed,
@@ -60,7 +63,27 @@ from harness.run.phases import (
     recover,
     set_up,
 )
+from system_under_test.own.subject import SystemSubject, sha256_of
 from system_under_test.subject import Complaint, Node
+
+
+async def build_programs(run: RunContext) -> None:
+    """Note their hashes in test.json.  Raises BackendUnavailable.  Cancelled: the compiler is stopped first."""
+    subject = run.subject
+    if not isinstance(subject, SystemSubject) or not (subject.needs.crates or subject.needs.artefacts):
+        return
+    stop = threading.Event()
+    needs, beside = subject.needs, subject.main.parent
+    building = asyncio.ensure_future(asyncio.to_thread(build_all, needs, beside, run.progress.detail, stop))
+    try:
+        subject.programs = await asyncio.shield(building)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([building])
+        raise
+    files = subject.files_under(subject.programs)
+    run.note(programs={there: sha256_of(subject.main.parent / here) for there, here in files.items()})
+
 
 Work = Callable[[RunContext], Awaitable[None]]
 

@@ -9,8 +9,7 @@ import pytest
 from checkers.base.checker import Budget
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
-from checkers.by_hand.likely_models import likely_models
+from checkers.by_hand.judge_file import Ask, FileVerdict, judge, likely_models, task_of
 
 REGISTER = """{:type :invoke, :f :write, :value 3, :process 0, :time 100, :index 0}
 {:type :ok, :f :write, :value 3, :process 0, :time 200, :index 1}

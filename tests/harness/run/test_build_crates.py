@@ -14,7 +14,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from harness.registry import load_subject
-from harness.run import build_crates
+from harness.run import conductor
 from system_under_test.subject import Needs
 
 MINE = """
@@ -37,7 +37,7 @@ def run_of(folder: Path, monkeypatch: pytest.MonkeyPatch, build: Build) -> Any:
     for name in ("Cargo.toml", "Cargo.lock"):
         (folder / "server" / name).touch()
     (folder / "mine.py").write_text(MINE)
-    monkeypatch.setattr(build_crates, "build_all", build)
+    monkeypatch.setattr(conductor, "build_all", build)
     noted: dict[str, Any] = {}
     progress = SimpleNamespace(detail=lambda words: None)
     return SimpleNamespace(
@@ -50,7 +50,7 @@ async def test_the_programs_go_to_the_system_and_their_hashes_into_the_record(
 ) -> None:
     (program := tmp_path / "built").write_bytes(b"a program")
     run = run_of(tmp_path, monkeypatch, lambda needs, *_: dict.fromkeys(needs.crates, program))
-    await build_crates.build_programs(run)
+    await conductor.build_programs(run)
     assert run.subject.programs == {"bin/server": program}
     assert run.noted == {"programs": {"bin/server": hashlib.sha256(b"a program").hexdigest()}}
 
@@ -66,7 +66,7 @@ async def test_a_run_that_is_cancelled_waits_until_the_compiler_has_stopped(
         ended.set()
         raise RuntimeError("interrupted")
 
-    building = asyncio.ensure_future(build_crates.build_programs(run_of(tmp_path, monkeypatch, build)))
+    building = asyncio.ensure_future(conductor.build_programs(run_of(tmp_path, monkeypatch, build)))
     await asyncio.to_thread(begun.wait, 60)
     building.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -11,8 +11,8 @@ from toy_quorum import Evidence, Quorum, Row
 from checkers.base.checker import Budget, Part
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft import client_writes
-from checkers.raft.clients import history_against_log, log_ranges
-from checkers.raft.clients.log_ranges import RangeFinding
+from checkers.raft.clients import history_against_log
+from checkers.raft.clients.history_against_log import RangeFinding
 
 NAME = "history-against-log"
 FAIL, INFO = 2, 3
@@ -201,10 +201,12 @@ def test_an_entry_that_no_client_wrote_has_no_cause(quorum: Quorum, tmp_path: Pa
 def test_a_range_that_could_not_be_judged_is_not_a_range_without_writes(
     quorum: Quorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole = history_against_log.judge_range
+
     def judge_range(part: Part, budget: Budget) -> RangeFinding:
         if part.params["first"] > 0:
             raise MemoryError
-        return log_ranges.judge_range(part, budget)
+        return whole(part, budget)
 
     monkeypatch.setattr(client_writes, "OFFSETS_PER_RANGE", 2)
     monkeypatch.setattr(history_against_log, "judge_range", judge_range)

@@ -17,8 +17,7 @@ from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.kernels.raft.writes_in_logs import OPEN
-from checkers.raft.clients.log_order import LOG_ORDER, _places, out_of_place
-from checkers.raft.clients.settled import ObjectEntries, RegisterOperations, settle
+from checkers.raft.clients.log_order import LOG_ORDER, ObjectEntries, RegisterOperations, _places, out_of_place, settle
 from checkers.sealing.seal import write_buckets
 
 NAME = "log-order"
