@@ -153,14 +153,14 @@ def check(
     The content decides which format it is.
 
     \b
-    python -m harness check --model cas-register etcd_*.log
-    python -m harness check --model kv --json store.edn
-    python -m harness check --model list-append --explain history.edn
-    python -m harness check --model rw-register --consistency snapshot-isolation --order order.jsonl history.edn
-    python -m harness check --model list-append --levels history.edn
-    python -m harness check --consistency strong-session-snapshot-isolation FOLDER
-    python -m harness check --model kafka --allow poll-skip --report kafka.html history.edn
-    python -m harness check --model my_lock.py history.edn        (docs/models.md)
+    krucible check --model cas-register etcd_*.log
+    krucible check --model kv --json store.edn
+    krucible check --model list-append --explain history.edn
+    krucible check --model rw-register --consistency snapshot-isolation --order order.jsonl history.edn
+    krucible check --model list-append --levels history.edn
+    krucible check --consistency strong-session-snapshot-isolation FOLDER
+    krucible check --model kafka --allow poll-skip --report kafka.html history.edn
+    krucible check --model my_lock.py history.edn        (docs/models.md)
 
     \b
     A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.

@@ -99,9 +99,9 @@ def cli() -> None:
     """Krucible breaks a distributed system on purpose and says, with evidence, whether it kept its promises.
 
     \b
-    A first run:        python -m harness run --nemesis partition
-    Prove it can fail:  python -m harness run --nemesis partition --bug stale-read
-    Judge it again:     python -m harness analyze results/latest
+    A first run:        krucible run --nemesis partition
+    Prove it can fail:  krucible run --nemesis partition --bug stale-read
+    Judge it again:     krucible analyze results/latest
 
     `krucible` and `python -m harness` are the same command.
 

@@ -84,8 +84,9 @@ def story_of(witness: Witness) -> Story:
     kind = shorten(witness.kind or "violation", 80)
     window = window_of(witness.events, facts)
     keys = {op.key for op in window.operations}
-    key = facts.get("key") if isinstance(facts.get("key"), str) else keys.pop() if len(keys) == 1 else None
-    edges = edges_of(facts)
+    edges, transactions = edges_of(facts), transactions_of(facts)
+    named = keys.pop() if len(keys) == 1 and not (edges or transactions) else None  # all transactions are on one object
+    key = facts.get("key") if isinstance(facts.get("key"), str) else named
     return Story(
         kind=name_in_words(kind),
         summary=shorten(witness.summary.removeprefix(f"{witness.kind}: "), _SENTENCE_MOST),
@@ -94,7 +95,7 @@ def story_of(witness: Witness) -> Story:
         model=str(facts.get("model") or ""),
         reasons=_sentences(facts.get("why")),
         expected=_sentences(facts.get("expected")),
-        transactions=transactions_of(facts),
+        transactions=transactions,
         edges=edges,
         length=number(facts.get("length"), len(edges)),
         rows=witness.rows,
