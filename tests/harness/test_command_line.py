@@ -129,7 +129,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=1000)
     assert process.returncode == 3
-    assert "python -m harness analyze" in out
+    assert "krucible analyze" in out
     assert "Traceback" not in out + err
     assert recorded(newest(tmp_path), "outcome")["interrupted"] is True
 

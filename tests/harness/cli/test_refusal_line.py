@@ -168,7 +168,7 @@ def test_the_folder_of_results_is_known_even_where_the_options_are_wrong(words: 
 def test_help_teaches_a_first_run_and_the_exit_codes(krucible: Call) -> None:
     code, out, _ = krucible("--help")
     assert code == 0
-    assert "python -m harness run --nemesis partition" in out
+    assert "krucible run --nemesis partition" in out
     for line in ("0  valid", "1  invalid", "2  unknown", "3  the harness failed"):
         assert line in out
     assert all(f"  {name} " in out for name in COMMANDS)
