@@ -146,13 +146,13 @@ class VolatileDisk:
 
     @contextmanager
     def for_observer(self) -> Iterator[None]:
-        """Within, an observer reads: no error meets it, and `on_operation` does not hear of it."""
-        heard, failing = self.on_operation, self.failing
-        self.on_operation, self.failing = _unobserved, {}
+        """Within, an observer reads or changes files: no error meets it, and neither callback hears of it."""
+        before = self.on_operation, self.before_change, self.failing
+        self.on_operation, self.before_change, self.failing = _unobserved, lambda: None, {}
         try:
             yield
         finally:
-            self.on_operation, self.failing = heard, failing
+            self.on_operation, self.before_change, self.failing = before
 
     def free_bytes(self) -> int | None:
         """What may still be written; None: as much as one likes."""

@@ -210,7 +210,8 @@ class System:
     nodes_min: least number of servers.  voters_max: number of servers, from the first on, that vote; 0: all.
 
     Faults:
-    notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them.
+    notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them;
+        spaces separate several.
     processes: the processes of a node that faults can hit by name, such as `kill:agent`: names that `start` returns.
         A mapping may also give a name to what such a process starts itself: {"agent": "", "postgres": r"bin/postgres"},
         where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.

@@ -38,6 +38,8 @@ from system_under_test.subject import (
 
 PORT = 9092
 OUTPUT = "kraft.log"
+NOTICED = "*.log *.checkpoint recovery-point leader-epoch-checkpoint *.index *.timeindex"
+"""Files whose damage a node notices, or mends.  Kafka gives quorum-state and meta.properties no checksum."""
 SEGMENT_BYTES, CACHED_BYTES = 1 << 15, 1 << 12
 """A run of a minute writes 0.1 to 1 MB.  With the sizes of a real cluster it would never begin a second segment,
 cut one away, recover several, or read a batch from the disk for a voter that lags."""
@@ -269,7 +271,7 @@ class Kraft(Subject):
     declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
-    notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
+    notices_damage: Mapping[str, str] = {"flip": NOTICED, "truncate": NOTICED, "wipe": "*"}
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
     cluster_settings: Mapping[str, Any] = {}
     """What every node's configuration has beyond that of `node/config.py`'s defaults."""

@@ -413,6 +413,7 @@ class Damage:
 def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
     """Damage one file below `data` that matches a pattern, at a byte drawn with the seed; durable on return.
 
+    pattern: of the file's name; spaces separate several.
     how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE everything (the pattern does not count).
     Zeros at the end of a file are space that was only reserved: they are not drawn.  Raises OSError if no file with
     content matches.
@@ -422,7 +423,8 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
         before = _fingerprint(data, "", 0)
         removed = _wipe(data)
         return Damage(how, "", removed, before, _fingerprint(data, "", 0))
-    files = sorted(path for path in data.rglob(pattern) if path.is_file() and _used_bytes(path) > 0)
+    named = {path for each in pattern.split() for path in data.rglob(each)}
+    files = sorted(path for path in named if path.is_file() and _used_bytes(path) > 0)
     if not files:
         raise OSError(errno.ENOENT, f"no file with content matches {pattern}")
     path = rng.choice(files)

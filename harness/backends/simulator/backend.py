@@ -596,7 +596,7 @@ class Damaged:
 
 
 def damage(machine: Machine, pattern: str, how: str, seed: int) -> Damaged:
-    """Flip a bit of a file whose name matches the pattern, truncate it, or wipe the disk; durable on return.
+    """Flip a bit of a file whose name matches a pattern, truncate it, or wipe the disk; durable on return.
 
     Raises FileNotFoundError if no file with content matches."""
     random = Random(seed)
@@ -619,7 +619,7 @@ def damage(machine: Machine, pattern: str, how: str, seed: int) -> Damaged:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    return fnmatch(path.rpartition("/")[2], pattern)
+    return any(fnmatch(path.rpartition("/")[2], each) for each in pattern.split())
 
 
 def _fingerprint(disk: VolatileDisk, path: str) -> str:

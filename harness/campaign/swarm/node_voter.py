@@ -17,7 +17,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from harness.campaign.swarm.administrators import new_topic
-from harness.campaign.swarm.scenario import IN_LAST_BATCH, LAST_BATCH_GONE, SNAPSHOT_INTERVAL_S, Scenario
+from harness.campaign.swarm.damage import damage_file
+from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
 from harness.campaign.swarm.voter import (
     CALLS_PORT,
     OK,
@@ -220,20 +221,7 @@ class NodeVoter(VoterOnMachine):
             return found
 
     def flip(self, at: int, how: str = "") -> bool:
-        files = [path for path, data in self.machine.disk.files().items() if path.endswith(".log") and data]
-        if not files or self._recovered_in != self.lives:
-            return False
-        file = self.machine.disk.open(sorted(files)[-1])
-        data = file.read_at(0, file.size())
-        last = last_batch(data)
-        if how == LAST_BATCH_GONE:
-            file.truncate(last)
-        else:
-            first = last if how == IN_LAST_BATCH else 0
-            place = noticed(data, first + at % (len(data) - first))
-            file.write_at(place, bytes([data[place] ^ (1 << at % 8)]))
-        file.fsync()
-        return True
+        return self._recovered_in == self.lives and damage_file(self.machine.disk, how, at)
 
     # simulation.calls.Callee
 
@@ -313,36 +301,6 @@ class NodeVoter(VoterOnMachine):
 
     def _new_id(self) -> UUID:
         return UUID(int=self.number << 64 | self.lives << 32 | next(self._ids), version=4)
-
-
-CRC_COVERS_FROM = 21
-"""Of a batch: Kafka's CRC leaves out the base offset and the epoch, so no node promises to notice that they changed."""
-
-
-def noticed(data: bytes, place: int) -> int:
-    """A place in a log, or the first one behind it in the same batch at which a server has to notice a flipped bit."""
-    position = 0
-    while position <= place:
-        try:
-            header = codec.read_header(data, position)
-        except codec.CorruptBatch:
-            return place
-        if place < position + header.size_bytes:
-            return max(place, position + CRC_COVERS_FROM)
-        position += header.size_bytes
-    return place
-
-
-def last_batch(data: bytes) -> int:
-    """Where the last whole batch of a log begins; 0 if it holds none."""
-    position = last = 0
-    while position < len(data):
-        try:
-            header = codec.read_header(data, position)
-        except codec.CorruptBatch:
-            break
-        position, last = position + header.size_bytes, position
-    return last
 
 
 _MADE = (ErrorCode.none, ErrorCode.topic_already_exists)

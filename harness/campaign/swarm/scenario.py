@@ -208,7 +208,7 @@ FAULTS: Mapping[str, str] = {
     "slow": "each handler of a server takes many times its processor time",
     "disk": "a disk answers EIO, is full, or is slow at fsync",
     "wall-clock": "a wall clock is set wrong, or runs at another rate",
-    "flip": "a bit of the log flips, or its last batch is lost, while its server is down",
+    "flip": "a bit of any file of a server flips, or the last batch of its log is lost",
     "stop": "a server is stopped in order",
     "voters": "an operator adds, removes or updates a voter, or two operators do so at once",
     "wipe": "a voter loses its disk, gets an empty one, and is removed and added again",
@@ -229,11 +229,6 @@ _OTHERS = tuple(name for name in FAULTS if name not in (*OF_VOTERS, *OF_BROKERS,
 DRAWN_AT_ONCE = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers")
 CLASSES = (*DRAWN_AT_ONCE, *OF_VOTERS, *OF_BROKERS, *OF_STRANGERS)
 ANOTHER_CLUSTER, FALSE_LEADER = "cluster", "leader"
-IN_LAST_BATCH, LAST_BATCH_GONE = "last", "gone"
-FLIPS = ("", IN_LAST_BATCH, IN_LAST_BATCH, LAST_BATCH_GONE)
-"""What is damaged: any bit of the newest segment, a bit of its last batch, or that whole batch.
-
-Damage to the last batch looks like a torn append; only the recovery point tells them apart."""
 CLIENTS = ("c1", "c2")
 PROBES = 6
 """Clients besides, each of which asks a leader once when it has a successor.  Others seldom come in that moment."""

@@ -14,13 +14,13 @@ from dataclasses import replace
 from random import Random
 
 from harness.campaign.swarm.administrators import PRODUCER_IDS, UNREGISTER
+from harness.campaign.swarm.damage import FLIPS, MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
     BROKER_MOMENTS,
     DRAWN_AT_ONCE,
     FALSE_LEADER,
     FAULTS,
-    FLIPS,
     OF_BROKERS,
     OF_STRANGERS,
     OF_VOTERS,
@@ -165,6 +165,9 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
         nth, delay_s = random.choice((1, 2, 4)), round(random.choice((0.0, 0.002)) * random.random(), 5)
         how = "lose" if fault == "power" else "both"
         cards.append(replace(lost, moment="part", nth=nth, delay_s=delay_s, how=how))
+    if cards and "flip" in scenario.classes:
+        served = card_of(random, "flip", 1.0)
+        cards.append(replace(served, who="leader", moment="part", how=SERVED_SNAPSHOT))
     return replace(scenario, part_bytes=part_bytes, cards=_in_order((*scenario.cards, *cards)))
 
 
@@ -183,13 +186,18 @@ def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
     return tuple(sorted(cards, key=lambda card: (card.at_s, card.fault)))
 
 
+def _mended(card: StormCard) -> StormCard:
+    """The card, without damage that stops a server for good."""
+    return replace(card, how=MENDED[int(card.size) % len(MENDED)]) if card.fault == "flip" else card
+
+
 def _with_voters(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm over voters that change.  A log that may lose what it held is left out: a voter needs another
-    one that has it, and the voters may be few."""
+    """The same storm over voters that change.  No file is damaged that a voter cannot do without: the voters may
+    be few."""
     wipes = random.random() < 0.4
     spares = random.choice((1, 1, 2))
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill"]
-    cards = [card for card in scenario.cards if card.fault != "flip"]
+    cards = [_mended(card) for card in scenario.cards]
     at_s, tempo_hz = 1.0, random.choice((0.15, 0.4, 1.0))
     while at_s < scenario.seconds - 1:
         cards.append(card_of(random, "wipe" if wipes and random.random() < 0.5 else "voters", round(at_s, 3)))
@@ -212,9 +220,9 @@ def _with_voters(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm over brokers that register.  A damaged log is left out: its broker would not come back."""
+    """The same storm over brokers that register.  Only files are damaged that a broker can do without."""
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill", "stop"]
-    cards = [card for card in scenario.cards if card.fault != "flip"]
+    cards = [_mended(card) for card in scenario.cards]
     for number in (3, 4, 9, 14):  # t0 to t3: three of them with a config
         cards.append(StormCard("topics", "leader", 0.1, how="create", size=number))
     at_s, tempo_hz = 0.5, random.choice((0.2, 0.5))
@@ -236,7 +244,7 @@ def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
         cards += aims(Random(f"{scenario.seed}/{name}"), scenario)
     return replace(
         scenario,
-        classes=(*(name for name in scenario.classes if name not in ("flip", "observers")), *OF_BROKERS),
+        classes=(*(name for name in scenario.classes if name != "observers"), *OF_BROKERS),
         cards=_in_order(cards),
     )
 

@@ -181,8 +181,7 @@ class VoterOnMachine(ABC):
         """The machine has lost power; what the disk of the machine does not know about is lost here."""
 
     def flip(self, at: int, how: str = "") -> bool:
-        """Damage the log of a server that was just killed: see `scenario.FLIPS`.  False: it has no log to damage, or
-        it was killed before it had recovered its log."""
+        """Damage a file (`damage.FILE_KINDS`).  False: there is none, or this life has not recovered its log yet."""
         return False
 
     # Calls

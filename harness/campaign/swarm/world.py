@@ -31,6 +31,7 @@ from harness.campaign.swarm.administrators import Administrators
 from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm, HealedCluster, brokers_unsettled
 from harness.campaign.swarm.clients import Asked, History, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
+from harness.campaign.swarm.damage import MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Operators, Strangers
@@ -595,15 +596,17 @@ class StormWorld:
         return True
 
     def _flip(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        most = (self.scenario.nodes - 1) // 2
-        if not victim.alive or len(self._damaged | {victim.name}) > most:
+        most, refused = (self.scenario.nodes - 1) // 2, card.how not in MENDED
+        if not victim.alive or (refused and len(self._damaged | {victim.name}) > most):
             return False
-        victim.machine.kill()
-        if victim.flip(int(card.size), card.how):
+        if card.how != SERVED_SNAPSHOT:
+            victim.machine.kill()
+            self._later(card.for_s, self._again, victim)
+        done = victim.flip(int(card.size), card.how)
+        if done and refused:
             self._damaged.add(victim.name)
             victim.may_stop = True
-        self._later(card.for_s, self._again, victim)
-        return victim.name in self._damaged
+        return done
 
     def _change_voters(self, card: StormCard, victim: VoterOnMachine) -> bool:
         return self.operators is not None and self.operators.change(card, victim)

@@ -11,18 +11,13 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from harness.campaign.swarm.core_voter import CoreLog
-from harness.campaign.swarm.node_voter import last_batch, noticed
 from harness.campaign.swarm.scenario import (
     CLASSES,
     FAULTS,
-    FLIPS,
-    IN_LAST_BATCH,
-    LAST_BATCH_GONE,
     LAYERS,
     MOMENTS,
     Layer,
@@ -31,10 +26,8 @@ from harness.campaign.swarm.scenario import (
     load,
 )
 from harness.campaign.swarm.storm_of_seed import draw, lost_again, lost_while_slow
-from harness.campaign.swarm.world import StormWorld, play
-from system_under_test.kraft.log import batch as codec
+from harness.campaign.swarm.world import play
 from system_under_test.kraft.log.log import Log
-from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import Segment
 
 SECONDS = 15.0
@@ -207,65 +200,6 @@ def test_a_leader_whose_handlers_are_slow_is_deposed(layer: Layer) -> None:
     assert played.found == []
     assert play(replace(scenario, cards=())).epochs == 1
     assert play(replace(scenario, cpu_factor=0.0)).epochs == 1, "nothing costs processor time there"
-
-
-def test_a_bit_that_flips_lies_where_the_crc_of_its_batch_covers_it() -> None:
-    """An epoch that changed on the disk makes a log look newer than it is, and no server can notice that."""
-    raws = [codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1)]
-    log, begins = b"".join(raws), (0, len(raws[0]))
-    for place in range(len(log)):
-        struck = noticed(log, place)
-        begin = begins[place >= begins[1]]
-        damaged = bytearray(log)
-        damaged[struck] ^= 4
-        with pytest.raises(codec.CorruptBatch):
-            codec.check_crc(bytes(damaged[begin : begin + len(raws[0])]))
-
-
-def test_the_last_batch_of_a_log_is_found_in_front_of_a_torn_one() -> None:
-    first, second = (codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1))
-    assert last_batch(first + second) == len(first)
-    assert last_batch(first + second + second[:9]) == len(first)
-    assert last_batch(b"") == last_batch(first) == 0
-
-
-def forgets_the_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = RecoveryPoint.__init__
-
-    def promises_nothing(point: RecoveryPoint, disk: Any, folder: str) -> None:
-        read(point, disk, folder)
-        point.offset = -1
-
-    monkeypatch.setattr(RecoveryPoint, "__init__", promises_nothing)
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("how", [IN_LAST_BATCH, LAST_BATCH_GONE])
-def test_a_server_with_a_damaged_log_refuses_to_start_and_does_not_forget(
-    how: str, wrong: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if wrong:
-        forgets_the_recovery_point(monkeypatch)
-    flip = StormCard("flip", "follower:0", 5.0, 0.5, how=how, size=60)
-    played = play(Scenario(1, "node", seconds=8.0, cards=(flip,)))
-    assert sum(played.faults.values()) == 1
-    assert [found.rule for found in played.found][:1] == (["committed entry lost"] if wrong else [])
-
-
-def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one() -> None:
-    """The recovery point is not fsynced, so a power loss may take what it promised."""
-    inside = StormCard("inside", "follower:0", 5.0, 3.0, how="lose", size=500)
-    flip = StormCard("flip", "follower:0", 5.0, 0.5, how=IN_LAST_BATCH, size=60)
-    world = StormWorld(Scenario(1, "node", seconds=8.0, cards=(inside, flip)))
-    world.loop.run(world.main())
-    assert [server.may_forget for server in world.servers].count(True) == 1
-    assert world.watch.found == []
-    assert world.calm_s >= 0
-
-
-def test_storms_damage_logs_in_each_way() -> None:
-    flips = {card.how for seed in range(60) for card in draw(seed).cards if card.fault == "flip"}
-    assert flips == set(FLIPS)
 
 
 def recovers_without_an_fsync(monkeypatch: pytest.MonkeyPatch) -> None:

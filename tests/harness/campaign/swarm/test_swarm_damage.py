@@ -1,0 +1,132 @@
+"""Damage to files of servers: a clean node refuses them or does without, and a node that believes them is found."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from harness.campaign.swarm.damage import (
+    FILE_KINDS,
+    FLIPS,
+    IN_LAST_BATCH,
+    LAST_BATCH_GONE,
+    MENDED,
+    SERVED_SNAPSHOT,
+    SNAPSHOT,
+    covered,
+    last_batch,
+)
+from harness.campaign.swarm.scenario import Scenario, StormCard
+from harness.campaign.swarm.storm_of_seed import draw
+from harness.campaign.swarm.world import StormWorld, play
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log import quorum_state, snapshot_file
+from system_under_test.kraft.log.recovery_point import RecoveryPoint
+from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
+
+
+def test_a_bit_that_flips_lies_where_the_crc_of_its_batch_covers_it() -> None:
+    """An epoch that changed on the disk makes a log look newer than it is, and no server can notice that."""
+    raws = [codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1)]
+    log, begins = b"".join(raws), (0, len(raws[0]))
+    for place in covered(log):
+        begin = begins[place >= begins[1]]
+        damaged = bytearray(log)
+        damaged[place] ^= 4
+        with pytest.raises(codec.CorruptBatch):
+            codec.check_crc(bytes(damaged[begin : begin + len(raws[0])]))
+
+
+def test_the_last_batch_of_a_log_is_found_in_front_of_a_torn_one() -> None:
+    first, second = (codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1))
+    assert last_batch(first + second) == len(first)
+    assert last_batch(first + second + second[:9]) == len(first)
+    assert last_batch(b"") == last_batch(first) == 0
+
+
+def forgets_the_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = RecoveryPoint.__init__
+
+    def promises_nothing(point: RecoveryPoint, disk: Any, folder: str) -> None:
+        read(point, disk, folder)
+        point.offset = -1
+
+    monkeypatch.setattr(RecoveryPoint, "__init__", promises_nothing)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("how", [IN_LAST_BATCH, LAST_BATCH_GONE])
+def test_a_server_with_a_damaged_log_refuses_to_start_and_does_not_forget(
+    how: str, wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if wrong:
+        forgets_the_recovery_point(monkeypatch)
+    flip = StormCard("flip", "follower:0", 5.0, 0.5, how=how, size=60)
+    played = play(Scenario(1, "node", seconds=8.0, cards=(flip,)))
+    assert sum(played.faults.values()) == 1
+    assert [found.rule for found in played.found][:1] == (["committed entry lost"] if wrong else [])
+
+
+def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one() -> None:
+    """The recovery point is not fsynced, so a power loss may take what it promised."""
+    inside = StormCard("inside", "follower:0", 5.0, 3.0, how="lose", size=500)
+    flip = StormCard("flip", "follower:0", 5.0, 0.5, how=IN_LAST_BATCH, size=60)
+    world = StormWorld(Scenario(1, "node", seconds=8.0, cards=(inside, flip)))
+    world.loop.run(world.main())
+    assert [server.may_forget for server in world.servers].count(True) == 1
+    assert world.watch.found == []
+    assert world.calm_s >= 0
+
+
+def test_storms_damage_files_of_each_kind() -> None:
+    flips = {card.how for seed in range(400) for card in draw(seed).cards if card.fault == "flip"}
+    assert flips == set(FLIPS)
+
+
+AWAY = StormCard("kill", "follower:0", 2.0, 6.0)
+SMALL = Scenario(1, "node", seconds=14.0, segment_bytes=1 << 11, snapshot_bytes=1 << 11, part_bytes=100)
+
+
+def damaged(how: str, size: int = 60) -> Scenario:
+    """One file of a follower is damaged; of the leader, if it sends the file to a follower that was away."""
+    if how == SERVED_SNAPSHOT:
+        served = StormCard("flip", "leader", 2.0, moment="part", how=how, size=size)
+        return replace(SMALL, cards=(AWAY, served))
+    return replace(SMALL, seconds=8.0, cards=(StormCard("flip", "follower:0", 5.0, 0.5, how=how, size=size),))
+
+
+def believes_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """No reader of a snapshot looks at a CRC."""
+    patch.setattr(snapshot_file, "codec", SimpleNamespace(**{**vars(codec), "check_crc": lambda raw: None}))
+
+
+@pytest.mark.parametrize("how", [SNAPSHOT, SERVED_SNAPSHOT, "quorum-state", *MENDED])
+def test_a_clean_node_refuses_a_damaged_file_or_does_without(how: str) -> None:
+    scenario = damaged(how)
+    if how in ("index", "timeindex"):
+        scenario = replace(scenario, snapshot_bytes=0, segment_bytes=1 << 15)
+    played = play(scenario)
+    assert sum(count for (fault, *_), count in played.faults.items() if fault == "flip") == 1
+    assert played.found == []
+
+
+@pytest.mark.parametrize("how", [SNAPSHOT, SERVED_SNAPSHOT])
+def test_a_node_that_believes_a_damaged_snapshot_is_found(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    believes_snapshots(monkeypatch)
+    assert [broken.rule for broken in play(damaged(how, 254)).found[:1]] == ["snapshot differs from its prefix"]
+
+
+def test_a_bit_flips_in_quorum_state_only_where_a_reader_can_notice_it() -> None:
+    state = QuorumState(7, 2, ReplicaKey(3, UUID(int=5)))
+    for data in (quorum_state.encode(state, "c", [1, 2, 3]), quorum_state.encode(state, "c", None)):
+        for place in FILE_KINDS["quorum-state"].places(data):
+            for bit in range(8):
+                flipped = bytearray(data)
+                flipped[place] ^= 1 << bit
+                with suppress(quorum_state.UnreadableQuorumState):
+                    assert quorum_state.decode(bytes(flipped)) == quorum_state.decode(data)
