@@ -15,7 +15,9 @@ the cluster, and the level of a feature.
                 The in-sync set lies within the replicas and apart from the eligible leaders.  Those were in sync or
                 eligible before, and there are none while `min.insync.replicas` are in sync.  The leader is in sync,
                 and alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible,
-                unless the topic allows others.  A leader that is alive is not dropped from its own in-sync set.  A
+                unless the topic allows others; one that was not in sync is in sync alone.  Whoever leaves the in-sync
+                set while it is too small stays eligible, unless it comes back without what it held; below the level of
+                the feature nobody becomes eligible.  A leader that is alive is not dropped from its own in-sync set.  A
                 reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced,
                 leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
                 leader.  Directories are one for each replica, and none are named before the level that has them:
@@ -31,6 +33,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 NO_LEADER = -1
@@ -39,6 +42,7 @@ MIGRATING, UNASSIGNED, LOST = (f"{number:032x}" for number in range(3))
 DIRECTORIES_SINCE = 17
 """Level of metadata.version."""
 RECOVERING = 1
+ELR = "eligible.leader.replicas.version"
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
 """What the `about` of a config begins with.  The broker without a name stands for the whole cluster."""
 
@@ -58,6 +62,9 @@ DEAD_STAYS = "fenced broker keeps its partitions"
 UNCLEAN = "leader was not in sync"
 NOT_ELIGIBLE = "eligible leader was not in sync"
 STILL_ELIGIBLE = "eligible leaders while enough are in sync"
+NOT_KEPT = "no eligible leader, though it was in sync"
+BELOW_LEVEL = "eligible leaders below the level that has them"
+NOT_ALONE = "others stay in sync with a leader that was not"
 DROPPED = "leader is dropped and was never fenced"
 STAYS_ELIGIBLE = "broker came back uncleanly and stays an eligible leader"
 REFUSED_ITSELF = "broker is refused because of itself"
@@ -78,6 +85,9 @@ OF_PARTITIONS = (
     UNCLEAN,
     NOT_ELIGIBLE,
     STILL_ELIGIBLE,
+    NOT_KEPT,
+    BELOW_LEVEL,
+    NOT_ALONE,
     DROPPED,
     EARLY_END,
     DIRECTORIES,
@@ -155,7 +165,7 @@ class ClusterReplay:
         self._level: int | None = None  # of metadata.version
         self._producer_ids = 0  # all below it are handed out
         self._told: set[tuple[str, object]] = set()
-        self._waiting: list[tuple[int, str, Contradiction]] = []  # broker, partition, what is wrong if it stays so
+        self._waiting: list[tuple[Callable[[], bool], str, Contradiction]] = []  # is it still wrong?, partition, what
         self._changed = False
 
     def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int | None = None) -> None:
@@ -168,11 +178,8 @@ class ClusterReplay:
             self._changed = True
 
     def end_of_batch(self, offset: int) -> None:
-        for broker, about, found in self._waiting:
-            held, dead = self._partitions.get(about), self._is_dead(broker)
-            can_serve = not dead and (held is None or self._is_usable(broker, held.directory(broker)))
-            still = {DROPPED: can_serve, DEAD_LEADER: dead and held is not None and held.leader == broker}
-            if still.get(found.kind, dead and held is not None and broker in held.isr):
+        for is_wrong, about, found in self._waiting:
+            if is_wrong():
                 self._tell(found.kind, about, found.offset, found.since, found.words)
         self._waiting.clear()
         if self._changed and self._epochs:
@@ -270,7 +277,7 @@ class ClusterReplay:
     # Topics
 
     def feature(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        if about == "eligible.leader.replicas.version":
+        if about == ELR:
             self._elr_in_use = fields["level"] > 0
         elif about == "metadata.version":
             self._level = fields["level"]
@@ -371,13 +378,13 @@ class ClusterReplay:
             return  # brokers do not register in this cluster
         if held.leader != NO_LEADER and self._is_dead(held.leader):
             words = f"{where} is given to broker {held.leader} to lead, which is fenced, leaves or is not registered."
-            self._wait(DEAD_LEADER, held.leader, offset, about, words)
+            self._wait(DEAD_LEADER, held.leader, offset, about, words, self._still_leads)
         for number in sorted(joined):
             if self._is_dead(number) and number != held.leader:
                 words = (
                     f"{where} gets broker {number} into its in-sync set, which is fenced, leaves or is not registered."
                 )
-                self._wait(DEAD_JOINS, number, offset, about, words)
+                self._wait(DEAD_JOINS, number, offset, about, words, self._still_in_sync)
 
     def _look_at_level(self, offset: int, about: str, what: str) -> None:
         if self._level is not None and self._level < DIRECTORIES_SINCE:
@@ -391,9 +398,28 @@ class ClusterReplay:
             return directory != LOST
         return directory in known.directories
 
-    def _wait(self, kind: str, broker: int, offset: int, about: str, words: str) -> None:
-        """Judge this where the batch ends: by then the broker may be fenced, or not any more."""
-        self._waiting.append((broker, about, Contradiction(kind, offset, self._since.get(broker, offset), words)))
+    def _wait(
+        self, kind: str, broker: int, offset: int, about: str, words: str, is_wrong: Callable[[int, str], bool]
+    ) -> None:
+        """Judge this where the batch ends: by then the broker may be fenced, not any more, or registered anew."""
+        found = Contradiction(kind, offset, self._since.get(broker, offset), words)
+        self._waiting.append((partial(is_wrong, broker, about), about, found))
+
+    def _still_leads(self, broker: int, about: str) -> bool:
+        held = self._partitions.get(about)
+        return self._is_dead(broker) and held is not None and held.leader == broker
+
+    def _still_in_sync(self, broker: int, about: str) -> bool:
+        held = self._partitions.get(about)
+        return self._is_dead(broker) and held is not None and broker in held.isr
+
+    def _can_serve(self, broker: int, about: str) -> bool:
+        held = self._partitions.get(about)
+        return not self._is_dead(broker) and (held is None or self._is_usable(broker, held.directory(broker)))
+
+    def _has_all(self, broker: int, about: str) -> bool:
+        """Return True unless this batch registers the broker anew: it may have lost what it held."""
+        return self._epochs.get(broker, -1) < self._base
 
     def _is_dead(self, number: int) -> bool:
         known = self._brokers.get(number)
@@ -409,16 +435,21 @@ class ClusterReplay:
             self._tell(EARLY_END, about, offset, since, words)
         leader = after.leader
         if leader not in (NO_LEADER, before.leader) and not ended:
-            last_known = not before.isr and not before.elr and before.last_elr == (leader,)
-            could = leader in (*before.isr, *before.elr) or last_known
+            words = f"{where} gets broker {leader} as its leader, though {list(before.isr)} were in sync"
+            if leader not in before.isr and after.isr != (leader,):
+                self._tell(NOT_ALONE, about, offset, since, f"{words}; {list(after.isr)} are now.")
+            could = leader in (*before.isr, *before.elr)
             if not could and "true" not in self._values(about, "unclean.leader.election.enable"):
-                words = f"{where} gets broker {leader} as its leader, though {list(before.isr)} were in sync"
-                self._tell(UNCLEAN, about, offset, since, f"{words}, {list(before.elr)} eligible.")
+                words = f"{words}, {list(before.elr)} eligible."
+                if before.isr or before.last_elr != (leader,):
+                    self._tell(UNCLEAN, about, offset, since, words)
+                for member in before.elr:  # the last known leader may lead once nobody is eligible
+                    self._wait(UNCLEAN, member, offset, about, words, self._has_all)
         old = before.leader
         alive = old in self._brokers and self._brokers[old].alive
         if old != NO_LEADER and alive and old in after.replicas and old not in after.isr and not ended:
             words = f"{where} loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
-            self._wait(DROPPED, old, offset, about, f"{words}.")
+            self._wait(DROPPED, old, offset, about, f"{words}.", self._can_serve)
 
     def _look_at_eligible(self, offset: int, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
         """elects: the record names a leader.  One that was only eligible leaves the others eligible for now."""
@@ -426,13 +457,32 @@ class ClusterReplay:
         if new := set(after.elr) - {*before.elr, *before.isr}:
             words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
             self._tell(NOT_ELIGIBLE, about, offset, since, f"{words} and {list(before.elr)} eligible.")
-        values = map(int, self._values(about, "min.insync.replicas"))
-        needed = min(max(values, default=1), len(after.replicas))
-        if after.elr and self._elr_in_use and self._whole and not elects and len(after.isr) >= needed:
-            words = (
-                f"{where} has {list(after.isr)} in sync and needs {needed}, but {list(after.elr)} are still eligible."
-            )
+        if not self._whole:
+            return  # neither the level nor the configs are known
+        if not self._elr_in_use:
+            if new := set(after.elr) - set(before.elr):
+                words = f"{where} gets {sorted(new)} as eligible leaders, and {ELR} is at level 0."
+                self._tell(BELOW_LEVEL, about, offset, since, words)
+            return
+        least, most = (min(needed, len(after.replicas)) for needed in self._min_insync(about))
+        if after.elr and not elects and len(after.isr) >= most:
+            words = f"{where} has {list(after.isr)} in sync and needs {most}, but {list(after.elr)} are still eligible."
             self._tell(STILL_ELIGIBLE, about, offset, since, words)
+        unclean = after.leader not in (NO_LEADER, before.leader, *before.isr, *before.elr)
+        if len(after.isr) < least and not unclean:
+            words = f"{where} has {list(after.isr)} in sync and needs {least}, but"
+            for member in sorted({*before.isr, *before.elr} & set(after.replicas) - {*after.isr, *after.elr}):
+                lost = f"{words} broker {member}, which held everything, is no eligible leader."
+                self._wait(NOT_KEPT, member, offset, about, lost, self._has_all)
+
+    def _min_insync(self, about: str) -> tuple[int, int]:
+        """Return the least and the largest number of replicas that have to be in sync, as far as the log shows."""
+        values = list(map(int, self._values(about, "min.insync.replicas")))
+        topic = f"{TOPIC_RESOURCE} {self._names.get(about.partition('/')[0], '')}"
+        of_all = {name for each in (topic, f"{BROKER_RESOURCE} ") for name in self._configs.get(each, {})}
+        if "min.insync.replicas" not in of_all:
+            values.append(1)
+        return min(values), max(values)
 
 
 _ACTS: dict[str, Callable[[ClusterReplay, int, str, dict[str, Any]], None]] = {

@@ -64,7 +64,7 @@ from system_under_test.kraft.controller.configs import (
     alter_configs,
     describe_configs,
 )
-from system_under_test.kraft.controller.features import LevelWanted, update_features
+from system_under_test.kraft.controller.features import ELR_VERSION, LevelWanted, update_features
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import allocate_producer_ids, elect_leaders
 from system_under_test.kraft.controller.partition_rules import Election
@@ -396,7 +396,7 @@ CONFIGS: Sequence[Mapping[str, str]] = (
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """how: create, grow, delete, preferred or unclean.  number: of the topic, and what else is drawn from it."""
+    """how: create, grow, delete, preferred, unclean or ELIGIBLE.  number: of the topic, and what else is drawn."""
 
     how: str
     number: int
@@ -421,6 +421,8 @@ class TopicRequest:
         if self.how == "delete":
             records, results = delete_topics(image, [self.name])
             return records, [each.error for each in results]
+        if self.how == ELIGIBLE:
+            return set_eligibility(image, self.number)
         topic = image.topics.get(self.name)
         partitions = () if topic is None else topic.partitions
         if self.how == "grow":
@@ -434,6 +436,19 @@ class TopicRequest:
         election = Election.UNCLEAN if unclean else Election.PREFERRED
         records, answers = elect_leaders(image, [(self.name, number) for number in partitions], election, bugs)
         return records, [each.error for each in answers]
+
+
+ELIGIBLE = "eligible"
+
+
+def set_eligibility(image: Image, number: int) -> Decision:
+    """Set who may lead, for the whole cluster: `min.insync.replicas`, unclean elections, and the level of ELR."""
+    wanted = {"min.insync.replicas": str(1 + number % 2), UNCLEAN_ELECTION: str(number // 2 % 2 == 1).lower()}
+    alterations = tuple(Alteration(name, ConfigOperation.SET, value) for name, value in wanted.items())
+    records, results = alter_configs(image, [Resource(BROKER_RESOURCE, "", alterations)])
+    level = LevelWanted(ELR_VERSION, number // 4 % 2, may_fall=True)
+    levels, refused = update_features(image, [level], KRAFT_VERSION_LEVEL)
+    return [*records, *levels], [*(each.error for each in results), *(each.error for each in refused)]
 
 
 def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> NewTopic:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from harness.campaign.swarm.administrators import PRODUCER_IDS, UNREGISTER
+from harness.campaign.swarm.administrators import ELIGIBLE, PRODUCER_IDS, UNREGISTER
 from harness.campaign.swarm.damage import FLIPS, MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
@@ -318,11 +318,20 @@ def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
     return found
 
 
+def _of_eligibility(random: Random, scenario: Scenario) -> list[StormCard]:
+    """Who may lead: the level of ELR, `min.insync.replicas` 1 or 2, unclean elections or none; from the start, and
+    often changed later."""
+    later_s = (round(random.uniform(1, max(2.0, scenario.seconds - 2)), 3) for _ in range(random.choice((0, 1, 3))))
+    times_s = (0.05, *later_s)
+    return [StormCard("topics", "leader", at_s, how=ELIGIBLE, size=random.randrange(8)) for at_s in times_s]
+
+
 _AIMS_AT_BROKERS: Mapping[str, Callable[[Random, Scenario], list[StormCard]]] = {
     "registry": _of_registry,
     "settings": _of_settings,
     "together": _leave_together,
     "unanswered": _unanswered,
+    "eligibility": _of_eligibility,
 }
 """Each draws by itself, so that one more leaves the cards of the others as they are."""
 

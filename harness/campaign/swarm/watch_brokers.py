@@ -154,6 +154,8 @@ class BrokerWatch:
                     )
         if row is not None and row[3] == "register broker" and (number := self._came_back_unclean(row[4], fields)):
             lost_data.append(number)
+        if row is not None and row[3] == "clear elr":
+            self._clear_eligible(row[4])
         if self._replays:
             try:
                 self._image.replay(value)
@@ -176,6 +178,14 @@ class BrokerWatch:
         for moment, broker in _moments(kind, about, fields, before):
             self._met(moment, broker)
         return about if kind in ("partition", "change partition") else None
+
+    def _clear_eligible(self, topic_name: str) -> None:
+        """It is a change of each partition that has eligible or last known leaders; "": of all topics."""
+        for topic in self._image.topics.values():
+            for partition in topic.partitions.values() if topic_name in ("", topic.name) else ():
+                held = self._epochs.get(f"{topic.id.hex}/{partition.partition}")
+                if held is not None and (partition.elr or partition.last_known_elr):
+                    held.partition += 1
 
     def _rests_on(
         self, kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None

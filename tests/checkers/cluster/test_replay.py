@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,7 +11,8 @@ from cluster_logs import TOPIC, Records, live_run
 
 from checkers.cluster import replay as rules
 from checkers.cluster.replay import replay
-from system_under_test.kraft.controller import decisions
+from system_under_test.kraft.controller import decisions, partition_rules
+from system_under_test.kraft.records.metadata import PartitionRecord
 
 ALIVE = [Records.register(b, b) for b in (1, 2, 3)] + [Records.unfence(b, b) for b in (1, 2, 3)]
 
@@ -64,7 +66,9 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
     [
         pytest.param([MADE, Records.change(isr=[2, 3])], [rules.NOT_IN_SYNC, rules.DROPPED], id="leader not in sync"),
         pytest.param([MADE, Records.change(isr=[1, 4])], [rules.NOT_A_REPLICA, rules.DEAD_JOINS], id="no replica"),
-        pytest.param([MADE, Records.change(isr=[1], elr=[1])], [rules.BOTH], id="in sync and eligible"),
+        pytest.param(
+            [MADE, Records.change(isr=[1], elr=[1])], [rules.BOTH, rules.BELOW_LEVEL], id="in sync and eligible"
+        ),
         pytest.param([MADE, MADE], [rules.TWICE], id="made twice"),
         pytest.param([Records.change(isr=[1])], [rules.NEVER_MADE], id="never made"),
         pytest.param(
@@ -95,7 +99,7 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
         pytest.param([MADE, Records.unregister(2, 2)], [rules.DEAD_STAYS], id="unregistered and still in sync"),
         pytest.param(
             [Records.partition([1, 2, 3], [1, 2], 1), Records.fence(2, 2), Records.change(isr=[1], elr=[2, 3])],
-            [rules.NOT_ELIGIBLE],
+            [rules.NOT_ELIGIBLE, rules.BELOW_LEVEL],
             id="eligible without having been in sync",
         ),
         pytest.param(
@@ -105,7 +109,7 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
         ),
         pytest.param(
             [MADE, Records.fence(2, 2), Records.change(isr=[1, 3]), Records.change(leader=2, isr=[1, 2, 3])],
-            [rules.UNCLEAN, rules.DEAD_LEADER, rules.DEAD_STAYS],
+            [rules.NOT_ALONE, rules.UNCLEAN, rules.DEAD_LEADER, rules.DEAD_STAYS],
             id="leads while it is fenced",
         ),
         pytest.param(
@@ -159,6 +163,45 @@ def test_replicas_are_eligible_only_while_too_few_are_in_sync(needed: str, expec
     assert kinds(records, batches=batches, whole=False) == [], "its configs may stand in the snapshot"
 
 
+ELR = ("feature", "eligible.leader.replicas.version", {"level": 1})
+TWO_IN_SYNC = ("config", "4 ", {"name": "min.insync.replicas", "value": "2"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "expected"),
+    [
+        ([ELR, TWO_IN_SYNC], {"isr": [1]}, [rules.NOT_KEPT]),
+        ([ELR, TWO_IN_SYNC], {"isr": [1], "elr": [2]}, []),
+        ([ELR], {"isr": [1]}, []),
+        ([TWO_IN_SYNC], {"isr": [1]}, []),
+        ([TWO_IN_SYNC], {"isr": [1], "elr": [2]}, [rules.BELOW_LEVEL]),
+        ([ELR, TWO_IN_SYNC, ("config", "4 3", TWO_IN_SYNC[2] | {"value": "1"})], {"isr": [1]}, []),  # 3 may decide
+    ],
+)
+def test_who_leaves_a_small_in_sync_set_stays_eligible(settings: list, change: dict, expected: list[str]) -> None:
+    records = [*ALIVE, *settings, Records.partition([1, 2], [1, 2], 1), Records.fence(2, 2), Records.change(**change)]
+    batches = [*range(1, len(records) - 1), len(records) - 1, len(records) - 1]
+    assert kinds(records, batches=batches) == expected
+
+
+@pytest.mark.parametrize(("isr", "expected"), [([2], []), ([2, 3], [rules.NOT_ALONE])])
+def test_a_leader_from_outside_is_in_sync_alone(isr: list[int], expected: list[str]) -> None:
+    unclean = ("config", "4 ", {"name": "unclean.leader.election.enable", "value": "true"})
+    records = [*ALIVE, unclean, Records.partition([1, 2, 3], [1, 3], 1), Records.fence(1, 1)]
+    records.append(Records.change(isr=isr, leader=2))
+    assert kinds(records, batches=[*range(1, len(records)), len(records) - 1]) == expected
+
+
+@pytest.mark.parametrize(("again", "expected"), [(3, []), (1, [rules.UNCLEAN])])
+def test_the_last_known_leader_leads_once_nobody_is_eligible(again: int, expected: list[str]) -> None:
+    """Broker 3 alone is eligible.  It no longer is if it comes back in this batch, because it may have lost data."""
+    records = [*ALIVE, ELR, TWO_IN_SYNC, Records.partition([1, 2, 3], [1, 3], 1), Records.fence(1, 1)]
+    records += [Records.change(isr=[3], leader=3, elr=[1]), Records.register(1, 12, incarnation="b")]
+    records += [Records.change(elr=[]), Records.fence(3, 3), Records.change(isr=[], leader=-1, elr=[3], last_elr=[2])]
+    records += [Records.register(again, 16, incarnation="c"), Records.change(isr=[2], leader=2, elr=[], last_elr=[])]
+    assert kinds(records, batches=[*range(1, 10), 10, 10, 12, 12, 14, 14, 16, 16]) == expected
+
+
 def test_a_log_behind_a_snapshot_is_not_judged_on_what_it_does_not_show() -> None:
     assert kinds([Records.unfence(1, 5), Records.change(isr=[1]), MADE], whole=False) == []
 
@@ -171,6 +214,21 @@ def test_clusters_whose_brokers_do_not_register_are_judged_on_the_partitions_alo
 def test_a_record_that_cannot_be_decoded_ends_the_replay() -> None:
     replayed = replay([(1, 1, "undecodable", "", json.dumps({"why": "it is torn"}))], whole=True)
     assert "it is torn" in replayed.unreadable
+
+
+def unclean_leader_keeps_others(patch: pytest.MonkeyPatch) -> None:
+    whole = partition_rules._uncleanly_led_by
+
+    def keeps(target: PartitionRecord, leader: int) -> PartitionRecord:
+        return replace(whole(target, leader), isr=tuple({leader, *target.isr, *target.replicas[:2]}))
+
+    patch.setattr(partition_rules, "_uncleanly_led_by", keeps)
+
+
+def test_a_controller_whose_unclean_leaders_keep_others_in_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    unclean_leader_keeps_others(monkeypatch)
+    found = [replay(live_run(Random(seed)), whole=True).found for seed in range(12)]
+    assert rules.NOT_ALONE in {each.kind for some in found for each in some}
 
 
 FOUND_IN_THE_LOG = {

@@ -14,6 +14,7 @@ from test_swarm_rules import Log
 
 from harness.campaign.swarm.administrators import (
     CONFIGS,
+    ELIGIBLE,
     PRODUCER_IDS,
     UNREGISTER,
     RegistryRequest,
@@ -25,7 +26,7 @@ from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
 from system_under_test.kraft.client.questions import LIST, REGISTER
-from system_under_test.kraft.controller import brokers, partition_requests
+from system_under_test.kraft.controller import brokers, partition_requests, partition_rules
 from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_rules import AlterPartition
@@ -35,6 +36,7 @@ from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -138,6 +140,7 @@ def test_a_broker_that_may_have_lost_data_is_no_eligible_leader(cleanly: bool) -
     log.commit(REGISTERED)
     log.applied("n1")
     log.commit(UNFENCED)
+    log.commit(FeatureLevelRecord("eligible.leader.replicas.version", 1))
     log.commit(*MADE)
     fenced = BrokerRegistrationChangeRecord(1, 0, fenced=1)
     log.commit(fenced, PartitionChangeRecord(0, TOPIC, isr=(), leader=NO_LEADER, elr=(1,)))
@@ -437,6 +440,28 @@ def test_heartbeats_that_do_not_renew_the_session_are_found(monkeypatch: pytest.
 
     monkeypatch.setattr(Sessions, "of", never_renewed)
     assert {broken.rule for broken in play(scenario).found} == {"a broker is fenced without a cause"}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_controller_that_keeps_eligible_leaders_without_regard_to_min_insync_is_found(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = partition_rules._with_elr
+    if wrong:
+        monkeypatch.setattr(
+            partition_rules,
+            "_with_elr",
+            lambda before, target, lost, rules: whole(before, target, lost, replace(rules, min_insync=1)),
+        )
+    two_in_sync = StormCard("topics", "leader", 0.1, how=ELIGIBLE, size=5)
+    kills = tuple(StormCard("kill", f"broker:{number}", 1.0, 6.0) for number in range(2))
+    played = play(Scenario(2, "node", brokers="apart", observers=3, seconds=9.0, cards=(two_in_sync, *kills)))
+    assert {each.rule for each in played.found} == ({"no eligible leader, though it was in sync"} if wrong else set())
+
+
+def test_storms_draw_who_may_lead() -> None:
+    cards = [card for seed in range(60) for card in draw(seed, "node").cards if card.how == ELIGIBLE]
+    assert {card.size for card in cards} == set(range(8))
 
 
 @pytest.mark.parametrize("who", ["leader", "controller"])
