@@ -4,11 +4,6 @@ A history is read in two steps.  The first makes rows.  The second verifies thei
 
 A file cut off at the end of a line (or of a batch of an Arrow stream) is judged as a shorter history: it looks like a
 test that ended there.  A file cut anywhere else is refused.
-
-Histories of our own: Parquet at rest, an Arrow stream while a test runs.
-
-Both are read whole from memory and checked before use: a footer, a page or a single row may be damaged.  Every
-complaint names the first row (from 0) that cannot be read.
 """
 
 from __future__ import annotations
@@ -16,106 +11,18 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from checkers.base.columns import HISTORY
-from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
-from checkers.base.values import parse
+from checkers.base.history import Event, MalformedHistory
 from checkers.formats.jepsen import EXAMPLE, error_of, looks_like_columns, looks_like_log, read_edn, read_lines
 from checkers.formats.read_once import read_once
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
 from checkers.kernels.history.text_columns import ROW as ROW_AT
-
-_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
-"""What pyarrow raises over damaged bytes; UnicodeDecodeError is a ValueError."""
-
-
-def read_parquet(content: bytes) -> Iterator[Line]:
-    """Raises MalformedHistory ("row N: ...")."""
-    try:
-        table = pq.read_table(pa.BufferReader(content), use_threads=False)
-        table = table.select(HISTORY.names).cast(HISTORY)
-        table.validate(full=True)
-    except _DAMAGE as problem:
-        raise MalformedHistory(f"row 0: not a history of ours ({_first_line(problem)})") from problem
-    yield from _lines(table, 0)
-
-
-def read_stream(content: bytes) -> Iterator[Line]:
-    """The rows of an Arrow stream.  Raises MalformedHistory ("row N: ...").
-
-    The stream may lack its end mark if its writer was killed.  An incomplete batch is damage.
-    """
-    return _rows_of(content, lambda source: iter(pa.ipc.open_stream(source)))
-
-
-def read_file(content: bytes) -> Iterator[Line]:
-    """The rows of an Arrow file.  Raises MalformedHistory ("row N: ...")."""
-    return _rows_of(content, lambda source: iter(pa.ipc.open_file(source).read_all().to_batches()))
-
-
-def _rows_of(content: bytes, batches_of: Callable[[pa.BufferReader], Iterator[pa.RecordBatch]]) -> Iterator[Line]:
-    try:
-        batches = batches_of(pa.BufferReader(content))
-    except _DAMAGE as problem:
-        raise MalformedHistory(f"row 0: not a history of ours ({_first_line(problem)})") from problem
-    row = 0
-    while True:
-        try:
-            batch = next(batches, None)
-            if batch is None:
-                return
-            table = pa.Table.from_batches([batch]).select(HISTORY.names).cast(HISTORY)
-            table.validate(full=True)
-        except _DAMAGE as problem:
-            words = f"from here on the stream is damaged or cut off ({_first_line(problem)})"
-            raise MalformedHistory(f"row {row}: {words}") from problem
-        yield from _lines(table, row)
-        row += len(table)
-
-
-def _lines(table: pa.Table, first: int) -> Iterator[Line]:
-    try:
-        rows = table.to_pylist()
-    except _DAMAGE as problem:
-        raise MalformedHistory(f"row {first}: not a history of ours ({_first_line(problem)})") from problem
-    before = -1
-    for number, row in enumerate(rows, first):
-        event = _event(row, number)
-        if event.index <= before:
-            raise MalformedHistory(f"row {number}: index {event.index} does not come after {before}")
-        before = event.index
-        yield Line(number, event)
-
-
-def _event(row: dict[str, Any], number: int) -> Event:
-    for name in ("index", "time_ns", "process", "type", "f", "node"):
-        if row[name] is None:
-            raise MalformedHistory(f"row {number}: it has no {name}")
-    if row["type"] not in list(Type):
-        raise MalformedHistory(f"row {number}: type {row['type']} is none of {', '.join(t.name.lower() for t in Type)}")
-    if row["payload"] is not None and row["value"] is not None and row["process"] != NEMESIS:
-        raise MalformedHistory(f"row {number}: it has both a value and a payload, and one operation has one value")
-    if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis hold words
-        try:
-            parse(row["payload"])
-        except (ValueError, RecursionError) as problem:
-            raise MalformedHistory(f"row {number}: its payload is not JSON ({problem})") from problem
-    return Event(**{**row, "type": Type(row["type"])})
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0][:160]
-
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -189,7 +96,7 @@ def read_history(content: bytes, *, keyed: bool = False) -> ReadHistory:
 
 
 def _read_table(content: bytes, joined: Joined) -> MalformedHistory | None:
-    from checkers.formats.recognise import read_file, read_parquet, read_stream  # pyarrow, which no text needs
+    from checkers.formats.tables import read_file, read_parquet, read_stream  # pyarrow, which no text needs
 
     read = read_stream
     if not content.startswith(ARROW_STREAM_MAGIC):
