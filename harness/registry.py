@@ -54,6 +54,7 @@ WORKLOADS: Mapping[str, str] = {
     "large-set": "workloads.grow_set:LargeSet",
     "append-log": "workloads.append_log:AppendLog",
     "queue": "workloads.queue:Queue",
+    "at-least-once-queue": "workloads.queue:AtLeastOnceQueue",
     "counter": "workloads.counter:Counter",
     "unique-ids": "workloads.unique_ids:UniqueIds",
     "kv": "workloads.kv:KeyValue",

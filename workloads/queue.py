@@ -34,3 +34,15 @@ class Queue(Workload):
 
     def final(self) -> Sequence[Request]:
         return reads_of("drain", self.names)
+
+
+class AtLeastOnceQueue(Queue):
+    """`at-least-once-queue`: the same operations, where a broker may deliver a value again, and in any order.
+
+    `dequeue` takes a value and confirms it.  `drain` goes on until what dead consumers held was delivered again.
+    """
+
+    name = "at-least-once-queue"
+    summary = "messages are sent and consumed, perhaps more than once; at the end queues are drained"
+    checkers: ClassVar[tuple[str, ...]] = ("at-least-once-queue",)
+    real_test = "Messages are acknowledged during faults, and every queue is drained after the last of them."

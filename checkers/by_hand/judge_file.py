@@ -39,7 +39,7 @@ _BY_FUNCTIONS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"get", "put", "append"}), ("kv",)),
     (frozenset({"add", "read"}), ("set", "counter")),
     (frozenset({"add", "inc", "dec", "read"}), ("counter",)),
-    (frozenset({"enqueue", "dequeue", "drain"}), ("queue",)),
+    (frozenset({"enqueue", "dequeue", "drain"}), ("queue", "at-least-once-queue")),
     (frozenset({"push", "pop"}), ("stack",)),
     (frozenset({"insert", "extract-min"}), ("priority-queue",)),
     (frozenset({"acquire", "release"}), ("mutex", "semaphore:N")),

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from checkers.models.known_object import KnownObject
 from checkers.models.objects.append_log import APPEND_LOG
+from checkers.models.objects.at_least_once_queue import AT_LEAST_ONCE_QUEUE
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
 from checkers.models.objects.bank import judge as judge_bank
 from checkers.models.objects.counter import COUNTER_OBJECT
@@ -29,6 +30,7 @@ KNOWN: dict[str, KnownObject] = {
     for known in (
         KV_OBJECT,
         QUEUE_OBJECT,
+        AT_LEAST_ONCE_QUEUE,
         STACK_OBJECT,
         PRIORITY_QUEUE_OBJECT,
         SET,

@@ -32,6 +32,7 @@ MODELS = (
     "kv",
     "set",
     "queue",
+    "at-least-once-queue",
     "stack",
     "priority-queue",
     "counter",

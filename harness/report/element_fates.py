@@ -42,7 +42,7 @@ from harness.report.figures import (
 )
 from harness.report.run_data import OperationColumns, ReportData, load
 
-PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue"}
+PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue", "at-least-once-queue": "enqueue"}
 """Checker -> the function that puts an element in."""
 _TAKES = ("dequeue", "drain")
 
@@ -90,7 +90,9 @@ def fates_of(data: ReportData) -> ElementFates | None:
     if not len(places):
         return None
     try:
-        fate = _of_queues(ops, places, history) if checker == "queue" else _of_last_reads(ops, places, history)
+        fate = (
+            _of_queues(ops, places, history) if PUT_BY[checker] == "enqueue" else _of_last_reads(ops, places, history)
+        )
     except (ValueError, OSError, pa.ArrowInvalid):
         return None  # an answer that is no list: the checker has already reported it
     return ElementFates(ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)

@@ -102,7 +102,7 @@ class Objects:
     # ---- queues and logs -----------------------------------------------------------------------------------------
 
     def enqueue(self, key: str, value: int) -> None:
-        if not self._strikes("lose-value"):
+        if not self._strikes("lose-value", "lose-message"):
             self._list[key].append(value)
 
     def dequeue(self, key: str) -> int | None:
@@ -280,6 +280,9 @@ _BUGS = (
     _bug("lose-amount", "increments is acknowledged and never made", "counter", (), ("counter",)),
     _bug("same-id", "ids was given before", "unique-ids", (), ("unique-ids",)),
     _bug("lose-value", "enqueues is acknowledged and never made", "queue", (), ("queue",)),
+    _bug(
+        "lose-message", "messages is acknowledged and never kept", "at-least-once-queue", (), ("at-least-once-queue",)
+    ),
     _bug("lose-entry", "appends is acknowledged and never made", "append-log", (), ("append-log",)),
     _bug("lose-text", "appends to strings is acknowledged and never made", "kv", (), ("kv",)),
     _bug("same-token", "acquires is given the token of the one before", "fenced-lock", (), ("fenced-lock",)),

@@ -130,23 +130,23 @@ QUEUE = Model("queue", init=tuple, step=step, canonical=canonical)
 def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
     """Violations of conservation in one queue, at most one of each kind.  Raises WrongOperation."""
     decided = {each.kind: each for each in not_conserved(operations, NAMES, lambda value: seen_through([value]))}
-    last_drain = _last_drain(operations)
-    if last_drain is not None:
+    drain = last_drain(operations)
+    if drain is not None:
         puts, takes = by_value(operations, NAMES)
-        missing = _missing(puts, takes, last_drain)
-        lost = _lost_for_certain(missing, takes, last_drain, open_dequeues(operations, last_drain))
+        missing = _missing(puts, takes, drain)
+        lost = lost_for_certain(missing, takes, drain, open_dequeues(operations, drain))
         if lost is not None:
             decided.setdefault(lost.kind, lost)
     return tuple(decided.values())
 
 
-def missing_from_last_drain(operations: Sequence[Operation]) -> int:
+def missing_fromlast_drain(operations: Sequence[Operation]) -> int:
     """The number of values that the last drain had to bring to light, and no answer showed."""
-    last_drain = _last_drain(operations)
-    return 0 if last_drain is None else len(_missing(*by_value(operations, NAMES), last_drain))
+    drain = last_drain(operations)
+    return 0 if drain is None else len(_missing(*by_value(operations, NAMES), drain))
 
 
-def _last_drain(operations: Sequence[Operation]) -> Operation | None:
+def last_drain(operations: Sequence[Operation]) -> Operation | None:
     """The last drain; None if there is none, or one has no answer."""
     drains = [o for o in operations if o.f == DRAIN]
     return max(drains, key=lambda o: o.call) if drains and all(o.returned for o in drains) else None
@@ -165,10 +165,10 @@ def _missing(puts: _OfValue, takes: _OfValue, drain: Operation) -> _Missing:
     return missing
 
 
-def open_dequeues(operations: Sequence[Operation], last_drain: Operation) -> list[Operation]:
+def open_dequeues(operations: Sequence[Operation], drain: Operation) -> list[Operation]:
     """The dequeues without an answer that may have taken a value before the last drain found the queue empty."""
-    assert last_drain.ret is not None
-    return [o for o in operations if o.f == TAKE and not o.returned and o.call < last_drain.ret]
+    assert drain.ret is not None
+    return [o for o in operations if o.f == TAKE and not o.returned and o.call < drain.ret]
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
@@ -195,15 +195,18 @@ def seen_through(values: Sequence[Hashable]) -> Model:
     return Model("queue", init=tuple, step=seen, show=show)
 
 
-def _lost_for_certain(
-    missing: _Missing,
-    takes: _OfValue,
+def lost_for_certain(
+    missing: Sequence[tuple[Hashable, Sequence[Operation]]],
+    takes: Mapping[Hashable, Sequence[Operation]],
     drain: Operation,
     unanswered: Sequence[Operation],
+    reduced: Callable[[Sequence[Hashable]], Model] | None = None,
 ) -> Decided | None:
     """The violation if more acknowledged values are missing than dequeues without an answer can have taken.
 
     Its witness has one value more than there are such dequeues: the fewest that prove a loss.
+    missing: (value, its acknowledged enqueues), once for each time.  reduced: the queue reduced to these values; by
+    default one that is first in first out.
     """
     if len(missing) <= len(unanswered):
         return None
@@ -228,7 +231,7 @@ def _lost_for_certain(
     right = f"that {named} come{s} out of the queue as often as put there, at the latest in the last drain"
     operations = list(dict.fromkeys([*involved, *unanswered, drain]))
     violation = Violation("acknowledged element lost", words, operations, drain, right, why)
-    return Decided(violation, seen_through(list(shown)))
+    return Decided(violation, (reduced or seen_through)(list(shown)))
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
@@ -262,7 +265,7 @@ def _excused(operations: Sequence[Operation]) -> int:
     """
     if not any(o.f == TAKE and not o.returned for o in operations):
         return 0
-    missing = missing_from_last_drain(operations)
+    missing = missing_fromlast_drain(operations)
     if repeats(operations, PUT):
         return missing
     stays, empties, _ = _spans(with_dequeues(operations))

@@ -90,7 +90,7 @@ def test_a_function_nil_is_a_transaction(tmp_path: Path) -> None:
         ("read write cas", ("cas-register",)),
         ("get append", ("kv",)),
         ("add read", ("set", "counter")),
-        ("enqueue dequeue drain", ("queue",)),
+        ("enqueue dequeue drain", ("queue", "at-least-once-queue")),
         ("acquire release", ("mutex", "semaphore:N")),
         ("transfer read", ("bank",)),
         ("send poll", ("kafka",)),

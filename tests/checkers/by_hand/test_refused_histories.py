@@ -307,6 +307,7 @@ WITHOUT_VALUE = {
     "set": ("add", "read"),
     "counter": ("add", "read"),
     "queue": ("enqueue", "dequeue"),
+    "at-least-once-queue": ("enqueue", "dequeue"),
     "stack": ("push", "pop"),
     "append-log": ("append", "read"),
     "bank": ("transfer", "read"),

@@ -48,6 +48,7 @@ CHANGE_AND_LOOK: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     "set": (("add", 1), ("read", [1])),
     "counter": (("add", 1), ("read", 1)),
     "queue": (("enqueue", 1), ("dequeue", 1)),
+    "at-least-once-queue": (("enqueue", 1), ("dequeue", 1)),
     "append-log": (("append", 1), ("read", [1])),
 }
 """Model -> (a change and its value, a function that looks and its answer after the change)."""

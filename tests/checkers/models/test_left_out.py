@@ -15,6 +15,13 @@ ODD: dict[str, tuple[str, str, str, str, str]] = {
     "bank": ("read ->{0 10, 1 10}; read ->nil", "read ->{0 10, 1 10}", "read ->{0 3, 1 10}", "wrong total", "nil"),
     "unique-ids": ("generate ->1; generate ->nil", "generate ->2", "generate ->1", "duplicate", "nil, which is no id"),
     "queue": ("enqueue nil->nil; enqueue 1->1", "dequeue ->1", "dequeue ->7", "value from nowhere", "enqueue of nil"),
+    "at-least-once-queue": (
+        "enqueue nil->nil; enqueue 1->1",
+        "dequeue ->1",
+        "dequeue ->7",
+        "value from nowhere",
+        "nil",
+    ),
     "stack": ("push nil->nil; push 1->1; pop ->nil", "pop ->1", "pop ->7", "value from nowhere", "push of nil"),
     "priority-queue": (
         "insert nil->nil; insert 1->1",

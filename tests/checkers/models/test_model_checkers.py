@@ -39,6 +39,11 @@ RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
         [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("drain", None, [])],
         "acknowledged element lost",
     ),
+    "at-least-once-queue": (
+        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("dequeue", None, 2), ("drain", None, [2, 1])],
+        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("dequeue", None, 2), ("drain", None, [2])],
+        "acknowledged element lost",
+    ),
     "stack": (
         [("push", 1, 1), ("push", 2, 2), ("pop", None, 2), ("pop", None, 1), ("pop", None, None)],
         [("push", 1, 1), ("push", 2, 2), ("pop", None, 2), ("pop", None, 2)],

@@ -1,0 +1,97 @@
+"""A queue that delivers each value at least once, in any order: to enqueue, to dequeue, to drain.
+
+A broker delivers a value again where it did not hear that a consumer was done with it.  So a value may be taken more
+often than it was put there, in any order, and a dequeue that finds nothing shows nothing: what a consumer holds that
+has died is hidden until its time is up.  What is left is what users count on:
+
+    nowhere   no value is taken before its enqueue was invoked
+    lost      every value that was acknowledged before the last drain was invoked is taken at some time, if that drain
+              was answered; each dequeue without an answer excuses one value
+
+A `drain` therefore goes on until what dead consumers held has been delivered again.  It is many dequeues, and may miss
+what is put there while it runs.  One pass over the history decides, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from checkers.base.checker import Budget
+from checkers.models.answers import the_same
+from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, ObjectFinding
+from checkers.models.model import REFUSED, Model, Operation, State
+from checkers.models.objects.conservation import by_value, not_conserved
+from checkers.models.objects.queue import (
+    DRAIN,
+    NAMES,
+    PUT,
+    TAKE,
+    last_drain,
+    lost_for_certain,
+    no_drained_list,
+    open_dequeues,
+)
+
+NOWHERE = "value from nowhere"
+
+
+def deliveries_of(values: Sequence[Hashable]) -> Model:
+    """Return the model of a queue that is reduced to these values and drained once.
+
+    State: (the values put there, those of them that were not taken, the oldest first)."""
+    at_stake = frozenset(values)
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, tuple)
+        put, waiting = state
+        if operation.f == PUT:
+            own = (operation.input,) if operation.input in at_stake else ()
+            return put.union(own), waiting + own
+        if not operation.returned:  # one that took another value counts as one that never happened
+            return put, waiting[1:]
+        taken = at_stake.intersection(NAMES.taken_by(operation))
+        left = tuple(value for value in waiting if value not in taken)
+        return REFUSED if taken - put or (operation.f == DRAIN and left) else (put, left)
+
+    return Model("at-least-once-queue", init=lambda: (frozenset(), ()), step=step)
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Find values from nowhere and lost values.  Raises WrongOperation."""
+    found = [
+        replace(each, violation=replace(each.violation, expected="a value whose enqueue had been invoked, or nil"))
+        for each in not_conserved(operations, NAMES, lambda value: deliveries_of([value]))
+        if each.kind == NOWHERE
+    ]
+    puts, takes = by_value(operations, NAMES)
+    missing, unanswered, lost = [], [o for o in operations if o.f == TAKE and not o.returned], None
+    if (drain := last_drain(operations)) is not None:
+        for value, of_value in puts.items():
+            certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
+            missing += [(value, certain)] if certain and value not in takes else []
+        lost = lost_for_certain(missing, takes, drain, open_dequeues(operations, drain), deliveries_of)
+    acknowledged = {value for value, of_value in puts.items() if any(o.returned for o in of_value)}
+    counts = {
+        "acknowledged": len(acknowledged),
+        "delivered_again": sum(max(0, len(taken) - len(puts.get(value, ()))) for value, taken in takes.items()),
+        "never_taken": len(acknowledged - takes.keys()),
+        UNANSWERED: len(unanswered),
+        EXCUSED: 0 if lost else len(missing),
+    }
+    violations: list[Decided] = [*found, *([lost] if lost else [])]
+    return ObjectFinding(tuple(violations), steps=len(operations), counts=counts)
+
+
+AT_LEAST_ONCE_QUEUE = KnownObject(
+    "at-least-once-queue",
+    "Queue, at least once",
+    "Does every acknowledged value come out at least once, and no other?",
+    judge,
+    fixed={PUT: the_same},
+    given=frozenset({PUT}),
+    answered=frozenset({TAKE, DRAIN}),
+    observers=frozenset({TAKE, DRAIN}),
+    odd_answer=no_drained_list,
+    container=(PUT, frozenset({TAKE, DRAIN})),
+)
