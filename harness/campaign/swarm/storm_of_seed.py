@@ -219,8 +219,12 @@ def _with_voters(random: Random, scenario: Scenario) -> Scenario:
     )
 
 
+_PART_BYTES_OF_BROKERS = 600
+
+
 def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm over brokers that register.  Only files are damaged that a broker can do without."""
+    """The same storm over brokers that register.  Only files are damaged that a broker can do without, and parts of
+    snapshots are larger: a snapshot holds what brokers and administrators have set, and has to arrive in time."""
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill", "stop"]
     cards = [_mended(card) for card in scenario.cards]
     for number in (3, 4, 9, 14):  # t0 to t3: three of them with a config
@@ -245,6 +249,7 @@ def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
     return replace(
         scenario,
         classes=(*(name for name in scenario.classes if name != "observers"), *OF_BROKERS),
+        part_bytes=scenario.part_bytes and max(scenario.part_bytes, _PART_BYTES_OF_BROKERS),
         cards=_in_order(cards),
     )
 

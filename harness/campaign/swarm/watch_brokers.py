@@ -30,7 +30,9 @@ from checkers.cluster.replay import REFUSED_ITSELF, STAYS_ELIGIBLE, ClusterRepla
 from harness.campaign.swarm.watched import Watched
 from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.collected.state_model import StateModel
+from system_under_test.kraft.controller.brokers import is_online
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_rules import directory_held
 from system_under_test.kraft.records.metadata import NO_LEADER, CorruptRecord, PartitionRecord
 
 CLOCK_RATE_MAX = 1.2
@@ -272,7 +274,7 @@ class BrokerWatch:
                 return f"broker {number} is {'fenced' if known[number].fenced else 'shutting down'}"
         for topic in self._image.topics.values():
             for partition in topic.partitions.values():
-                if partition.leader == NO_LEADER and _can_have_a_leader(partition):
+                if partition.leader == NO_LEADER and _can_have_a_leader(self._image, partition):
                     return f"partition {partition.partition} of {topic.name} has no leader: {partition}"
         return ""
 
@@ -302,9 +304,13 @@ class BrokerWatch:
         return sorted({each.leader for each in partitions} - {NO_LEADER})
 
 
-def _can_have_a_leader(partition: PartitionRecord) -> bool:
-    """With every replica alive: else all that held everything may have lost data, and an operator must decide."""
-    return bool(partition.isr or partition.elr or len(partition.last_known_elr or ()) == 1)
+def _can_have_a_leader(image: Image, partition: PartitionRecord) -> bool:
+    """With every broker alive: else all that held everything may have lost data, and an operator must decide.
+
+    A broker whose disk was wiped has another directory than the replica that it held, and leads it no more."""
+    last_known = partition.last_known_elr or ()
+    may_lead = partition.isr or partition.elr or (last_known if len(last_known) == 1 else ())
+    return any(is_online(image, each, directory_held(partition, each)) for each in may_lead)
 
 
 def _moments(
