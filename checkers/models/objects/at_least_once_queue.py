@@ -20,7 +20,7 @@ from dataclasses import replace
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State
+from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import by_value, not_conserved
 from checkers.models.objects.queue import (
     DRAIN,
@@ -54,7 +54,11 @@ def deliveries_of(values: Sequence[Hashable]) -> Model:
         left = tuple(value for value in waiting if value not in taken)
         return REFUSED if taken - put or (operation.f == DRAIN and left) else (put, left)
 
-    return Model("at-least-once-queue", init=lambda: (frozenset(), ()), step=step)
+    def show(state: State) -> str:
+        assert isinstance(state, tuple)
+        return f"[{', '.join(map(text_of, state[1]))}]"
+
+    return Model("at-least-once-queue", init=lambda: (frozenset(), ()), step=step, show=show)
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
@@ -71,6 +75,9 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
             certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
             missing += [(value, certain)] if certain and value not in takes else []
         lost = lost_for_certain(missing, takes, drain, open_dequeues(operations, drain), deliveries_of)
+    if lost is not None:
+        right = lost.violation.expected.replace("as often as put there", "at least once")
+        lost = replace(lost, violation=replace(lost.violation, expected=right))
     acknowledged = {value for value, of_value in puts.items() if any(o.returned for o in of_value)}
     counts = {
         "acknowledged": len(acknowledged),
