@@ -3,8 +3,8 @@
 A system and its client, functions that no table knows (`put_value`, `highest`, `compare`), a workload with a generator
 and a final phase of its own, a model, and a checker.
 
-    python -m harness run --subject examples/highest_value.py --nemesis none --nodes 3 --time-limit 10
-    python -m harness run --subject examples/highest_value.py:EachForItself --nemesis none --nodes 3 --time-limit 10
+    krucible run --subject examples/highest_value.py --nemesis none --nodes 3 --time-limit 10
+    krucible run --subject examples/highest_value.py:EachForItself --nemesis none --nodes 3 --time-limit 10
 
 The first must be valid: all servers forward to one.  In the second each server keeps its own values, and both the model
 and the checker find that.
