@@ -307,8 +307,9 @@ class BrokerWatch:
 def _can_have_a_leader(image: Image, partition: PartitionRecord) -> bool:
     """With every broker alive: else all that held everything may have lost data, and an operator must decide.
 
-    A broker whose disk was wiped has another directory than the replica that it held, and leads it no more."""
-    last_known = partition.last_known_elr or ()
+    A broker whose disk was wiped has another directory than the replica that it held, and leads it no more.
+    The last known leader may lead at the level of the feature that keeps it (KIP-966)."""
+    last_known = (partition.last_known_elr or ()) if image.keeps_elr else ()
     may_lead = partition.isr or partition.elr or (last_known if len(last_known) == 1 else ())
     return any(is_online(image, each, directory_held(partition, each)) for each in may_lead)
 
