@@ -1,12 +1,10 @@
 """Tasks: one part to judge, with all that a worker needs, in this process or on a node of Spark.
 
-The wall clock behind the budgets: a task that does not end is given up.
-
-Budgets count steps, so that a history has one verdict on every machine.  The wall clock is a backstop against errors
-of the checkers themselves, and lies outside that promise.  A task therefore runs in a thread of its own, and the
-caller waits for it only a limited time.  Compiled kernels run without the interpreter's lock, so the caller can give
-up even if a kernel hangs.  A thread that is given up gets an exception at its next step in Python.  It is a daemon, so
-it never delays the end of the process.
+A task that does not end is given up.  Budgets count steps, so that a history has one verdict on every machine; the wall
+clock is a backstop against errors of the checkers themselves, and lies outside that promise.  A task therefore runs in
+a thread of its own, and the caller waits for it only a limited time.  Compiled kernels run without the interpreter's
+lock, so the caller can give up even if a kernel hangs.  A thread that is given up gets an exception at its next step in
+Python.  It is a daemon, so it never delays the end of the process.
 """
 
 from __future__ import annotations

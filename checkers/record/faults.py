@@ -4,11 +4,8 @@ A schedule is a list of `Card`s: what to inject, when, and for how long.  It is 
 every backend.  What a card means for *this* cluster (who is the leader now?) is resolved when it is injected.  The
 resolved `Fault` is recorded, so that a run can be replayed exactly.
 
-Every kind of fault uses these same values.  What is particular to a kind stands in `nemesis.kinds`.
-
-Marks fields that a whole record may lack.
-
-A copy that the harness took of a data directory.
+Every kind of fault uses these same values.  What is particular to a kind stands in `nemesis.kinds`.  A `Copy` of a data
+directory stands beside them, because copies are taken before heals.
 """
 
 from __future__ import annotations

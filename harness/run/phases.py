@@ -1,26 +1,22 @@
-"""Set-up: servers are installed and started until they are ready and led, clients are opened, objects are made.
+"""The phases of a run, in their order.
 
-The last phase: clients are closed, and what every node holds is copied; and copies of logs before that.
+    set_up                 servers are started until they are ready and led, clients are opened, objects are made
+    operations_and_faults  clients invoke operations, and a nemesis plays the cards of the run, both at once
+    recover                all that is broken is healed and proven healed, and every live node must catch up in time
+    final_reads            every object is read until that is ok, and once more at each server
+    collect                clients are closed, and what every node holds is copied
 
-The main phase: clients invoke operations, and a nemesis plays the cards of the run, both at once.
-
-The recovery phase: all that is broken is healed and proven healed, and every live node must catch up in time.
-
-What this phase looked at is recorded for each server.  A system of one's own may know so little of itself that only the
+*Recovery* records what it looked at for each server.  A system of one's own may know so little of itself that only the
 states of its processes were looked at.  Those servers are listed as `without_evidence`, and the checker looks for
-answers that clients got through them.
+answers that clients got through them.  The limit is one of time, and a server that gets no processor time cannot keep
+it.  Agents send beacons in a steady beat.  So the share of beats that a node's agent sent shows how much its node ran;
+the checker demands enough.
 
-The limit is one of time, and a server that gets no processor time cannot keep it.  Agents send beacons in a steady
-beat.  So the share of beats that a node's agent sent shows how much its node ran; the checker demands enough.
-
-The final reads: every object is read until that is ok, and once more at each server.
-
-Where a workload states that all servers must come to answer the same, each is read again and again until they do, or
-until the time is over.
-
-A copy that is old or empty shows only where it is read itself.  A system that has not recovered is read for a short
-time, too: what it lacks must be seen.  Where a workload states that its final reads need a recovered system,
-`checkers.judging.pipeline.set_aside_unrecovered` tells what they show from what they may show only now.
+*Final reads.*  Where a workload states that all servers must come to answer the same, each is read again and again
+until they do, or until the time is over.  A copy that is old or empty shows only where it is read itself.  A system
+that has not recovered is read for a short time, too: what it lacks must be seen.  Where a workload states that its
+final reads need a recovered system, `checkers.judging.pipeline.set_aside_unrecovered` tells what they show from what
+they may show only now.
 """
 
 from __future__ import annotations

@@ -18,18 +18,17 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget
-from checkers.models.answers import the_same
-from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, KnownObject, ObjectFinding
+from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import by_value, not_conserved
 from checkers.models.objects.queue import (
     DRAIN,
     NAMES,
     PUT,
+    QUEUE_OBJECT,
     TAKE,
     last_drain,
     lost_for_certain,
-    no_drained_list,
     open_dequeues,
 )
 
@@ -90,15 +89,10 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     return ObjectFinding(tuple(violations), steps=len(operations), counts=counts)
 
 
-AT_LEAST_ONCE_QUEUE = KnownObject(
-    "at-least-once-queue",
-    "Queue, at least once",
-    "Does every acknowledged value come out at least once, and no other?",
-    judge,
-    fixed={PUT: the_same},
-    given=frozenset({PUT}),
-    answered=frozenset({TAKE, DRAIN}),
-    observers=frozenset({TAKE, DRAIN}),
-    odd_answer=no_drained_list,
-    container=(PUT, frozenset({TAKE, DRAIN})),
+AT_LEAST_ONCE_QUEUE = replace(
+    QUEUE_OBJECT,
+    name="at-least-once-queue",
+    title="Queue, at least once",
+    question="Does every acknowledged value come out at least once, and no other?",
+    judge=judge,
 )
