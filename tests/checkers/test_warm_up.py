@@ -109,7 +109,7 @@ with watch_compiler() as compiler:
     texts, together, _ = transaction_anomalies.smallest("rw-register", "G-single")
     check(transaction_anomalies.history(texts, together), "multi-register")
     without_kernels = {"semaphore:N", "mutex", "unique-ids", "fenced-lock", "leased-lock", "bank"}
-    without_kernels |= {"bank-overdraft", "long-fork"}
+    without_kernels |= {"bank-overdraft", "long-fork", "at-least-once-queue"}
     assert models == without_kernels, models
 print("\\n".join(compiler.names))
 """
