@@ -62,6 +62,10 @@ CHANGES_MEMBERS = "changes_members"
 """Name of a setting: who is a member of the system, and so what a majority is, changes while it holds."""
 WIPES_DISKS = "wiped"
 """Name of a setting: each of these nodes comes back with an empty disk while it holds, or at its heal."""
+KEPT = "kept"
+"""Name of a setting: what the disks of these nodes keep of what was not fsynced; all else of it is lost."""
+OLDEST_LOST = "age of the oldest write lost_ms"
+"""Name of a measured value: how far back a loss of what was not fsynced reached."""
 _ONE_PROCESS = ":"
 """In the name of a kind: what follows is the one process of a server that its faults hit, such as `kill:agent`."""
 
@@ -226,6 +230,11 @@ class FaultRecord:
     def wipes_disks(self) -> bool:
         """Its nodes come back with empty disks."""
         return self.settings.get(WIPES_DISKS) is True
+
+    @property
+    def loses_unsynced(self) -> bool:
+        """The disks of its nodes lose what was not fsynced."""
+        return KEPT in self.settings
 
     @property
     def changes_members(self) -> bool:

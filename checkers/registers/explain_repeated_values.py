@@ -643,7 +643,7 @@ class RepeatedValueStory(ValueStory):
         lost, read = self.answer(self.lost()), self.answer(self.window.culprit)
         return (
             f"No other node showed {self.wrote(self.lost())}, and {who(read)} acknowledged the next write, so "
-            f"{who(lost)} was wrong to acknowledge it"
+            f"its acknowledgement by {who(lost)} was wrong"
         )
 
     def made(self, op: int) -> int | None:

@@ -88,6 +88,8 @@ class ValueStory:
         self.first = int(operations.offsets[k])
         self.letters = {op: letter(place) for place, op in enumerate(window.operations)}
         self._rows: dict[int, Row] = {}
+        self._named: set[int] = set()
+        self._refused: tuple[Row, ...] = ()
         self.last_before = window.last_before
         shown = [*window.operations, *([] if self.last_before is None else [self.last_before])]
         wanted = sorted({row for op in shown for row in self._places(op) if row >= 0})
@@ -114,8 +116,11 @@ class ValueStory:
         return _value_of(self.made(op))
 
     def events(self) -> tuple[Row, ...]:
+        """The rows of the window, and of the write outside of it that the summary names."""
         rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
-        return tuple(self._rows[row] for row in sorted(rows))
+        further = sorted(self._named - rows)
+        found = [self._rows[row] for row in rows] + read_rows(self.bucket.history, further) + list(self._refused)
+        return tuple(sorted(found, key=lambda row: row["index"]))
 
     def find_overwriters(self) -> list[int]:
         """The mutators of the window that replaced the value which the culprit saw, in order of call.
@@ -285,11 +290,14 @@ class ValueStory:
                 value = int(self.key.a[made_by])
         direct = len(self.letters) == 1
         only_write = "a value whose only write" if direct else f"which depends on {value_of(value)}, whose only write"
-        failed = refused(self.bucket.history, self.name, as_value(value), not self.bucket.mismatch_observed)
+        both = refused(self.bucket.history, self.name, as_value(value), not self.bucket.mismatch_observed)
         later = producer_of(self.key, value, OPEN)
         row = read_rows(self.bucket.history, [self._places(later)[0]])[0] if later >= 0 else None
         afterwards = f"was invoked afterwards (index {row['index']})" if row and later not in self.letters else ""
-        if failed is not None and (not afterwards or failed["index"] < self.answer(culprit)["index"]):
+        if afterwards:
+            self._named |= {place for place in self._places(later) if place >= 0}
+        if both and (not afterwards or both[1]["index"] < self.answer(culprit)["index"]):
+            failed, self._refused = both[1], both
             why = f": {failed['error']}" if failed["error"] else ""
             words = f"was refused (index {failed['index']}{why})"
             if re.search(r"time-?d?-? ?out", str(failed["error"]), re.IGNORECASE):
@@ -326,7 +334,7 @@ class ValueStory:
     def lost_in_why(self) -> str:
         """Why the acknowledgement of a lost write was the wrong answer."""
         lost = self.lost()
-        return f"No answer ever showed {self.wrote(lost)}, so {who(self.answer(lost))} was wrong to acknowledge it"
+        return f"No answer ever showed {self.wrote(lost)}, so its acknowledgement by {who(self.answer(lost))} was wrong"
 
     def before(self) -> str:
         """What the key held before the window.  last_before is the last operation of that time."""

@@ -93,18 +93,28 @@ def functions_besides(history: Path, known: Collection[str]) -> dict[str, list[s
     return {key: sorted(names) for key, names in found.items()}
 
 
-def refused(history: Path, key: str, value: int | None, count_mismatches: bool) -> Row | None:
-    """The completion of the first failed write or cas that would have put `value` into `key`; None if there is none.
+def refused(history: Path, key: str, value: int | None, count_mismatches: bool) -> tuple[Row, Row] | None:
+    """The invoke and the completion of the first failed write or cas that would have put `value` into `key`.
 
-    count_mismatches: whether a cas counts that failed because it did not match.
+    None if there is none.  count_mismatches: whether a cas counts that failed because it did not match.
     """
+    invokes: dict[int, Row] = {}
     for rows in chunks_of_groups(history, HISTORY.names):
-        mine = pc.and_(pc.equal(rows["type"], int(Type.FAIL)), pc.greater_equal(rows["process"], 0))
-        mine = pc.and_(mine, pc.fill_null(pc.equal(pc.cast(rows["key"], pa.string()), key), False))
+        mine = pc.fill_null(pc.equal(pc.cast(rows["key"], pa.string()), key), False)
+        mine = pc.and_(mine, pc.greater_equal(rows["process"], 0))
+        would = [
+            pc.fill_null(pc.equal(rows[name], pa.scalar(value, rows[name].type)), value is None)
+            for name in ("value", "value2")
+        ]
+        tries = pc.and_(pc.equal(rows["type"], int(Type.INVOKE)), pc.or_(*would))
+        mine = pc.and_(mine, pc.or_(tries, pc.equal(rows["type"], int(Type.FAIL))))
         for row in rows.filter(mine).to_pylist():
-            if row["f"] == "write" and row["value"] == value:
-                return dict(row)
+            if row["type"] == Type.INVOKE:
+                invokes[row["process"]] = dict(row)
+                continue
             matters = count_mismatches or row["error"] not in MISMATCH_ERRORS
-            if row["f"] == "cas" and row["value2"] == value and matters:
-                return dict(row)
+            wrote = row["f"] == "write" and row["value"] == value
+            swapped = row["f"] == "cas" and row["value2"] == value and matters
+            if (wrote or swapped) and (invoke := invokes.get(row["process"])) is not None:
+                return invoke, dict(row)
     return None

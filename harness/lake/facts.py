@@ -31,7 +31,7 @@ from harness.story.findings import (
     OTHERS,
     ReportedViolation,
     ViolationSymptom,
-    faults_behind,
+    faults_of,
     findings,
     symptom_of,
     violation_count,
@@ -192,7 +192,7 @@ def _violation(
     faults: Sequence[FaultRecord],
     outcome: RunOutcome,
 ) -> dict[str, Any]:
-    behind = {fault.card.kind for fault in faults_behind(violation.moment_ns, faults)}
+    behind = {fault.card.kind for fault in faults_of(violation, faults)}
     return {
         "place": place,
         "symptom": symptom.id,

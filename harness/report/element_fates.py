@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +33,16 @@ from checkers.base.results import Results
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.history_rows import Row, read_rows
 from harness.plain_words import listed, natural
-from harness.report.fault_views import FaultView, views
+from harness.report.fault_views import FaultView
 from harness.report.figures import (
     DOT,
     Size,
     draw,
     dress,
 )
+from harness.report.roles import elected_ns, segments
 from harness.report.run_data import OperationColumns, ReportData, load
+from harness.story.causes import LossCause, cause_of_loss
 
 PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue", "at-least-once-queue": "enqueue"}
 """Checker -> the function that puts an element in."""
@@ -48,13 +50,6 @@ _TAKES = ("dequeue", "drain")
 
 KEPT, LOST, UNKNOWN = range(3)
 NAMES = ("kept", "lost", "unknown")
-
-OUTSIDE = 0
-"""In the place of a fault's number: no fault had been in force by then."""
-LOSING = frozenset({"power"})
-"""Kinds of fault that take what was acknowledged shortly before them."""
-LOST_WITH_POWER_NS = 5_000_000_000
-_PLACES = ("in the 5 s before {}", "during {}", "after {} was healed", "before any fault")
 
 SERVERS_NAMED = 3
 """So many servers are named in a sentence; the others are counted together."""
@@ -148,18 +143,20 @@ def words_of_lost(folder: Path, results: Results) -> str:
         return ""
     data = replace(load(folder), results=results)
     fates = fates_of(data)
-    return "" if fates is None else lost_in_words(fates, views(data))
+    return "" if fates is None else lost_in_words(fates, data)
 
 
-def lost_in_words(fates: ElementFates, faults: Sequence[FaultView]) -> str:
-    """Who had acknowledged what was lost, and during which faults: two sentences, or "" where nothing was lost."""
+def lost_in_words(fates: ElementFates, data: ReportData) -> str:
+    """Who had acknowledged what was lost, and near which faults: two sentences, or "" where nothing was lost."""
     lost = np.flatnonzero(fates.fate == LOST)
     if not len(lost):
         return ""
     by = Counter(fates.nodes[code] or "an unknown server" for code in fates.node[lost])
-    during = Counter(_fault_at(int(time_ns), faults) for time_ns in fates.time_ns[lost])
+    roles = segments(data)
+    elected = [elected_ns(data, roles, node) for node in fates.nodes]
+    causes = [cause_of_loss(int(fates.time_ns[at]), data.faults, elected[fates.node[at]]) for at in lost]
     most_first = sorted(by.items(), key=lambda entry: (-entry[1], natural(entry[0])))
-    return f"{_who(most_first, len(lost))} {_when(during, {f.number: f.kind for f in faults}, len(lost))}"
+    return f"{_who(most_first, len(lost))} {_when(causes)}"
 
 
 def _who(by: Sequence[tuple[str, int]], total: int) -> str:
@@ -172,33 +169,25 @@ def _who(by: Sequence[tuple[str, int]], total: int) -> str:
     return f"Of the lost, {by[0][0]} had acknowledged {by[0][1]:,}, and {rest}."
 
 
-def _when(during: Mapping[tuple[int, int], int], kinds: Mapping[int, str], total: int) -> str:
-    """during: (fault, how it lies to the acknowledgement) -> count, as `_fault_at` returns them."""
-    parts = [
-        (_PLACES[place].format(f"fault {number} ({kinds.get(number)})"), count)
-        for (number, place), count in sorted(during.items(), key=lambda each: (each[0][0] == OUTSIDE, each[0]))
-    ]
+def _when(causes: Sequence[LossCause | None]) -> str:
+    """causes: of each lost element."""
+    alike: dict[Any, list[LossCause | None]] = {}
+    for cause in sorted(causes, key=lambda c: (c is None, c.fault.card.number if c else 0, c.place if c else 0)):
+        alike.setdefault((cause.fault.card.number, cause.place) if cause else None, []).append(cause)
+    parts = [(_near(mine), len(mine)) for mine in alike.values()]
+    if all(cause is None for cause in causes):
+        return f"No fault can have taken {'it' if len(causes) == 1 else 'them'}."
     if len(parts) == 1:
-        return f"{'It was' if total == 1 else 'All were'} acknowledged {parts[0][0]}."
+        return f"{'It was' if len(causes) == 1 else 'All were'} acknowledged {parts[0][0]}."
     (first, count), *others = parts
     counted = [f"{count:,} were acknowledged {first}", *(f"{count:,} {when}" for when, count in others)]
     return f"{listed(counted)}."
 
 
-def _fault_at(time_ns: int, faults: Sequence[FaultView]) -> tuple[int, int]:
-    """Return (number of the fault that can have taken what was acknowledged at a time, index into _PLACES).
-
-    A power loss takes what was acknowledged shortly before it.  Else it is the fault in force, of several the one that
-    began last, or the one that was healed last before."""
-    happened = [f for f in faults if f.happened]
-    soon = [f for f in happened if f.kind in LOSING and 0 <= f.start_ns - time_ns <= LOST_WITH_POWER_NS]
-    there = [f for f in happened if f.start_ns <= time_ns <= f.end_ns]
-    before = [f for f in happened if f.end_ns < time_ns]
-    if soon and not any(f.kind in LOSING for f in there):
-        return min(soon, key=lambda f: f.start_ns).number, 0
-    if there:
-        return max(there, key=lambda f: f.start_ns).number, 1
-    return (max(before, key=lambda f: f.end_ns).number, 2) if before else (OUTSIDE, 3)
+def _near(causes: Sequence[LossCause | None]) -> str:
+    """causes: of elements that were acknowledged in one place of one fault."""
+    known = [cause for cause in causes if cause is not None]
+    return max(known, key=lambda c: c.before_ns).words() if known else "without a fault that can have taken them"
 
 
 if TYPE_CHECKING:

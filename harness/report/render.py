@@ -156,7 +156,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         plots={name: Markup(svg) for name, svg in drawn.items()},
         logs=_logs(data, fault_views, found),
         elements={name: Markup(svg) for name, svg in elements.items()},
-        elements_words=_elements(fates, fault_views),
+        elements_words=_elements(fates, data),
         faults=fault_views,
         faults_words=faults.summary(fault_views),
         coverage=faults.coverage_of(data),
@@ -226,12 +226,12 @@ def _logs(
     return around(data, faulty, first.moment_ns, first.violation.key, findings(data.results)[0].lead.witness)
 
 
-def _elements(fates: ElementFates | None, faulty: Sequence[faults.FaultView]) -> list[str]:
+def _elements(fates: ElementFates | None, data: ReportData) -> list[str]:
     """How many elements met which fate, and who had acknowledged what was lost; [] for a run without elements."""
     if fates is None:
         return []
     counts = [f"{fates.count(fate):,} {name}" for fate, name in enumerate(NAMES)]
-    lost = lost_in_words(fates, faulty)
+    lost = lost_in_words(fates, data)
     return [
         f"{words.plural(len(fates), 'element')} may have been put in: {words.listed(counts)}.",
         *([lost] if lost else []),
@@ -272,7 +272,7 @@ def _head(
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
         if len(title) > TITLE_MOST:
             title, below = f"Invalid: {first.kind}.", [words.upper_first(first.summary)]
-        where = _where(first)
+        where = _where(first, "through" if data.outcome.declares.get("forwards") else "on")
         why = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
@@ -288,11 +288,12 @@ def _head(
     return {"title": title, "below": below, "mark": mark, "where": where, "why": why, "cause": cause}
 
 
-def _where(first: witness.FindingView) -> str:
-    """When, on which nodes and under which fault the first violation showed."""
+def _where(first: witness.FindingView, at_node: str) -> str:
+    """When, on which nodes and under which fault the first violation showed.  at_node: "on", or "through" where servers
+    pass requests on to their leader."""
     nodes = list(dict.fromkeys(node for node, _ in first.violation.wrong))
     at = [f"{words.seconds(first.moment_ns)} into the test"] if first.moment_ns >= 0 else []
-    at += [f"on {words.listed(nodes)}"] if nodes else []
+    at += [f"{at_node} {words.listed(nodes)}"] if nodes else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
     place = words.sentence(words.upper_first(", ".join(at))) if at else ""
     around = first.background or first.circumstances

@@ -11,6 +11,7 @@ node believed.  They state what was measured.  Whether one follows from the othe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,10 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import Type
+from checkers.base.json_file import mapping
 from checkers.record.outcome import Report, SeenLeader
 from harness.plain_words import listed, natural, plural, seconds
 from harness.report.fault_views import FaultView
 from harness.report.run_data import ReportData
+from harness.story.causes import cause_of_loss
+from harness.story.findings import ReportedViolation, acknowledged_ns
 
 DEAD = "dead"
 UNKNOWN = "unknown"
@@ -85,6 +89,18 @@ def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
         else:
             merged.append(s)
     return merged
+
+
+def elected_ns(data: ReportData, roles: Sequence[RoleSegment], node: str) -> list[int] | None:
+    """When a node was elected to lead after another one.
+
+    None if such elections do not decide what `node`, which acknowledged something, answers: each key has a leader of
+    its own, or this node is not known to have led."""
+    led = sorted(leaders(roles), key=lambda s: s.start_ns)
+    of_keys = data.declares.get("leaders_of_keys") or data.declares.get("registers_brokers")
+    if of_keys or not (data.declares.get("forwards") or node in {s.node for s in led}):
+        return None
+    return [later.start_ns for earlier, later in itertools.pairwise(led) if later.node != earlier.node]
 
 
 def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
@@ -235,12 +251,29 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Rol
     led = _leading(time_ns, roles)
     newest = max((s.epoch for s in led), default=-1)
     lead = [f"{s.node} led epoch {s.epoch}{'' if s.epoch == newest else ' (deposed)'}" for s in led]
-    held = [
-        f"fault {f.number} ({f.name}) had been in force for {_lasting(time_ns - f.start_ns)}"
-        for f in _in_force(time_ns, faults)
-    ]
     who = listed(lead) if lead else "no node led" if roles else ""
-    return "; ".join(part for part in (listed(held) or _healed_before(time_ns, faults), who) if part)
+    return "; ".join(part for part in (_faults_near(time_ns, faults), who) if part)
+
+
+def _faults_near(time_ns: int, faults: Sequence[FaultView], node: str = "") -> str:
+    """Return the faults in force, or the one that was healed last before.  node: whose cut links are named."""
+    return listed([_held(f, time_ns, node) for f in _in_force(time_ns, faults)]) or _healed_before(time_ns, faults)
+
+
+def _held(fault: FaultView, time_ns: int, node: str) -> str:
+    apart = sorted({n for pair in fault.cut if node in pair for n in pair} - {node}, key=natural)
+    whom = f" and kept {node} from {listed(apart)}" if apart else ""
+    return f"fault {fault.number} ({fault.name}) had been in force for {_lasting(time_ns - fault.start_ns)}{whom}"
+
+
+def behind_loss(data: ReportData, loss: ReportedViolation, roles: Sequence[RoleSegment]) -> str:
+    """Return which fault can have taken what was acknowledged, "" if nothing acknowledged is lost."""
+    time_ns = acknowledged_ns(loss)
+    if time_ns < 0 or not data.faults:
+        return ""
+    by = str(mapping(loss.witness.facts.get("guilty")).get("node") or "")
+    cause = cause_of_loss(time_ns, data.faults, elected_ns(data, roles, by), loss.moment_ns)
+    return f"it was acknowledged {cause.words()}" if cause else "no fault can have taken it"
 
 
 def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
@@ -267,17 +300,12 @@ def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequ
         )
     elif mine:
         parts.append(f"{node} led epoch {mine[-1].epoch}")
-    held = next(iter(_in_force(time_ns, faults)), None)
-    if held:
-        apart = sorted({n for pair in held.cut if node in pair for n in pair} - {node}, key=natural)
-        whom = f" and kept {node} from {listed(apart)}" if apart else ""
-        parts.append(
-            f"fault {held.number} ({held.name}) had been in force for {_lasting(time_ns - held.start_ns)}{whom}"
-        )
+    if faults:
+        parts.append(_faults_near(time_ns, faults, node))
     if not parts:
         return ""
     text = "; ".join(parts) + "."
-    return text[0].upper() + text[1:] if text.startswith("fault") else text
+    return text[0].upper() + text[1:] if faults and len(parts) == 1 else text
 
 
 def _in_force(time_ns: int, faults: Sequence[FaultView]) -> list[FaultView]:

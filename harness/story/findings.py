@@ -18,9 +18,7 @@ checker, the kind of the violation, the shape of its witness, the kinds of fault
 the leader.  It leaves out whatever differs from seed to seed: times, keys, values, node names, and how long the witness
 is.
 
-*Under* which fault: those in force at the moment of the violation; if none was, those that were healed last before it
-(a lost write shows at the next read).  A violation without a moment, such as an entry in a copied log, has the kinds of
-all faults of the run.  A violation before the first fault has none.  Such a violation needs no fault at all.
+*Under* which fault: `causes.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +36,9 @@ from checkers.base.results import CheckerResult, Results
 from checkers.base.verdict import Witness
 from checkers.record.faults import FaultRecord
 from harness.plain_words import shorten
+from harness.story.causes import cause_of_loss, faults_behind
 from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
+from harness.story.operations import ANSWERS_NIL, operations_of
 
 NEVER_NS = 1 << 62
 """Moment of a violation whose evidence has no time at all."""
@@ -364,7 +364,7 @@ class ViolationSymptom:
 
 def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> ViolationSymptom:
     """faults: of the run, in any order."""
-    before = faults_behind(violation.moment_ns, faults)
+    before = faults_of(violation, faults)
     return ViolationSymptom(
         violation.checker,
         violation.kind,
@@ -374,17 +374,27 @@ def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> V
     )
 
 
-def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRecord]:
-    """The faults under which a violation showed.  moment_ns: of the violation, ns since the test began; -1: none."""
-    injected = [fault for fault in faults if fault.carried_out]
-    if moment_ns < 0:
-        return injected
-    before = [fault for fault in injected if fault.began_ns <= moment_ns]
-    in_force = [fault for fault in before if fault.end_ns(moment_ns) >= moment_ns]
-    if in_force or not before:
-        return in_force
-    last_ns = max(fault.healed_ns for fault in before)
-    return [fault for fault in before if fault.healed_ns == last_ns]
+def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> list[FaultRecord]:
+    """The faults that can have caused a violation, as far as the faults alone show it."""
+    if (acknowledged := acknowledged_ns(violation)) < 0:
+        return faults_behind(violation.moment_ns, faults)
+    cause = cause_of_loss(acknowledged, faults, None, violation.moment_ns)
+    return [] if cause is None else [cause.fault]
+
+
+def acknowledged_ns(violation: ReportedViolation) -> int:
+    """When what a violation calls lost was acknowledged, ns since the test began; -1: nothing is lost, or not known."""
+    if not kind_of(violation.kind).loss or violation.moment_ns < 0:
+        return -1
+    witness, blamed = violation.witness, blamed_call(violation.witness)
+    if (guilty := number(mapping(witness.facts.get("guilty")).get("time_ns"), -1)) >= 0:
+        return guilty
+    puts = [
+        op.end_ns
+        for op in operations_of(witness.events)
+        if op.happened and op.f not in ANSWERS_NIL and op.invoke != blamed
+    ]
+    return min(puts, default=-1)
 
 
 def shape_of(witness: Witness) -> str:

@@ -47,12 +47,14 @@ MECHANISMS: Mapping[Stage, str] = {
 @dataclass(frozen=True, slots=True)
 class ViolationKind:
     """means: two sentences, "" for a kind that is not in the table.  known_as: its everyday name, if it has another.
-    of_two: the answer contradicts another operation, so that a good witness names that one too."""
+    of_two: the answer contradicts another operation, so that a good witness names that one too.
+    loss: what was acknowledged is gone."""
 
     stage: Stage
     means: str = ""
     known_as: str = ""
     of_two: bool = False
+    loss: bool = False
 
     @property
     def mechanism(self) -> str:

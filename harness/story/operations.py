@@ -27,7 +27,7 @@ SEARCHED_MOST = 48
 
 _LABEL_MAX = 24
 _TXN_LABEL_MAX = 60
-_ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
+ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
 """Functions whose answer may be that there is nothing, which must be seen."""
 
 TRANSACTIONS = ("txn", "send", "poll")
@@ -115,11 +115,13 @@ class DrawnWindow:
         return self.letters.get(str(self.operations[place].invoke), "")
 
     def first(self, most: int) -> DrawnWindow:
-        """At most so many operations.  The order is left out unless all of them are there."""
+        """At most so many operations: if there are more, the last ones up to the one that has no legal place.  The
+        order is left out unless all of them are there."""
         if len(self.operations) <= most:
             return self
-        bad = self.bad if self.bad is not None and self.bad < most else None
-        return replace(self, operations=self.operations[:most], order=None, bad=bad)
+        end = max(most, 0 if self.bad is None else self.bad + 1)
+        bad = None if self.bad is None else self.bad - (end - most)
+        return replace(self, operations=self.operations[end - most : end], order=None, bad=bad)
 
 
 def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> DrawnWindow:
@@ -241,9 +243,9 @@ def say(op: WindowOp) -> str:
     if op.f == "cas":
         return f"cas {value(op.given)} → {value(op.new)}"
     words = f"{op.f} {value(op.given)}" if op.given is not None else op.f
-    if op.happened and op.got != op.given and (op.got is not None or op.f in _ANSWERS_NIL):
+    if op.happened and op.got != op.given and (op.got is not None or op.f in ANSWERS_NIL):
         words += f" → {value(op.got)}"
-    elif op.happened and op.got is None and op.f in _ANSWERS_NIL:
+    elif op.happened and op.got is None and op.f in ANSWERS_NIL:
         words += " → nil"
     return shorten(words, _LABEL_MAX)
 

@@ -26,7 +26,7 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from checkers.record.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Fault
+from checkers.record.faults import DAMAGES_DATA, KEPT, MAY_DIE, MAY_STAY_DOWN, OLDEST_LOST, Fault
 from nemesis.cluster import DAMAGES, DISK, LINKS, LOST_OF, PROCESSES, CannotInject, Cluster, Link
 from nemesis.kind import (
     FALSE,
@@ -211,7 +211,7 @@ def _resolve_power(target: str, scene: Scene) -> Fault | None:
     fault = process_fault("power", whom, servers_hit(whom, scene), _POWER_WORDS[kept])
     if fault is None:
         return None
-    settings = {"kept": kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
+    settings = {KEPT: kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
     if AT_FSYNC not in target:
         settings["at_fsync"] = 0
     return replace(fault, cut=_links_of(fault.nodes, scene), settings=settings)
@@ -225,7 +225,7 @@ def _links_of(nodes: tuple[str, ...], scene: Scene) -> frozenset[Link]:
 
 
 async def _cut_power(field: Field, fault: Fault) -> None:
-    cluster, kept, seed = field.cluster, str(fault.settings["kept"]), int(fault.settings["seed"])
+    cluster, kept, seed = field.cluster, str(fault.settings[KEPT]), int(fault.settings["seed"])
     if nth := int(fault.settings["at_fsync"]):
         await field.each(fault.nodes, lambda node: _await_fsync(cluster, node, nth))
     await field.cut(fault)
@@ -270,7 +270,7 @@ async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
         "other bytes kept": float(loss["not_fsynced_kept"]),
         USES_DISK: float(loss["used"]),
         "changes taken back": float(loss["undone"]),
-        "age of the oldest write lost_ms": float(loss.get("oldest_ms", 0)),
+        OLDEST_LOST: float(loss.get("oldest_ms", 0)),
         **{name: float(size) for name, size in loss.items() if name.startswith(LOST_OF)},
     }
 

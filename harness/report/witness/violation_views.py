@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.plain_words import label, plural, sentence, shorten
 from harness.report.fault_views import FaultView
-from harness.report.roles import RoleSegment, background, circumstances
+from harness.report.roles import RoleSegment, background, behind_loss, circumstances
 from harness.report.run_data import ReportData
 from harness.report.witness import divergence, message_diagram, picture
 from harness.report.witness.divergence import Ballots, Cycle, LogReach, LogTable, cycle_of
@@ -158,7 +158,8 @@ def view(
     window, known = story.bars.first(MOST_DRAWN), story.reasons
     log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
     copies = [_as_trace_row(row) for row in story.rows_of("copies")]
-    around = circumstances(finding.moment_ns, faults, roles)
+    loss = behind_loss(data, finding, roles)
+    around = "; ".join(filter(None, [loss, circumstances(finding.moment_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
     drawn = not folded and number <= DIAGRAMS_MOST
     held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
@@ -187,7 +188,7 @@ def view(
         + _other_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle_of(story),
         plain=paste(data, finding, story, around),
-        background=" ".join(background(node, at_ns, faults, roles) for node, at_ns in story.wrong),
+        background=loss or " ".join(background(node, at_ns, faults, roles) for node, at_ns in story.wrong),
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,

@@ -70,7 +70,7 @@ def test_a_lost_write_blames_the_node_that_acknowledged_it_and_not_the_new_leade
     assert witness.kind == "lost write"
     assert witness.summary.startswith("At 0.030 s n3 acknowledged 2 for k, but no answer ever showed it")
     assert witness.facts["guilty"] == {"node": "n3", "time_ns": 30_000_000}
-    assert "No answer ever showed 2, so n3 was wrong to acknowledge it" in witness.facts["why"]
+    assert "No answer ever showed 2, so its acknowledgement by n3 was wrong" in witness.facts["why"]
 
 
 def test_before_a_window_stands_what_the_key_held_and_not_nil(tmp_path: Path) -> None:
@@ -100,6 +100,7 @@ def test_a_value_whose_write_was_refused(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, Script().invoke(0, "write", 1).fail(0, "not queued").invoke(1, "read").ok(1, 1))
     assert witness.kind == "value from nowhere"
     assert "whose only write was refused (index 1: not queued)" in witness.summary
+    assert indices(witness) == [0, 1, 2, 3], "the write that the summary names is drawn"
 
 
 def test_a_value_that_a_cas_made_of_one_that_was_never_written(tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ def test_a_value_read_before_it_was_written(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
     assert witness.kind == "value from nowhere"
     assert "only write was invoked afterwards (index 2)" in witness.summary
+    assert indices(witness) == [0, 1, 2, 3], "the write that the summary names is drawn"
 
 
 def test_two_cas_from_one_value_are_a_cycle(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def fault(number: int, start_s: float, end_s: float) -> dict[str, Any]:
     ("nodes", "faults", "words"),
     [
         ("n1", [(1, 0.0, 9.0)], "Server n1 had acknowledged it. It was acknowledged during fault 1 (partition)."),
-        ("n1", [], "Server n1 had acknowledged it. It was acknowledged before any fault."),
+        ("n1", [], "Server n1 had acknowledged it. No fault can have taken it."),
         (
             "n1 n1",
             [(1, 0.0, 9.0)],

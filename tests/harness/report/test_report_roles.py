@@ -53,6 +53,8 @@ def test_what_happened_to_the_node_is_stated_without_guessed_causes(folder: Path
     assert words.startswith(f"{old.node} still believed it led epoch 1, 100 ms after ")
     assert "fault 1 (leader-with-c1) had been in force" in words
     assert background("n9", data.end_ns, [], all_roles) == ""
+    words = background(old.node, max(f.end_ns for f in all_faults) + 100_000_000, all_faults, all_roles)
+    assert " had been healed 100 ms before" in words, words
 
 
 def without_traces(folder: Path, into: Path, **outcome: object) -> ReportData:
