@@ -166,6 +166,7 @@ class ClusterReplay:
         self._producer_ids = 0  # all below it are handed out
         self._told: set[tuple[str, object]] = set()
         self._waiting: list[tuple[Callable[[], bool], str, Contradiction]] = []  # is it still wrong?, partition, what
+        self._fenced: set[int] = set()  # by records of this batch, whatever followed
         self._changed = False
 
     def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int | None = None) -> None:
@@ -182,6 +183,7 @@ class ClusterReplay:
             if is_wrong():
                 self._tell(found.kind, about, found.offset, found.since, found.words)
         self._waiting.clear()
+        self._fenced.clear()
         if self._changed and self._epochs:
             self._look_at_dead(offset)
         self._changed = False
@@ -249,6 +251,8 @@ class ClusterReplay:
         known = self._present(offset, about, fields)
         if known is not None:
             fenced = {1: True, -1: False}.get(fields.get("fenced", 0), known.fenced)
+            if fields.get("fenced") == 1:
+                self._fenced.add(_number(about))
             leaving = known.leaving or fields.get("leaving") == 1
             directories = tuple(fields.get("directories") or known.directories)
             changed = replace(known, fenced=fenced, leaving=leaving, directories=directories)
@@ -415,7 +419,8 @@ class ClusterReplay:
 
     def _can_serve(self, broker: int, about: str) -> bool:
         held = self._partitions.get(about)
-        return not self._is_dead(broker) and (held is None or self._is_usable(broker, held.directory(broker)))
+        dead = self._is_dead(broker) or broker in self._fenced
+        return not dead and (held is None or self._is_usable(broker, held.directory(broker)))
 
     def _has_all(self, broker: int, about: str) -> bool:
         """Return True unless this batch registers the broker anew: it may have lost what it held."""

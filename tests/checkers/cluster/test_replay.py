@@ -146,6 +146,15 @@ def test_what_the_topic_allows_is_no_violation() -> None:
     assert kinds(records, batches=batches) == []
 
 
+def test_a_broker_that_is_back_within_one_batch_was_fenced_all_the_same() -> None:
+    """Apache Kafka 4.3.0 puts the records of several events into one batch: a session ends, and a heartbeat comes."""
+    dropped, fenced, back = Records.change(isr=[2], leader=2), Records.fence(1, 1), Records.unfence(1, 1)
+    made = [*ALIVE, Records.partition([1, 2], [1, 2], 1)]
+    one_batch = [*range(1, len(made) + 1), *[len(made) + 1] * 3]
+    assert kinds([*made, dropped, fenced, back], batches=one_batch) == []
+    assert kinds([*made, dropped, back], batches=one_batch[:-1]) == [rules.DROPPED]
+
+
 @pytest.mark.parametrize(("needed", "expected"), [("2", [rules.STILL_ELIGIBLE]), ("3", [])])
 def test_replicas_are_eligible_only_while_too_few_are_in_sync(needed: str, expected: list[str]) -> None:
     records = [
