@@ -122,6 +122,9 @@ def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged
     return f"no {answer}{of} was answered, so nothing shows what became of {became}"
 
 
+DOUBTED = "doubted"
+"""Name of the detail that holds what a checker found wrong in the evidence: a ground of violations, or the copies of
+one node, and the sentence that shows it."""
 VIOLATIONS_BY_KIND = "violations_by_kind"
 """In `Verdict.details` of an invalid verdict: kind of violation -> how many were found, with or without a witness.
 `violations` in `looked_at` is the sum."""

@@ -18,12 +18,21 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.run_evidence import not_judged
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, combine
+from checkers.base.verdict import (
+    DOUBTED,
+    EXIT_CODES,
+    MAX_WITNESSES,
+    VIOLATIONS_BY_KIND,
+    Validity,
+    Verdict,
+    Witness,
+    combine,
+)
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
 from checkers.record.journal import FINAL_READS
 from checkers.record.outcome import RunOutcome
 from checkers.replicas.convergence import INVENTED
-from checkers.run_quality.evidence import COPIES_OF, DOUBTED, EVIDENCE, HISTORY_ITSELF
+from checkers.run_quality.evidence import COPIES_OF, EVIDENCE, HISTORY_ITSELF
 
 FROM_NOWHERE = frozenset({"value from nowhere", INVENTED})
 """Kinds of violation that no old state explains."""
@@ -95,8 +104,9 @@ def judge_run(
 
 def set_aside_doubted(verdicts: Verdicts) -> None:
     """Turn violations into unknown verdicts that rest only on what the run itself proves wrong; the reason names it."""
-    evidence = verdicts.get(EVIDENCE.name)
-    doubted = evidence.details.get(DOUBTED, {}) if evidence is not None else {}
+    doubted: dict[str, str] = {}
+    for verdict in sorted(verdicts.values(), key=lambda each: each is not verdicts.get(EVIDENCE.name)):
+        doubted = {**verdict.details.get(DOUBTED, {}), **doubted}
     for name, verdict in verdicts.items():
         if verdict.validity is not Validity.INVALID or name not in verdicts.checkers:
             continue

@@ -29,10 +29,11 @@ from checkers.base.checker import Budget, Checker, Ground, Part
 from checkers.base.clocks import one_clock
 from checkers.base.history import MalformedHistory, Type
 from checkers.base.run_evidence import conclude, numbers
-from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Verdict
+from checkers.base.stored_run import StoredRun, before_heal
+from checkers.base.verdict import DOUBTED, Verdict
 from checkers.record.files import BrokenFile
-from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, PHASES, Begun
+from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, Begun
+from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST
 from checkers.run_quality import contradictions
 from checkers.sealing.codes import dictionary_codes
@@ -46,9 +47,6 @@ CLOCK_ERROR_NS_MAX = 5_000_000_000
 
 ROUNDED_NS, ROWS_TO_SEE_ROUNDING = 10_000_000, 20
 """Times that are all multiples of this were rounded."""
-DOUBTED = "doubted"
-"""Name of the detail that holds what this checker found wrong: a ground of violations, or the copies of one node, and
-the sentence that shows it."""
 COPIES_OF = "copies of "
 HISTORY_ITSELF = "the history"
 """It differs from the manifest, so what its rows show need not have happened."""
@@ -181,11 +179,15 @@ def _phases_ran(run: StoredRun) -> list[str]:
     return [f"the journal does not show that phase {lacking!r} began and ended" if lacking else "a phase ran twice"]
 
 
+def _cut_short(outcome: RunOutcome) -> bool:
+    """Whether the run ended before its time."""
+    return any(phase.broken_off for phase in outcome.phases) or outcome.stopped is not None or outcome.interrupted
+
+
 def _faults(run: StoredRun) -> list[str]:
     """Check that every card that was dealt left a record, if only that it was skipped."""
     header, outcome = run.record.header, run.outcome
-    broken_off = any(phase.broken_off for phase in outcome.phases)
-    if header is None or broken_off or outcome.stopped is not None or outcome.interrupted:
+    if header is None or _cut_short(outcome):
         return []
     played = {(record.card.number, record.card.kind, record.card.name) for record in run.faults}
     return [
@@ -210,16 +212,31 @@ def _deaths(run: StoredRun) -> list[str]:
     return contradictions.not_listed(run) + contradictions.without_order(run) if run.demands.nodes else []
 
 
+HELD_S_MIN = 3.5
+"""A fault that was to hold for so long must have a copy before its heal.  The harness copies from a second less on."""
+
+
 def _copies(run: StoredRun) -> list[str]:
-    """Check that every copy covers every server."""
+    """Check that every copy covers every server, and that none was left out before a heal.
+
+    Final copies that are not there are missed by `vacuity`, files of a copy by all checkers of logs."""
     copied: dict[int, set[str]] = {}
     for copy in run.copies_index:
         copied.setdefault(copy.copy, set()).add(copy.node)
+    there = {copy.when for copy in run.copies_index}
+    main = run.outcome.phase(MAIN)
+    wanted = [
+        before_heal(fault)
+        for fault in run.faults
+        if main is not None and run.demands.logs and not _cut_short(run.outcome)
+        if fault.carried_out and fault.healed and not fault.card.until
+        if fault.card.heal_s - (fault.injected_ns - main.start_ns) / 1e9 >= HELD_S_MIN
+    ]
     return [
         f"copy {number} was not taken of {node}"
         for number, nodes in sorted(copied.items())
         for node in sorted(set(run.demands.servers) - nodes)
-    ]
+    ] + [f"no copy was taken {when}, although there was time for it" for when in wanted if when not in there]
 
 
 def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:

@@ -12,6 +12,11 @@ The rule compares times in traces with times in the history, which is sound only
 stamped when it is known, and an invocation before it is sent.  The log is that of one node: the one whose own mark is
 the largest, among those whose final copy reaches it.  An answer that may rest on later entries is not judged.
 
+A recorder whose clock runs faster or slower than the nodes' would blame them for hundreds of answers.  Two things show
+it, and then this and all else that rests on times is unknown.  No write can be committed before it is invoked, if it is
+the only write of its value.  And no system acknowledges its writes ever earlier before they are committed, from the
+first tenth of a run to its last.
+
 One part.  Memory: 100 bytes a row of the history, and as much for each entry and mark.
 """
 
@@ -41,7 +46,7 @@ from checkers.base.run_evidence import (
     read_trace,
 )
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.verdict import DOUBTED, Validity, Verdict, Witness
 from checkers.raft.client_writes import Entries, function_is
 from checkers.raft.clients.answered_after_commit import other_clock, out_of_test
 from checkers.raft.reading import nothing_of
@@ -50,6 +55,9 @@ from checkers.sealing.codes import Words
 from checkers.sealing.history_rows import read_rows
 
 ROW_SIZE_BYTES = 100
+WRITES_IN_TENTH_MIN = 10
+"""Writes in each tenth of a run without which no pace is measured."""
+DRIFT_NS_MIN = 10_000_000
 _COLUMNS = ("time_ns", "process", "type", "f", "key", "value")
 _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 
@@ -58,7 +66,8 @@ _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 class StaleFinding:
     """answered: reads and writes of one value that were answered.  answers: how many of them were judged.
 
-    strangers: nodes whose traces have times outside of the test."""
+    strangers: nodes whose traces have times outside of the test.
+    other_pace: what shows that the recorder's clock does not run as fast as theirs, "" if nothing does."""
 
     witnesses: tuple[Witness, ...] = ()
     answered: int = 0
@@ -66,11 +75,13 @@ class StaleFinding:
     violations: int = 0
     strangers: tuple[str, ...] = ()
     unknown: str = ""
+    other_pace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Reads and writes of one value that were answered.  invoked, answered: their times.  row: of the answer."""
+    """Reads and writes of one value that were answered.  invoked, answered: their times.  row: of the answer.
+    only_write: whether it is the only write of its value to its key that was invoked."""
 
     key: Int64
     value: Int64
@@ -78,6 +89,7 @@ class Answers:
     answered: Int64
     row: Int64
     invoke_row: Int64
+    only_write: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,8 @@ def _judge(part: Part, budget: Budget) -> StaleFinding:
     copy, end = chosen
     log = _entries(part.params["logs"][copy["node"]], copy["copy"], end, keys)
     marks = _joined(list(tables.values()))
+    if other_pace := other_pace_of_recorder(answers, marks, log):
+        return StaleFinding(answered=len(answers.row), other_pace=other_pace)
     judged, stale = stale_answers(answers, marks, log, end)
     shown = np.flatnonzero(stale)[:WITNESSES_PER_PART].tolist()
     held = [_held(answers, at, marks, log, end, tables) for at in shown]
@@ -202,6 +216,43 @@ def stale_answers(answers: Answers, marks: LargestMarks, log: Entries, end: int)
     return judged, judged & ~holds & ~again
 
 
+def other_pace_of_recorder(answers: Answers, marks: LargestMarks, log: Entries) -> str:
+    """Return what shows that the clock of the history does not run as fast as that of the traces; "" if nothing."""
+    mine, theirs = np.flatnonzero(answers.only_write), np.flatnonzero(log.has_value)
+    names = np.concatenate([_names(log.key[theirs], log.value[theirs]), _names(answers.key[mine], answers.value[mine])])
+    _, number, count = np.unique(names, axis=0, return_inverse=True, return_counts=True)
+    number = number.reshape(-1)
+    offset_of = np.full(len(count), -1, np.int64)
+    offset_of[number[: len(theirs)]] = log.offset[theirs]
+    wanted = number[len(theirs) :]
+    once = (count[wanted] == 2) & (offset_of[wanted] >= 0)
+    mine, place = mine[once], np.searchsorted(marks.largest, offset_of[wanted[once]], side="right")
+    mine, place = mine[place < len(marks.largest)], place[place < len(marks.largest)]
+    committed, invoked, answered = marks.time_ns[place], answers.invoked[mine], answers.answered[mine]
+    if early := int(np.sum(committed < invoked)):
+        most_ms = int((invoked - committed).max()) / 1e6
+        return (
+            f"{early} of {len(mine)} writes were committed up to {most_ms:.0f} ms before they were invoked: the clock "
+            "of the recorder runs ahead of the nodes'"
+        )
+    ahead = [
+        float(np.median(tenth))
+        for tenth in np.array_split((answered - committed)[np.argsort(answered)], 10)
+        if len(tenth) >= WRITES_IN_TENTH_MIN
+    ]
+    rises = int(np.sum(np.diff(ahead) >= 0))
+    if len(ahead) < 10 or rises > 1 or ahead[-1] >= 0 or ahead[0] - ahead[-1] < DRIFT_NS_MIN:
+        return ""
+    return (
+        f"writes were acknowledged ever earlier before they were committed, at last by {-ahead[-1] / 1e6:.0f} ms: the "
+        "clock of the recorder runs slower than the nodes'"
+    )
+
+
+def _names(key: Any, value: Int64) -> Int64:
+    return np.stack([np.asarray(key, np.int64), np.asarray(value, np.int64)], axis=1)
+
+
 def _written_between(answers: Answers, log: Entries, since: Int64, until: Int64, size: int) -> Bools:
     """Whether an entry at or above `since` and below `until` writes the answer's value to its key."""
     kept = np.flatnonzero(log.has_value)
@@ -229,7 +280,13 @@ def _answers(history: str, keys: Words) -> tuple[Answers, int]:
     at = np.flatnonzero(wanted & np.asarray(function_is(rows, "read", "write")) & (invoke_of >= 0))
     at = at[(kind[invoke_of[at]] == Type.INVOKE) & (process[invoke_of[at]] == process[at])]
     first = invoke_of[at]
-    answers = Answers(key[at], numbers(rows, "value")[at], time_ns[first], time_ns[at], at, first)
+    value, writes = numbers(rows, "value"), np.asarray(function_is(rows, "write"))
+    tries = np.flatnonzero(writes & (kind == Type.INVOKE) & present(rows, "value"))
+    names = np.concatenate([_names(key[tries], value[tries]), _names(key[at], value[at])])
+    _, number = np.unique(names, axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    once = np.bincount(number[: len(tries)], minlength=len(names))[number[len(tries) :]] == 1
+    answers = Answers(key[at], value[at], time_ns[first], time_ns[at], at, first, writes[at] & once)
     return answers, int(time_ns.max(initial=0))
 
 
@@ -316,15 +373,17 @@ def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:
     strangers = sorted({node for f in findings for node in f.strangers})
     if (verdict := other_clock(run, strangers)) is not None:
         return verdict
-    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
+    paces = [f.other_pace for f in findings if f.other_pace]
+    unknown = [*paces, *(f.unknown for f in findings if f.unknown), *gaps(run, "logs", "traces")]
     if findings and not any(f.answered for f in findings) and not unknown:
         reason = "no read or write of a single value was answered"
         return Verdict(Validity.NOT_APPLICABLE, reason=reason)
     looked_at = {"answers": sum(f.answers for f in findings)}
     if violations := sum(f.violations for f in findings):
         looked_at["violations"] = violations
-    unknown += nothing_of(looked_at, "answers")
-    return conclude([w for f in findings for w in f.witnesses], looked_at, unknown)
+    unknown += [] if paces else nothing_of(looked_at, "answers")
+    details = {DOUBTED: {"times": paces[0]}} if paces else None
+    return conclude([w for f in findings for w in f.witnesses], looked_at, unknown, details)
 
 
 ANSWERED_FROM_COMMITS = Checker(

@@ -137,6 +137,18 @@ def death_of_a_fault(change: Callable[[Any, Any], object]) -> Mistake:
     return of_file("outcome", mistake)
 
 
+def copies_never_taken(when: str) -> Mistake:
+    def skip(copies: list[Any]) -> None:
+        copies[:] = [copy for copy in copies if copy["when"] != when]
+
+    return of_file("copies", skip)
+
+
+def copy_without_files(run: Path) -> None:
+    shutil.rmtree(run / "nodes" / "n2" / "copies" / "0")
+    alter(run)
+
+
 PARTITION, KILL, ETCD = "kraft-partition", "kraft-kill", "etcd-partition"
 MISTAKES: list[tuple[str, str, Mistake]] = [
     (PARTITION, "a final read twice", one_key_read_twice_and_another_never),
@@ -153,6 +165,9 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     (KILL, "last batch of the first copy removed", last_batch_removed(0, "n1")),
     (KILL, "last batch of the last copy removed", last_batch_removed(2, "n3")),
     (PARTITION, "last batch of a copy removed", last_batch_removed(1, "n2")),
+    (PARTITION, "no copy before a heal", copies_never_taken("before heal 1")),
+    (PARTITION, "no final copy", copies_never_taken("final")),
+    (PARTITION, "a copy without files", copy_without_files),
     (PARTITION, "an ordered death that no fault ordered", of_file("outcome", an_ordered_death)),
     (KILL, "a death dropped", death_of_a_fault(lambda death, deaths: deaths.remove(death))),
     (KILL, "deaths removed", of_file("outcome", lambda outcome: outcome.update(deaths=[]))),

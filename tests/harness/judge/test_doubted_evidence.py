@@ -35,21 +35,21 @@ def times_rounded(run: Path) -> None:
     alter(run, change)
 
 
-def faster(value: Any) -> Any:
-    """The same content with all its times five per cent later."""
+def faster(value: Any, percent: int) -> Any:
+    """The same content with all its times scaled."""
     if isinstance(value, dict):
-        scaled = {name: each * 105 // 100 for name, each in value.items() if name.endswith("_ns") and each > 0}
-        return {name: faster(each) for name, each in value.items()} | scaled
-    return [faster(each) for each in value] if isinstance(value, list) else value
+        scaled = {name: each * percent // 100 for name, each in value.items() if name.endswith("_ns") and each > 0}
+        return {name: faster(each, percent) for name, each in value.items()} | scaled
+    return [faster(each, percent) for each in value] if isinstance(value, list) else value
 
 
-def clock_of_the_recorder_fast(run: Path) -> None:
+def clock_of_the_recorder_fast(run: Path, percent: int = 105) -> None:
     lines = (run / JOURNAL).read_text().splitlines()
-    (run / JOURNAL).write_text("".join(json.dumps(faster(json.loads(line))) + "\n" for line in lines))
+    (run / JOURNAL).write_text("".join(json.dumps(faster(json.loads(line), percent)) + "\n" for line in lines))
 
     def change(rows: list[Row]) -> None:
         for row in rows:
-            row["time_ns"] = row["time_ns"] * 105 // 100
+            row["time_ns"] = row["time_ns"] * percent // 100
 
     alter(run, change)
 
@@ -90,6 +90,22 @@ def test_a_mistake_of_the_recorder_blames_no_server(
         each["reason"] for each in results["checkers"].values() if "that this run proves wrong" in each["reason"]
     ]
     assert all(words in reason for reason in doubted)
+
+
+@pytest.mark.parametrize(
+    ("percent", "words"),
+    [(101, "before they were invoked: the clock of the recorder runs ahead"), (99, "runs slower than the nodes'")],
+)
+def test_a_clock_that_gains_or_loses_one_per_cent_blames_no_server(
+    runs: dict[str, Path], percent: int, words: str, tmp_path: Path
+) -> None:
+    """No copy need show it: it is seen in the commits of the writes."""
+    run = shutil.copytree(runs["kraft-partition"], tmp_path / "run")
+    clock_of_the_recorder_fast(run, percent)
+    results = as_object(judge(run, None, lambda _: None, report=False))
+    assert results["verdict"] == "unknown"
+    assert {each["verdict"] for each in results["checkers"].values()}.isdisjoint({"invalid"})
+    assert words in results["checkers"]["answers-from-commits"]["reason"]
 
 
 def test_a_violation_that_other_evidence_shows_stays(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -12,10 +12,16 @@ from toy_quorum import Evidence, random_run
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft.client_writes import Entries
-from checkers.raft.clients.answered_from_commits import Answers, LargestMarks, stale_answers
+from checkers.raft.clients.answered_from_commits import (
+    Answers,
+    LargestMarks,
+    other_pace_of_recorder,
+    stale_answers,
+)
 
 NAME = "answers-from-commits"
 END = 6
+READ = np.array([False])
 
 
 @pytest.fixture
@@ -105,17 +111,45 @@ def test_values_that_repeat(value: int, invoked: int, answered: int, judged: boo
     log = entries((1, 1), (3, 2), (5, 1))
     marks = LargestMarks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]))
     one = [np.array([x], np.int64) for x in (0, value, invoked, answered, 1, 0)]
-    assert [bool(found[0]) for found in stale_answers(Answers(*one), marks, log, END)] == [judged, stale]
+    assert [bool(found[0]) for found in stale_answers(Answers(*one, READ), marks, log, END)] == [judged, stale]
 
 
 def test_a_value_that_was_removed() -> None:
     marks = LargestMarks(np.array([30]), np.array([4]))
     one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
-    assert bool(stale_answers(Answers(*one), marks, entries((1, 1), (3, None)), END)[1][0])
-    assert not stale_answers(Answers(*one), marks, entries((1, 1)), END)[1][0]
+    assert bool(stale_answers(Answers(*one, READ), marks, entries((1, 1), (3, None)), END)[1][0])
+    assert not stale_answers(Answers(*one, READ), marks, entries((1, 1)), END)[1][0]
 
 
 def test_a_log_without_entries() -> None:
     one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
     marks = LargestMarks(np.array([30]), np.array([4]))
-    assert bool(stale_answers(Answers(*one), marks, entries(), END)[1][0])
+    assert bool(stale_answers(Answers(*one, READ), marks, entries(), END)[1][0])
+
+
+def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int]) -> str:
+    """What a recorder's clock is said to do whose writes were invoked, committed and answered at these times."""
+    count = len(commit_ns)
+    number = np.arange(count, dtype=np.int64)
+    once = np.ones(count, np.bool_)
+    zeros = np.zeros(count, np.int64)
+    answers = Answers(zeros, number, np.array(invoked_ns), np.array(answered_ns), number, number, once)
+    log = entries(*enumerate(range(count)))
+    return other_pace_of_recorder(answers, LargestMarks(np.array(commit_ns), number + 1), log)
+
+
+def at_pace(percent: int, ack_ns: int = 5_000_000) -> str:
+    """A write each 100 ms for 20 s that takes 2 ms to commit and is acknowledged `ack_ns` after its invoke."""
+    invoked = [at * 100_000_000 for at in range(1, 200)]
+    recorded = [[(at + later) * percent // 100 for at in invoked] for later in (0, ack_ns)]
+    return of_writes([at + 2_000_000 for at in invoked], *recorded)
+
+
+def test_the_pace_of_the_recorder() -> None:
+    assert at_pace(100) == ""
+    assert "before they were invoked" in at_pace(101)
+    assert "runs slower" in at_pace(99)
+
+
+def test_a_system_that_acknowledges_before_it_commits_is_no_slow_clock() -> None:
+    assert at_pace(100, ack_ns=500_000) == ""
