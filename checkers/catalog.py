@@ -36,6 +36,8 @@ from checkers.raft.trace_checkers import (
 )
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.replicas.convergence import CONVERGENCE
+from checkers.replicas.equal_replicas import EQUAL_REPLICAS
+from checkers.replicas.two_implementations import TWO_IMPLEMENTATIONS
 from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
@@ -70,6 +72,8 @@ _IN_ORDER = (
     BROKER_INCARNATIONS,
     PARTITION_CHAIN,
     BROKER_SESSIONS,
+    EQUAL_REPLICAS,
+    TWO_IMPLEMENTATIONS,
     TRACE_VALIDATION,
     LEADERSHIP,
     NODES_STAY_UP,

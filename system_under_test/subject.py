@@ -230,6 +230,10 @@ class Declares:
     copied_every_s: float = 0.0
     registers_brokers: bool = False
     """Its metadata log holds records of brokers and of partitions that no client asked for."""
+    topic_logs: bool = False
+    """It hands over the logs of topics, with the checkpoint files beside them."""
+    two_implementations: bool = False
+    """It compares what two implementations of one format wrote or read."""
     nodes_min: int = 1
     voters_max: int = 0
     forwards: bool = False

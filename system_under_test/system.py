@@ -24,6 +24,7 @@ from system_under_test.client import Client
 from system_under_test.subject import (
     FAILOVER_S,
     Bug,
+    Collected,
     Complaint,
     Completed,
     Members,
@@ -40,6 +41,8 @@ METADATA = "metadata"
 """Name of the log that the checkers of logs judge."""
 JARS = "$KRUCIBLE_JARS"
 """The folder of `Needs.jars` on a node, in a line for the shell."""
+TOPICS = "topics"
+"""Name of the logs of topics, whose replicas are compared."""
 METADATA_FOLDER = "__cluster_metadata-0"
 """How Kafka names its folder."""
 
@@ -224,7 +227,7 @@ class System:
     forwards: a server passes requests on to the leader, so its answer may be the leader's mistake.
     logs: name -> a folder of the data directory, or a pattern of folders: {"metadata": "kafka/__cluster_metadata-0",
         "topics": "kafka/*-*"}.  They are copied before each heal and at the end.  The checkers of logs judge
-        "metadata", which must have Kafka's format.
+        "metadata" and "topics", which must have Kafka's format.
     registers_brokers: "metadata" holds Kafka's records of brokers and of partitions, which checkers judge.
     logs_copied_every_s: a server cuts its logs so early that copies show all entries only if one is taken this
         often, in seconds.  0: the copies before heals and at the end are enough.
@@ -328,6 +331,10 @@ class System:
 
     def complaints_in(self, folder: Path) -> Sequence[Complaint]:
         """Return more of what the nodes' own logs say went wrong; `folder` has one folder per node."""
+        return ()
+
+    def comparisons(self, run_folder: Path, copies: Sequence[Collected]) -> Iterable[Mapping[str, Any]]:
+        """Return rows of `checkers.base.columns.COMPARISONS`, for a system of two implementations."""
         return ()
 
     def trace_of(self, node: str, logs: Path) -> Iterable[Mapping[str, Any]]:

@@ -19,7 +19,17 @@ if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not 
     from checkers.base.stored_run import StoredRun
 
 Need = Literal[
-    "history", "logs", "traces", "nodes", "model", "unique-values", "client-records", "kraft-records", "kraft-steps"
+    "history",
+    "logs",
+    "traces",
+    "nodes",
+    "model",
+    "unique-values",
+    "client-records",
+    "kraft-records",
+    "kraft-steps",
+    "topic-logs",
+    "two-implementations",
 ]
 """What a checker needs.
 
@@ -29,6 +39,8 @@ nodes: server processes that faults act on.
 model: the workload names this checker, because no other checker understands its histories.
 unique-values: the workload writes no value twice to a key.
 client-records: the logs hold what clients write, and not the decisions of controllers alone.
+topic-logs: copies of the logs of topics, with the checkpoint files beside them.
+two-implementations: the subject compares what two implementations of one format wrote or read.
 kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cause for each record and each row.
 """
 

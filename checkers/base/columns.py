@@ -67,6 +67,33 @@ CLUSTER = pa.schema(
     ]
 )
 
+TOPICS = pa.schema(
+    [
+        # What one copy of a node holds of the replicas of topics: a row per batch, and rows of its checkpoint files.
+        pa.field("copy", pa.int16(), nullable=False),
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),  # name of the topic, number, topic id
+        # "batch"; "epoch": an entry of leader-epoch-checkpoint; "high-watermark", "cleaned": from files beside the
+        # partition; "unreadable": the log cannot be read from this offset on
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),  # of a batch: its base offset; of an epoch: where it starts
+        pa.field("end", pa.int64(), nullable=False),  # of a batch: the offset behind it; else -1
+        pa.field("epoch", pa.int32(), nullable=False),  # of a batch or entry; else -1
+        pa.field("crc", pa.int64(), nullable=False),  # of a batch; else -1
+    ]
+)
+
+COMPARISONS = pa.schema(
+    [
+        # One row per comparison of what two implementations wrote, or of how they read one file.
+        pa.field("nodes", pa.string(), nullable=False),
+        pa.field("what", pa.string(), nullable=False),
+        pa.field("compared", pa.int64(), nullable=False),  # number of records or batches
+        pa.field("differs", pa.string()),  # the first difference, null if there is none
+        pa.field("missing", pa.string()),  # why nothing could be compared, null if it could
+    ]
+)
+
 SNAPSHOT = pa.struct(
     [
         pa.field("end_offset", pa.int64()),  # exclusive

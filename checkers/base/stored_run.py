@@ -61,6 +61,16 @@ class StoredRun:
         return self.root / "tables" / "cluster"
 
     @property
+    def topics(self) -> Path:
+        """Folder of `<node>.parquet` (schema TOPICS)."""
+        return self.root / "tables" / "topics"
+
+    @property
+    def comparisons(self) -> Path:
+        """Parquet file of schema COMPARISONS."""
+        return self.root / "tables" / "comparisons.parquet"
+
+    @property
     def replayed(self) -> Path:
         """Folder of `<node>.parquet` (schema REPLAYED)."""
         return self.root / "tables" / "replayed"

@@ -70,6 +70,7 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
     has["kraft-steps"] = declares.kraft_steps
     has["client-records"] = declares.kraft_steps or not declares.registers_brokers
     has["kraft-records"] = declares.kraft_steps or declares.registers_brokers
+    has["topic-logs"], has["two-implementations"] = declares.topic_logs, declares.two_implementations
     return {"history", *(need for need, there in has.items() if there)}
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
-from system_under_test.kafka.process import CLUSTER_ID, CONTROLLER_PORT
+from system_under_test.kafka.process import CLUSTER_ID, CONTROLLER_PORT, java
 from system_under_test.kafka.system import LOST, Kafka
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.subject import Kraft, KraftBrokers
-from system_under_test.subject import Bug
-from system_under_test.system import Command, OwnNode
+from system_under_test.subject import Bug, Collected
+from system_under_test.system import METADATA, Command, OwnNode
 
 FOLDER = "controller"
 RELEASE = "4.0"
@@ -30,6 +32,17 @@ _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
     of_raft.MINORITY_COMMIT: ("partition",),
     of_controller.UNCLEAN_BY_DEFAULT: ("partition",),
 }
+_FAULTS = r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
+"""How Kafka complains of records that it cannot replay."""
+DUMPED = "read-by-kafka"
+"""Folder of a node's logs: files of a bundled controller, and what Kafka's own tool reads in them."""
+_FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
+_DUMP = " || ".join(
+    java(f"{package}.DumpLogSegments --cluster-metadata-decoder --files {_FILES} > {{0}}/{DUMPED}/dump.txt")
+    for package in ("org.apache.kafka.tools", "kafka.tools")  # since 4.3, and before
+)
+_COPY = "rm -rf {0}/%s; mkdir -p {0}/%s; cp {1}/*.log {0}/%s; cp {1}/*.checkpoint {0}/%s; " % ((DUMPED,) * 4)
+_DUMP_S = 60.0
 _BUNDLED = {**Kraft.bugs, **KraftBrokers.bugs}
 
 
@@ -48,7 +61,7 @@ class KafkaBrokers(Kafka):
     name = "kafka-brokers"
     summary = "brokers of Apache Kafka on the bundled controllers, asked by librdkafka"
     traces = FILE_NAME
-    complaints = rf"{Kafka.complaints}|^(?:cannot start: |Traceback ).*"
+    complaints = rf"{Kafka.complaints}|{_FAULTS}|^(?:cannot start: |Traceback ).*"
     bugs: Mapping[str, Bug] = {name: _lost(name) for name in _SHOWN_BY}
     parameters: Mapping[str, str | float] = {
         **{name: Kafka.parameters[name] for name in ("version", "home", "properties", "flush")},
@@ -100,6 +113,45 @@ class KafkaMixed(KafkaBrokers):
     parameters: Mapping[str, str | float] = {**KafkaBrokers.parameters, "bundled": 1.0}
 
     async def _controller(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command:
-        if node.index >= len(nodes) - int(self._setting("bundled")):
+        if self._is_bundled(node.index, len(nodes)):
             return await super()._controller(node, nodes)
         return await self._process(node, nodes, "controller").command(node)
+
+    def _is_bundled(self, index: int, nodes: int) -> bool:
+        return index >= nodes - int(self._setting("bundled"))
+
+    async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Once all have caught up, let Kafka's own tool read the files of the bundled controllers."""
+        if (missing := await super().caught_up(nodes)) is None:
+            for node in nodes:
+                if self._is_bundled(node.index, len(self.nodes)):
+                    words = (_COPY + _DUMP).format(node.log_dir, self.logs[METADATA])
+                    await node.run(words, timeout_s=_DUMP_S)
+        return missing
+
+    def comparisons(self, run_folder: Path, copies: Sequence[Collected]) -> Iterator[Mapping[str, Any]]:
+        from system_under_test.kraft.collected.two_implementations import files_in_dump, read_alike, same_bytes
+
+        last = {copy.node: copy for copy in sorted(copies, key=lambda copy: copy.copy)}
+        ours = [n for n in last if self._is_bundled(int(n[1:]) - 1, len(last))]
+        for node in ours:
+            folder = run_folder / "nodes" / node / DUMPED
+            text = (folder / "dump.txt").read_text(errors="replace") if (folder / "dump.txt").is_file() else ""
+            found = files_in_dump(text)
+            for path in sorted(each for each in folder.glob("*") if each.suffix in (".log", ".checkpoint")):
+                count, differs = read_alike(path, found[path.name]) if path.name in found else (0, "it was not read")
+                differs = differs and f"{path.name}: {differs}"
+                yield _row(node, "records that DumpLogSegments reads as we do", count, differs)
+            if not found:
+                yield _row(node, "records that DumpLogSegments reads as we do", 0, missing="it did not run")
+        for node, other in product([n for n in last if n not in ours], ours):
+            folders = [last[each].folder / self.logs[METADATA] for each in (node, other)]
+            count, differs = same_bytes(*folders)
+            missing = None if count or differs else "their logs have no batch in common"
+            yield _row(f"{node}, {other}", "batches of equal bytes", count, differs, missing)
+
+
+def _row(
+    nodes: str, what: str, compared: int, differs: str | None = None, missing: str | None = None
+) -> dict[str, Any]:
+    return {"nodes": nodes, "what": what, "compared": compared, "differs": differs, "missing": missing}

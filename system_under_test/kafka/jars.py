@@ -62,7 +62,7 @@ def jars_of(version: str, home: str) -> Jars:
     home = home or ("" if version else os.environ.get(HOME, ""))
     if home:
         return Jars(folders=_folders(Path(home).expanduser()), prepare=_PREPARE)
-    wanted = [f"org.apache.kafka:kafka_2.13:{version or VERSION}"]
+    wanted = [f"org.apache.kafka:{name}:{version or VERSION}" for name in ("kafka_2.13", "kafka-tools")]
     wanted += [f"org.apache.logging.log4j:{name}:{LOG4J_VERSION}" for name in ("log4j-core", "log4j-slf4j-impl")]
     dependencies = [_DEPENDENCY.format(*each.split(":")) for each in wanted]
     pom = {"pom.xml": _POM.format("".join(dependencies))}

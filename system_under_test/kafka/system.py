@@ -19,7 +19,7 @@ from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess
 from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
-from system_under_test.system import METADATA, METADATA_FOLDER, Command, OwnNode, System
+from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
 
 TOGETHER, APART, EACH, NEVER = "together", "apart", "each", "never"
 CHOICES = {"controllers": (TOGETHER, APART), "flush": (EACH, NEVER)}
@@ -96,7 +96,7 @@ class Kafka(System):
     @property
     def logs(self) -> Mapping[str, str]:  # type: ignore[override]
         folder = "controller" if self._apart else "kafka"
-        return {METADATA: f"{folder}/{METADATA_FOLDER}", "topics": "kafka/*-*"}
+        return {METADATA: f"{folder}/{METADATA_FOLDER}", TOPICS: "kafka/*-*"}
 
     def check_settings(self) -> None:
         for name, words in CHOICES.items():

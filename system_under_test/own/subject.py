@@ -63,7 +63,7 @@ from system_under_test.subject import (
     StartedOn,
     Subject,
 )
-from system_under_test.system import METADATA, Command, OwnNode, System, named_processes, wrong_commands
+from system_under_test.system import METADATA, TOPICS, Command, OwnNode, System, named_processes, wrong_commands
 
 T = TypeVar("T")
 _LOG = logging.getLogger("krucible")
@@ -389,9 +389,16 @@ class SystemSubject(Subject):
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         # Only here, so that listing subjects costs no Arrow.
         from system_under_test.kraft.collected.files import write_tables
+        from system_under_test.kraft.collected.topic_files import write_topics
+        from system_under_test.kraft.collected.two_implementations import write_comparisons
 
         beside = Path(self.system.logs.get(METADATA, "")).parent
         write_tables(run_folder, [replace(copy, folder=copy.folder / beside) for copy in copies], started_on)
+        if TOPICS in self.system.logs:
+            write_topics(run_folder, copies, self.system.logs[TOPICS])
+        if self.declares.two_implementations:
+            rows = self._caught("comparisons", lambda: list(self.system.comparisons(run_folder, copies)))
+            write_comparisons(run_folder, rows)
 
     async def collect(self, node: Node, folder: Path) -> None:
         """The node's log folder into `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
@@ -572,6 +579,8 @@ def _declared(system: System, client: type[Client] | None) -> Declares:
         unavailable_s=float(system.unavailable_s),
         copied_every_s=float(system.logs_copied_every_s),
         registers_brokers=system.registers_brokers,
+        topic_logs=TOPICS in system.logs,
+        two_implementations=type(system).comparisons is not System.comparisons,
         nodes_min=system.nodes_min,
         voters_max=system.voters_max,
         forwards=system.forwards,
