@@ -68,6 +68,31 @@ def test_the_words_of_a_finding_use_figures_that_its_checker_gives(name: str) ->
         assert "1" in words
 
 
+def test_a_complaint_of_a_server_shows_a_finding_that_no_client_met() -> None:
+    finding = FINDINGS["kafka-20634"]
+    complaint = {
+        "kind": "node complained",
+        "summary": "n1 complained: Execution of HighWatermarkUpdate failed due to x",
+    }
+    valid = {"verdict": "valid", "witness": [], "looked_at": {}}
+    for shown, expected in ((complaint, True), (complaint | {"summary": "n1 ran out of memory"}, False)):
+        stayed_up = {"verdict": "invalid", "witness": [shown], "looked_at": {}}
+        run = results_in({"checkers": {"linearizability": valid, "nodes-stay-up": stayed_up}})
+        assert found(finding, run) is expected
+        assert not found(replace(finding, complaint=("", "")), run)
+    assert "no client has met" in in_words(
+        finding,
+        results_in(
+            {
+                "checkers": {
+                    "linearizability": valid,
+                    "nodes-stay-up": {"verdict": "invalid", "witness": [complaint], "looked_at": {}},
+                }
+            }
+        ),
+    )
+
+
 def test_a_finding_without_a_counterpart_says_so() -> None:
     with pytest.raises(ValueError, match="no counterpart"):
         FINDINGS["redis"].spec("redis", 1, "docker", clean=True)
