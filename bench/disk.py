@@ -24,7 +24,8 @@ from harness.spec import CLIENT_NODES, Spec
 from nemesis.cluster import DISK
 from nemesis.coverage import leader_now
 from system_under_test.client import Placement, Request
-from system_under_test.subject import Node, Subject
+from system_under_test.own.subject import Subject
+from system_under_test.subject import Node
 
 WRITERS = 20
 SETTLE_S = 1.0

@@ -12,7 +12,7 @@ from harness.spec import CLIENT_NODES, Spec, WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.backends.backend import Backend, ClusterSpec
-    from system_under_test.subject import Subject
+    from system_under_test.own.subject import Subject
     from workloads.workload import Workload
 
 
@@ -118,17 +118,15 @@ def load_subject(wanted: Spec | str) -> Subject:
 
 def _subject_named(name: str) -> Subject:
     if name in SUBJECTS:
-        from system_under_test.own.subject import SystemSubject
-        from system_under_test.system import System
+        from system_under_test.own.subject import Subject
 
-        kind = load(SUBJECTS[name])
-        return SystemSubject.bundled(kind) if issubclass(kind, System) else kind()
+        return Subject.bundled(load(SUBJECTS[name]))
     from system_under_test.own.read_own_system import NoSystem, find
-    from system_under_test.own.subject import SystemSubject
+    from system_under_test.own.subject import Subject
 
     try:
         if (found := find(name)) is not None:
-            return SystemSubject.read(*found)
+            return Subject.read(*found)
     except NoSystem as problem:
         raise WrongSpec(str(problem)) from problem
     raise WrongSpec(unknown_name("subject", name, SUBJECTS))
@@ -272,10 +270,10 @@ def _why_not(kind: type[Workload], subject: Subject) -> str:
 
 def own_workloads(subject: Subject) -> dict[str, type[Workload]]:
     """The workloads that stand in the file of a system of the user's own.  Raises WrongSpec."""
-    from system_under_test.own.subject import SystemSubject
+    from system_under_test.own.subject import Subject
     from workloads.read_own_workload import NoWorkload, workloads_in
 
-    if not isinstance(subject, SystemSubject) or not subject.files:
+    if not isinstance(subject, Subject) or not subject.files:
         return {}
     try:
         return workloads_in(subject.module, subject.main.name)

@@ -1,13 +1,12 @@
-"""The seam between the harness and a system under test.
+"""The values that pass between the harness and a system under test, and the `Node` by which a system is reached.
 
-A subject says how its server is installed, started, watched and collected, names the module its clients live in,
-and lists the planted bugs it knows.  It gets `Node`s, which a backend implements (through the agent on each node),
-and it may use nothing else of the harness.
+A backend implements `Node`, through the agent on each node.  `system.System` is what a system states and does;
+`own.subject.Subject` is how the harness sees it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -386,109 +385,3 @@ class Members(Protocol):
         A system that needs an empty disk in any case wipes it, and the next `Subject.start` lets the server join.
         Another system starts the server here, because it must catch up before it becomes a member."""
         ...
-
-
-class Subject(Protocol):
-    name: str
-    summary: str
-    client_module: str
-    """Module on the node whose `connect` is a ClientFactory."""
-    port: int
-    declares: Declares
-    bugs: Mapping[str, Bug] = {}
-    functions: frozenset[str]
-    """The functions its client has (`system_under_test/functions.py`): it runs every workload that needs no others."""
-
-    needs: Needs = Needs()
-    notices_damage: Mapping[str, str] = {}
-    """How its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of the files.
-
-    It checks these files when it starts, and does not vote with what it lost.  So it may refuse to start."""
-
-    processes: Mapping[str, str] = {}
-    """Its named processes, which faults can hit alone: name -> a pattern of the command line, "" where the server
-    starts it under that name (`system_under_test/own/processes_as_one_server.py`)."""
-
-    unreachable_by: Mapping[str, str] = {}
-    """Capability that faults need (`nemesis/cluster.py`) -> why such faults have no effect on this system.
-
-    A run with them is refused: it would be valid under a fault that the system never met."""
-
-    members: Members | None = None
-    """How its members change while it runs; None if they cannot."""
-
-    keeps_to_one_server: bool = False
-    """Whether its clients keep to one server each where a workload demands that (`each_server` in the config)."""
-
-    simulated: str = ""
-    """`module:name` of the SimulatedProgram of this subject; "" if it can only run for real.
-
-    Only a program that is asyncio in Python, and gets its disk and its clocks handed in, can be simulated."""
-
-    parameters: Mapping[str, str | float] = {}
-    """Name -> usual value of what `--set NAME=VALUE` sets."""
-
-    usual: Mapping[str, float] = {}
-    """Name of a number in `harness.spec.Spec` -> its value in runs whose user gives none."""
-
-    def set(self, settings: Mapping[str, str]) -> None:
-        """Give the system these values of its parameters.  Raises ValueError, in one sentence, for a wrong one."""
-
-    def keep(self, run_folder: Path) -> None:
-        """Keep with the run what it needs to be judged, or run, again.  Called once, before any node is made."""
-
-    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
-        """Write configuration; make data directories fresh.  Nothing runs yet."""
-        ...
-
-    async def start(self, node: Node) -> None:
-        """Start the server on one node, first start and restart alike."""
-        ...
-
-    async def status(self, node: Node) -> NodeStatus | None:
-        """What the node reports of itself now, outside the data network; None if it reports nothing (dead,
-        paused, not started).  Cheap: it is polled a few times a second."""
-        ...
-
-    async def ready(self, nodes: Sequence[Node]) -> str | None:
-        """None once clients may come (a leader is waited for apart); else what is missing, in words."""
-        return None
-
-    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
-        """None once every live node has all that was committed when this was called; else why not, in words."""
-        ...
-
-    async def leader_of(self, key: str) -> str | None:
-        """Return the node that leads this key, None if it is not known.  No checker judges it: faults aim by it."""
-        return None
-
-    def looked_at(self, live: Collection[str]) -> Mapping[str, LookedAt]:
-        """What the last `caught_up` looked at of these servers, which are not dead."""
-        return dict.fromkeys(live, LookedAt(("caught_up()",)))
-
-    def live(self, node: Node, started_monotonic_ns: int) -> Live:
-        """Follow this node while it runs.  Called only for subjects that declare traces."""
-        raise TypeError(f"{self.name} declares no traces, so it cannot be followed")
-
-    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]: ...
-
-    async def copy(self, node: Node, aside: str) -> int:
-        """Copy the logs of a stopped node to a folder on the node.  Return the size of its traces then, in bytes."""
-        return await node.copy_data(aside)
-
-    async def collect(self, node: Node, folder: Path) -> None:
-        """Copy logs and traces of one node into the run folder (its process may be dead)."""
-        ...
-
-    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
-        """What the nodes' own collected logs (`nodes/<n>/`) say went wrong: tracebacks, refusals to go on."""
-        ...
-
-    def last_words(self, node_folder: Path, pid: int) -> str:
-        """The last lines that the server with this process id printed, "" if the collected logs do not show them."""
-        return ""
-
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
-        """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and
-        `tables/copies.parquet` (schemas in checkers.base.columns).  Subjects without logs write nothing."""
-        return

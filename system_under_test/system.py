@@ -27,6 +27,7 @@ from system_under_test.subject import (
     Collected,
     Complaint,
     Completed,
+    Live,
     Members,
     Needs,
     Node,
@@ -232,6 +233,7 @@ class System:
     logs_copied_every_s: a server cuts its logs so early that copies show all entries only if one is taken this
         often, in seconds.  0: the copies before heals and at the end are enough.
     traces: a file, such as "trace.jsonl", that a server appends rows to, in `trace_dir` (docs/traces.md).
+    kraft_steps: the records of the logs and the rows of the traces are all those of the bundled KRaft.
 
     Switches:
     bugs: planted bugs, which `--bug NAME` switches on.
@@ -271,6 +273,7 @@ class System:
     registers_brokers: bool = False
     logs_copied_every_s: float = 0.0
     traces: str = ""
+    kraft_steps: bool = False
 
     bugs: Mapping[str, Bug] = {}
     parameters: Mapping[str, str | float] = {}
@@ -289,6 +292,9 @@ class System:
 
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
         """Prepare the fresh data directory of a node, in which `needs.files` lie.  Called once, before any `start`."""
+
+    async def installed(self, nodes: Sequence[OwnNode]) -> None:
+        """Prepare what needs every node to be installed.  Called once, before any `start`."""
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
         """Return the command of the node's server, or name -> command of several; first starts and restarts alike.
@@ -328,6 +334,10 @@ class System:
         By default every live node must give a `status` where the system has one.
         """
         return await self._without_status(nodes)
+
+    def live(self, node: OwnNode, started_monotonic_ns: int) -> Live:
+        """Follow the trace and the log of a node while it runs.  Called only where `kraft_steps` is set."""
+        raise NotImplementedError
 
     def complaints_in(self, folder: Path) -> Sequence[Complaint]:
         """Return more of what the nodes' own logs say went wrong; `folder` has one folder per node."""

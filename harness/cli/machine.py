@@ -142,7 +142,7 @@ def completion(shell: str) -> None:
 
 if TYPE_CHECKING:
     from nemesis.kind import Kind
-    from system_under_test.subject import Subject
+    from system_under_test.own.subject import Subject
     from workloads.workload import Workload
 
 

@@ -63,14 +63,14 @@ from harness.run.phases import (
     recover,
     set_up,
 )
-from system_under_test.own.subject import SystemSubject, sha256_of
+from system_under_test.own.subject import Subject, sha256_of
 from system_under_test.subject import Complaint, Node
 
 
 async def build_programs(run: RunContext) -> None:
     """Note their hashes in test.json.  Raises BackendUnavailable.  Cancelled: the compiler is stopped first."""
     subject = run.subject
-    if not isinstance(subject, SystemSubject) or not (subject.needs.crates or subject.needs.artefacts):
+    if not isinstance(subject, Subject) or not (subject.needs.crates or subject.needs.artefacts):
         return
     stop = threading.Event()
     needs, beside = subject.needs, subject.main.parent

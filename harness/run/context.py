@@ -36,7 +36,8 @@ from harness.run.watching import Online, RunWatch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
 from system_under_test.own.read_own_system import files_of
-from system_under_test.subject import Collected, Node, Subject
+from system_under_test.own.subject import Subject
+from system_under_test.subject import Collected, Node
 from workloads.workload import Workload
 
 

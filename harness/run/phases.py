@@ -50,7 +50,8 @@ from nemesis.resolve import MainPhase, PlayOptions
 from nemesis.schedule_files import as_executed
 from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.own.read_own_system import CodeMistake
-from system_under_test.subject import Collected, Node, NotKnown, ProcessState, Subject
+from system_under_test.own.subject import Subject
+from system_under_test.subject import Collected, Node, NotKnown, ProcessState
 from workloads.workload import Workload
 
 READY_LIMIT_S = 180.0

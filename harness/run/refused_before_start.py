@@ -25,7 +25,8 @@ from nemesis.catalog import EVERY, KINDS, NONE, kinds_of
 from nemesis.cluster import Cluster
 from nemesis.kind import Kind
 from system_under_test.own.read_own_system import in_words
-from system_under_test.subject import Bug, Subject
+from system_under_test.own.subject import Subject
+from system_under_test.subject import Bug
 
 OPERATIONS_PER_KEY_LEAST = 2.0
 """With fewer operations no two on one key can overlap, and such a run is never valid."""

@@ -31,7 +31,8 @@ from checkers.record.outcome import OnlineChecks, ProcessorSums, Report, SeenLea
 from harness.backends.backend import HostHealth
 from harness.run.clock import RunClock
 from harness.run.recorder import Recorder
-from system_under_test.subject import Collected, Live, Node, NodeStatus, Subject
+from system_under_test.own.subject import Subject
+from system_under_test.subject import Collected, Live, Node, NodeStatus
 
 STATUS_EVERY_S = 0.25
 PROCESSOR_EVERY_S = 2.0

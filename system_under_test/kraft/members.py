@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
 
 from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.log.meta_properties import NAME as META_PROPERTIES
@@ -24,23 +23,24 @@ _PROGRAM_S_MAX = 8.0
 started to join, which catches up only then."""
 
 
-class VoterHost(Protocol):
-    """What is needed of the subject."""
-
-    async def start(self, node: Node) -> None: ...
-
-    async def hear(self, node: Node) -> Hearsay:
-        """What the node's trace has reported.  Raises OSError."""
-        ...
-
-
 class KraftMembers:
-    """Implements `subject.Members`.  argv: node -> how its server is started, whose last word is its configuration."""
+    """Implements `subject.Members`.
 
-    def __init__(self, server: VoterHost, port: int, argv: Callable[[Node], list[str]]) -> None:
-        self._server = server
+    hear: node -> what its trace has reported.  Raises OSError.
+    argv: node -> the command of its server, whose last word is its configuration.  output: file of its `log_dir`.
+    """
+
+    def __init__(
+        self,
+        hear: Callable[[Node], Awaitable[Hearsay]],
+        port: int,
+        argv: Callable[[Node], list[str]],
+        output: str,
+    ) -> None:
+        self._hear = hear
         self._port = port
         self._argv = argv
+        self._output = output
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
         """What the log of the leader names last, by its trace.  Raises OSError while no server leads."""
@@ -58,7 +58,7 @@ class KraftMembers:
             await self._replace_disk(joining)
         within_s = CHANGE_S_MAX
         if await joining.state() == "dead":
-            await self._server.start(joining)
+            await joining.start(self._argv(joining), output=f"{joining.log_dir}/{self._output}")
             within_s += _PROGRAM_S_MAX
         properties = parse_properties(await joining.read(f"{joining.data_dir}/{META_PROPERTIES}"))
         where = f"{joining.address}:{self._port}"
@@ -88,6 +88,6 @@ class KraftMembers:
 
     async def _heard(self, node: Node) -> Hearsay | None:
         try:
-            return await self._server.hear(node) if await node.state() == "running" else None
+            return await self._hear(node) if await node.state() == "running" else None
         except OSError:
             return None

@@ -1,4 +1,4 @@
-"""The bundled KRaft as a subject: installed, started, watched, collected.
+"""The bundled KRaft as a system under test: installed, started, watched.
 
 What a node says of itself comes from its trace alone, read through the agent: the data network may be cut, and a
 request over it would disturb the node.
@@ -25,19 +25,16 @@ from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.subject import (
     Bug,
-    Collected,
     Complaint,
-    Declares,
     Live,
     Node,
     NodeStatus,
     NotKnown,
-    StartedOn,
-    Subject,
 )
+from system_under_test.system import METADATA, METADATA_FOLDER, OwnNode, System
 
 PORT = 9092
-OUTPUT = "kraft.log"
+OUTPUT = "server.log"
 NOTICED = "*.log *.checkpoint recovery-point leader-epoch-checkpoint *.index *.timeindex"
 """Files whose damage a node notices, or mends.  Kafka gives quorum-state and meta.properties no checksum."""
 SEGMENT_BYTES, CACHED_BYTES = 1 << 15, 1 << 12
@@ -260,7 +257,7 @@ _OF_SNAPSHOTS = frozenset(
 """Bugs that need snapshots to show."""
 
 
-class Kraft(Subject):
+class Kraft(System):
     """takes_snapshots: every few seconds; otherwise as seldom as Kafka, and so never within a run."""
 
     takes_snapshots = False
@@ -268,7 +265,9 @@ class Kraft(Subject):
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
     client_module = "system_under_test.kraft.client.client"
     port = PORT
-    declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True)
+    logs: Mapping[str, str] = {METADATA: METADATA_FOLDER}
+    traces = FILE_NAME
+    kraft_steps = True
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
     notices_damage: Mapping[str, str] = {"flip": NOTICED, "truncate": NOTICED, "wipe": "*"}
@@ -278,46 +277,56 @@ class Kraft(Subject):
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}
+        self._directories: dict[str, str] = {}
+        """Node -> the id of its disk."""
 
-    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
-        """Raises ValueError for an unknown bug, OSError where a node cannot be formatted."""
-        if bug is not None and bug not in self.bugs:
-            raise ValueError(f"subject kraft has no planted bug {bug!r}; it has {', '.join(self.bugs)}")
-        self._heard = {}
-        voters = self.declares.voters(nodes)
-        peers: dict[str, Any] = {node.name: [number, node.address, PORT] for number, node in enumerate(voters, 1)}
-        of_nodes = None if bug in client_decisions.BUGS else bug
-        common = {
-            "cluster_id": kafka_uuid(derived_uuid("cluster", seed)),
-            "peers": peers,
-            "seed": seed,
-            "bug": of_nodes,
+    async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
+        """Make the data directory fit for a first start.  Raises OSError."""
+        self._heard.pop(node.name, None)
+        await self._configure(node, {})
+        done = await node.node.run([*_argv(node), "--format", "--force"], timeout_s=_FORMAT_LIMIT_S)
+        done.succeeded(f"{node.name}: its data directory cannot be formatted")
+        self._directories[node.name] = done.stdout.decode().strip()
+
+    async def installed(self, nodes: Sequence[OwnNode]) -> None:
+        """Only now every disk has an identity, and only a disk with that identity votes as its node."""
+        voters = {node.name: self._directories[node.name] for node in self._voters()}
+        await asyncio.gather(*(self._configure(node, {"directories": voters}) for node in nodes))
+
+    def _voters(self) -> Sequence[OwnNode]:
+        return self.nodes[: self.voters_max or None]
+
+    async def _configure(self, node: OwnNode, more: Mapping[str, Any]) -> None:
+        config = {
+            "node_id": node.index + 1,
+            "name": node.name,
+            "listen": f"{node.address}:{PORT}",
+            "data_dir": node.data_dir,
+            "trace_dir": node.trace_dir,
+            "cluster_id": kafka_uuid(derived_uuid("cluster", self.seed)),
+            "peers": {voter.name: [voter.index + 1, voter.address, PORT] for voter in self._voters()},
+            "seed": self.seed,
+            "bug": None if self.bug in client_decisions.BUGS else self.bug,
             "segment_bytes": SEGMENT_BYTES,
             "cached_bytes": CACHED_BYTES,
             **self.cluster_settings,
-            **(SNAPSHOTS_OFTEN if self.takes_snapshots or bug in _OF_SNAPSHOTS else {}),
+            **(SNAPSHOTS_OFTEN if self.takes_snapshots or self.bug in _OF_SNAPSHOTS else {}),
+            **self.settings_of(node.index + 1),
+            **more,
         }
-        settings = {node.name: {**common, **self.settings_of(number)} for number, node in enumerate(nodes, 1)}
-        numbered = list(enumerate(nodes, 1))
-        formatted = await asyncio.gather(*(_format(node, number, settings[node.name]) for number, node in numbered))
-        # Only now every disk has an identity, and only a disk with that identity votes as its node.
-        directories = {node.name: directory for node, directory in zip(nodes, formatted, strict=True) if node in voters}
-        common = {"directories": directories}
-        await asyncio.gather(*(_configure(node, number, settings[node.name] | common) for number, node in numbered))
+        await node.write(_config_path(node), json.dumps(config, indent=1))
 
     def settings_of(self, number: int) -> Mapping[str, Any]:
-        """What the configuration of the node with this id has in place of `cluster_settings`."""
+        """Return what the configuration of the node with this id has in place of `cluster_settings`."""
         return {}
 
-    async def start(self, node: Node) -> None:
-        await node.start(_argv(node), output=f"{node.log_dir}/{OUTPUT}")
+    async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> list[str]:
+        return _argv(node)
 
-    async def status(self, node: Node) -> NodeStatus | None:
-        """From the rows the node has added to its trace since the last time."""
+    async def status(self, node: OwnNode) -> NodeStatus | None:
+        """Return what the rows say that the node has added to its trace since the last time."""
         try:
-            if await node.state() != "running":
-                return None
-            heard = await self._hear(node)
+            heard = await self.hear(node)
         except OSError:
             return None  # the agent is gone, and the node with it; or its trace is lost
         if not heard.rows:
@@ -334,66 +343,47 @@ class Kraft(Subject):
             heard.disk,
         )
 
-    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
-        """One leader whom every live node follows, and every log reaches the largest reported mark.
+    async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Clients may come at once: a leader is waited for apart."""
+        return None
+
+    async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Return None if every live node follows one leader, and every log reaches the largest reported mark.
 
         Raises NotKnown if the trace of a live node is lost."""
-        states = await asyncio.gather(*(node.state() for node in nodes))
-        live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
-        voters = self.declares.voters(nodes)
-        if 2 * sum(node in voters for node in live) <= len(voters):
-            return f"only {len(live)} of {len(nodes)} nodes are alive"
-        statuses = await asyncio.gather(*(self.status(node) for node in live))
-        if lost := [node.name for node in live if node.name in self._heard and self._heard[node.name].lost]:
+        voters = {node.name for node in self._voters()}
+        if 2 * sum(node.name in voters for node in nodes) <= len(voters):
+            return f"only {len(nodes)} of {len(self.nodes)} nodes are alive"
+        statuses = await asyncio.gather(*(self.status(node) for node in nodes))
+        if lost := [node.name for node in nodes if node.name in self._heard and self._heard[node.name].lost]:
             raise NotKnown(f"the trace of {', '.join(lost)} was cut or removed while the run went on")
         known = [status for status in statuses if status is not None]
-        if len(known) < len(live):
-            silent = {node.name for node in live} - {status.node for status in known}
+        if len(known) < len(nodes):
+            silent = {node.name for node in nodes} - {status.node for status in known}
             return f"{', '.join(sorted(silent))}: no answer"
         return _behind(known, max(heard.largest_mark for heard in self._heard.values()))
 
-    def live(self, node: Node, started_monotonic_ns: int) -> Live:
+    def live(self, node: OwnNode, started_monotonic_ns: int) -> Live:
         # Only here, so that listing subjects costs no Arrow.
         from system_under_test.kraft.collected.live import LiveNode
 
-        return LiveNode(node, _trace_path(node), self._hear, started_monotonic_ns)
+        return LiveNode(node.node, _trace_path(node), self.hear, started_monotonic_ns)
 
-    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
-        return {"bug": bug} if bug in client_decisions.BUGS else {}
+    def client_config(self) -> Mapping[str, Any]:
+        return {"bug": self.bug if self.bug in client_decisions.BUGS else None}
 
-    async def collect(self, node: Node, folder: Path) -> None:
-        """The node's output into its own folder `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
-        trace = folder.parents[1] / "trace" / f"{node.name}.jsonl"
-        for target in (folder, trace.parent):
-            target.mkdir(parents=True, exist_ok=True)
-        (folder / OUTPUT).write_bytes(await node.read(f"{node.log_dir}/{OUTPUT}"))
-        have = trace.stat().st_size if trace.exists() else 0
-        new = await node.read(_trace_path(node), have)
-        with trace.open("ab") as file:
-            file.write(new[: new.rfind(b"\n") + 1])  # whole rows only: a torn one is removed at the next start
+    def complaints_in(self, folder: Path) -> Sequence[Complaint]:
+        """Return tracebacks, refusals to start and refusals to go on, in the order in which they were printed."""
+        logs = sorted(folder.glob(f"*/{OUTPUT}"))
+        return [found for log in logs for found in _complaints(log.parent.name, log.read_text(errors="replace"))]
 
-    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
-        """Tracebacks, refusals to start and refusals to go on, in the order they were printed."""
-        found: list[Complaint] = []
-        for path in sorted((run_folder / "nodes").glob(f"*/{OUTPUT}")):
-            found += _complaints(path.parent.name, path.read_text(errors="replace"))
-        return found
+    async def hear(self, node: OwnNode | Node) -> Hearsay:
+        """Return what the trace of a node has reported so far.
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
-        # Only here, so that listing subjects costs no Arrow.
-        from system_under_test.kraft.collected.files import write_tables
-
-        write_tables(run_folder, copies, started_on)
-
-    async def hear(self, node: Node) -> Hearsay:
-        """What the node's trace has reported so far.  Raises OSError."""
-        return await self._hear(node)
-
-    async def _hear(self, node: Node) -> Hearsay:
-        """Raises OSError if the agent does not answer, or if the trace is lost."""
+        Raises OSError if the agent does not answer, or if the trace is lost."""
         heard = self._heard.setdefault(node.name, Hearsay())
         start = heard.wanted_from
-        heard.take_from(start, await node.read(_trace_path(node), start))
+        heard.take_from(start, await _node(node).read(_trace_path(node), start))
         if heard.lost:
             raise OSError(errno.EIO, f"{node.name}: its trace was cut or removed")
         return heard
@@ -404,13 +394,13 @@ class KraftBrokers(Kraft):
 
     name = "kraft-brokers"
     summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"
-    declares = replace(Kraft.declares, registers_brokers=True)
+    registers_brokers = True
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BROKER_BUGS}
 
-    async def ready(self, nodes: Sequence[Node]) -> str | None:
+    async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
         """Every broker serves, so that the replicas of all topics are spread over all of them."""
         for node in nodes:
-            if f"is {LifeState.SERVING.value}".encode() not in await node.read(f"{node.log_dir}/{OUTPUT}"):
+            if f"is {LifeState.SERVING.value}" not in await node.read(f"{node.log_dir}/{OUTPUT}"):
                 return f"the broker {node.name} is not registered and unfenced yet"
         return None
 
@@ -435,23 +425,23 @@ class KraftApart(KraftBrokers):
     name = "kraft-apart"
     summary = "the bundled KRaft quorum on three nodes, and brokers that register on nodes of their own"
     bugs: Mapping[str, Bug] = {}
-    declares = replace(KraftBrokers.declares, voters_max=3, nodes_min=4)
+    voters_max, nodes_min = 3, 4
 
     def settings_of(self, number: int) -> Mapping[str, Any]:
-        return {"process.roles": "controller" if number <= self.declares.voters_max else "broker"}
+        return {"process.roles": "controller" if number <= self.voters_max else "broker"}
 
-    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
-        return {"controllers": self.declares.voters_max}
+    def client_config(self) -> Mapping[str, Any]:
+        return {**super().client_config(), "controllers": self.voters_max}
 
-    async def ready(self, nodes: Sequence[Node]) -> str | None:
-        return await super().ready(nodes[self.declares.voters_max :])
+    async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
+        return await super().ready(nodes[self.voters_max :])
 
 
 class KraftWithSnapshots(Kraft):
     name = "kraft-snapshots"
     summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and cut their logs behind them"
     takes_snapshots = True
-    declares = replace(Kraft.declares, copied_every_s=SNAPSHOTS_COPIED_EVERY_S)
+    logs_copied_every_s = SNAPSHOTS_COPIED_EVERY_S
     bugs: Mapping[str, Bug] = {}
 
 
@@ -465,7 +455,7 @@ class KraftWithVoters(Kraft):
 
     def __init__(self) -> None:
         super().__init__()
-        self.members = KraftMembers(self, PORT, _argv)
+        self.members = KraftMembers(self.hear, PORT, _argv, OUTPUT)
 
 
 class KraftWhole(KraftWithVoters, KraftBrokers):
@@ -474,7 +464,7 @@ class KraftWhole(KraftWithVoters, KraftBrokers):
     name = "kraft-whole"
     summary = "the bundled KRaft quorum with brokers that register, voters that change, and frequent snapshots"
     takes_snapshots = True
-    declares = replace(KraftBrokers.declares, copied_every_s=SNAPSHOTS_COPIED_EVERY_S)
+    logs_copied_every_s = SNAPSHOTS_COPIED_EVERY_S
     bugs: Mapping[str, Bug] = {}
     cluster_settings: Mapping[str, Any] = {**KraftBrokers.cluster_settings, **KraftWithVoters.cluster_settings}
 
@@ -495,35 +485,20 @@ def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:
     return None
 
 
-async def _format(node: Node, node_id: int, common: Mapping[str, Any]) -> str:
-    """Make the data directory fit for a first start.  Returns its directory id.  Raises OSError."""
-    await _configure(node, node_id, common)
-    done = await node.run([*_argv(node), "--format", "--force"], timeout_s=_FORMAT_LIMIT_S)
-    return done.succeeded(f"{node.name}: its data directory cannot be formatted").stdout.decode().strip()
-
-
-async def _configure(node: Node, node_id: int, common: Mapping[str, Any]) -> None:
-    config = {
-        "node_id": node_id,
-        "name": node.name,
-        "listen": f"{node.address}:{PORT}",
-        "data_dir": node.data_dir,
-        "trace_dir": node.trace_dir,
-        **common,
-    }
-    await node.write(_config_path(node), json.dumps(config, indent=1).encode())
-
-
-def _argv(node: Node) -> list[str]:
+def _argv(node: OwnNode | Node) -> list[str]:
     return [*node.python, "-m", _MODULE, "--config", _config_path(node)]
 
 
-def _config_path(node: Node) -> str:
+def _config_path(node: OwnNode | Node) -> str:
     return f"{node.log_dir}/kraft.json"
 
 
-def _trace_path(node: Node) -> str:
+def _trace_path(node: OwnNode | Node) -> str:
     return f"{node.trace_dir}/{FILE_NAME}"
+
+
+def _node(node: OwnNode | Node) -> Node:
+    return node.node if isinstance(node, OwnNode) else node
 
 
 def _complaints(node: str, text: str) -> list[Complaint]:
@@ -541,7 +516,7 @@ def _complaints(node: str, text: str) -> list[Complaint]:
             lines = lines[:1]
             reason = lines[0]
         end_of_last = match.start() + len("\n".join(lines))
-        found.append(Complaint(node, reason[:300], "\n".join(lines)))
+        found.append(Complaint(node, reason[:300], "\n".join(lines), {"pid": None, "lines_before_end": -1}))
     return found
 
 

@@ -55,13 +55,13 @@ from system_under_test.subject import (
     Collected,
     Complaint,
     Declares,
+    Live,
     LookedAt,
     Needs,
     Node,
     NodeStatus,
     NotKnown,
     StartedOn,
-    Subject,
 )
 from system_under_test.system import METADATA, TOPICS, Command, OwnNode, System, named_processes, wrong_commands
 
@@ -97,7 +97,7 @@ LINKED_FROM_BYTES = 1 << 20
 """A smaller file is copied: somebody may want to edit the copy of a run."""
 
 
-class SystemSubject(Subject):
+class Subject:
     """A `System` as the harness sees it: defaults, and exceptions of the author's methods as sentences.
 
     main: the file that defines it.  files: its Python files, which clients and runs need; {} for a bundled system.
@@ -134,13 +134,13 @@ class SystemSubject(Subject):
         """Node -> what the last `caught_up` looked at besides the state of the process."""
 
     @classmethod
-    def read(cls, main: Path, which: str = "") -> SystemSubject:
+    def read(cls, main: Path, which: str = "") -> Subject:
         """Read a system of the user's own.  which: the name of its class, "" for the first.  Raises NoSystem."""
         module = read_files(main)
         return cls(system_in(module, main.name, which), main, module, files_of(main), which)
 
     @classmethod
-    def bundled(cls, kind: type[System]) -> SystemSubject:
+    def bundled(cls, kind: type[System]) -> Subject:
         return cls(kind(), Path(inspect.getfile(kind)), sys.modules[kind.__module__], {})
 
     @property
@@ -163,6 +163,10 @@ class SystemSubject(Subject):
         self._note_needs(self.system.needs)
         self.processes = named_processes(self.system.processes)
 
+    def live(self, node: Node, started_monotonic_ns: int) -> Live:
+        """Follow a node of a system with `kraft_steps` while it runs."""
+        return self.system.live(self._nodes[node.name], started_monotonic_ns)
+
     def _note_needs(self, needs: Needs) -> None:
         """Note what its nodes need.  A program in Go among the files is recognized: no clock of it can be shifted."""
         self.needs = needs
@@ -177,6 +181,7 @@ class SystemSubject(Subject):
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
         self.system.seed, self.system.bug, self.system.nodes = seed, bug, list(self._nodes.values())
         await asyncio.gather(*map(self._install, self._nodes.values()))
+        await self._called("installed", self.system.installed(self.system.nodes))
 
     async def start(self, node: Node) -> None:
         own = self._nodes[node.name]
@@ -479,8 +484,13 @@ class SystemSubject(Subject):
         return [str(path.relative_to(beside)) for path in found if path.is_file() and "target" not in path.parts]
 
     async def _install(self, own: OwnNode) -> None:
-        """A fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem."""
+        """Make a fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem.
+
+        A system that has a program on virtual time makes its own: that program is no shell."""
         node, user = own.node, self.needs.user
+        if self.simulated:
+            await self._called("install", self.system.install(own, self.system.nodes))
+            return
         script = 'rm -rf "$1" && mkdir -p "$1" "$2" && chmod 700 "$1"'
         if user:
             script += ' && { [ "$(id -u)" != 0 ] || chown -R "$3" "$1" "$2"; }'
@@ -495,7 +505,7 @@ class SystemSubject(Subject):
             await node.write(own.path(there), data)
         if wanted:
             await own.run(["chmod", "755", *map(own.path, wanted)])
-        await self._called("install", self.system.install(own, list(self._nodes.values())))
+        await self._called("install", self.system.install(own, self.system.nodes))
 
     def _as_user(self, argv: list[str]) -> list[str]:
         """The command as the user that the system needs; a node that runs as that user already changes nothing."""
@@ -577,6 +587,7 @@ def _declared(system: System, client: type[Client] | None) -> Declares:
         routes_by_itself=client is not None and client.routes_by_itself,
         failover_s=float(system.failover_s),
         unavailable_s=float(system.unavailable_s),
+        kraft_steps=system.kraft_steps,
         copied_every_s=float(system.logs_copied_every_s),
         registers_brokers=system.registers_brokers,
         topic_logs=TOPICS in system.logs,

@@ -14,6 +14,7 @@ from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from system_under_test.client import Outcome, Request
 from system_under_test.functions import FUNCTIONS, arguments
 from system_under_test.kraft.subject import Kraft
+from system_under_test.own.subject import Subject
 from workloads.generators import Turn
 from workloads.lock import Holding, Lock
 from workloads.repeated_register import RepeatedRegister
@@ -133,11 +134,17 @@ def test_a_thread_releases_only_what_it_holds() -> None:
 
 
 def test_a_subject_runs_the_workloads_whose_functions_its_client_has() -> None:
-    assert offered_workloads(Kraft()) == ("register", "repeated-register", "set", "large-set", "append-log")
+    assert offered_workloads(Subject.bundled(Kraft)) == (
+        "register",
+        "repeated-register",
+        "set",
+        "large-set",
+        "append-log",
+    )
     assert set(offered_workloads(load_subject("etcd"))) >= {"register", "repeated-register", "cas-register"}
     assert set(offered_workloads(load_subject("canary"))) == set(WORKLOADS) - OF_KAFKA
     assert set(offered_workloads(load_subject("kafka"))) >= OF_KAFKA
     with pytest.raises(
         WrongSpec, match="its client has no cas; it runs: register, repeated-register, set, large-set, append-log"
     ):
-        refuse_workload(Spec(workload="cas-register"), Kraft())
+        refuse_workload(Spec(workload="cas-register"), Subject.bundled(Kraft))

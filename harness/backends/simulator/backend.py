@@ -115,7 +115,10 @@ class SimulatedNode:
         return bytes((content or b"")[offset:end])
 
     async def copy_out(self, path: str, destination: Path) -> None:
-        for name, content in self._aside.get(path, {}).items():
+        files = self._machine().files
+        inside = (name for name in files if name.startswith(f"{path}/"))
+        beside = {name.removeprefix(f"{path}/"): bytes(files[name]) for name in inside}
+        for name, content in {**beside, **self._aside.get(path, {})}.items():
             (destination / name).parent.mkdir(parents=True, exist_ok=True)
             (destination / name).write_bytes(content)
 

@@ -82,7 +82,7 @@ def test_servers_and_client_nodes_can_be_entered_and_asked(run: dict[str, Any]) 
     nodes = {node["node"]: node for node in run["kept"]["entrances"]}
     assert nodes.keys() == {"n1", "c1", "c2"}
     server = nodes["n1"]
-    assert "kraft.log" in on_node(server["command"], f"ls {server['logs']}")
+    assert "server.log" in on_node(server["command"], f"ls {server['logs']}")
     assert on_node(server["command"], f"ls {server['data']}").split()
     asked = lambda: on_node(nodes["c1"]["client"], "write k0 4711\nread k0\n")  # noqa: E731
     until(lambda: "ok 4711" in asked())
@@ -93,7 +93,7 @@ def test_clean_up_and_lists_know_it_and_do_it_no_harm(run: dict[str, Any]) -> No
     for command in (["clean-up"], ["runs", "--results", str(Path(folder).parents[1])]):
         assert f"kept: {folder}" in krucible(*command).stdout
     assert Path(folder).name in krucible("list").stdout
-    assert "kraft.log" in on_node(run["kept"]["entrances"][0]["command"], f"ls {run['kept']['entrances'][0]['logs']}")
+    assert "server.log" in on_node(run["kept"]["entrances"][0]["command"], f"ls {run['kept']['entrances'][0]['logs']}")
 
 
 def test_another_cluster_stands_beside_it(run: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from checkers.base.history import Type
 from system_under_test.client import Placement, Request
 from system_under_test.etcd.system import BINARY, OF_DEBIAN, Etcd
 from system_under_test.own.client_processes import connect
-from system_under_test.own.subject import SystemSubject
+from system_under_test.own.subject import Subject
 
 pytestmark = [
     pytest.mark.skipif(not Path(BINARY).exists(), reason=f"no {BINARY} here: install Debian's etcd-server"),
@@ -44,7 +44,7 @@ class Cluster:
     def __init__(self, root: Path) -> None:
         ours = f"{os.getpid() // 250 % 250}.{os.getpid() % 250 + 2}"
         self.nodes = [LocalNode(f"n{i}", f"127.{80 + i}.{ours}", root) for i in (1, 2, 3)]
-        self.subject = SystemSubject.bundled(Etcd)
+        self.subject = Subject.bundled(Etcd)
         self.subject.set({"version": OF_DEBIAN})
         self.clients = []
 

@@ -18,7 +18,7 @@ from harness.spec import Spec, WrongSpec
 from system_under_test.client import Outcome, Request
 from system_under_test.kafka.jars import HOME, jars_of
 from system_under_test.kafka.process import KafkaProcess
-from system_under_test.own.subject import SystemSubject
+from system_under_test.own.subject import Subject
 from workloads.kafka_queue import AssignedConsumer
 
 ROOT = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ async def test_a_controller_has_the_number_of_its_node(spec: tuple[str, str]) ->
         node.data_dir, node.trace_dir, node.path, node.python = "/disk", "/trace", "/disk/{}".format, ["python3"]
         node.write = write
     subject = load_subject(Spec(subject=spec[0], set=spec[1]))
-    assert isinstance(subject, SystemSubject)
+    assert isinstance(subject, Subject)
     commands = await subject.system.start(nodes[1], nodes)  # type: ignore[arg-type]
     assert [*commands] == [*subject.processes] == ["controller", "broker"]
     assert "node.id=102" in written["kafka.properties"].splitlines()

@@ -33,7 +33,9 @@ from system_under_test.kraft.node.process import run
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.subject import PORT, Hearsay, Kraft, KraftWithVoters, _behind
-from system_under_test.subject import Collected, Completed, NodeStatus, NotKnown, ProcessState, Subject
+from system_under_test.own.subject import Subject
+from system_under_test.subject import Collected, Completed, NodeStatus, NotKnown, ProcessState
+from system_under_test.system import OwnNode
 
 
 class LocalNode:
@@ -84,14 +86,14 @@ class LocalNode:
         return data if size_bytes < 0 else data[:size_bytes]
 
     async def copy_out(self, path: str, destination: Path) -> None:
-        shutil.copytree(path, destination)
+        shutil.copytree(path, destination, dirs_exist_ok=True)
 
 
 class Running:
     """Installed and started nodes, and one client that follows the leader."""
 
     def __init__(self, root: Path, count: int) -> None:
-        self.kraft = Kraft()
+        self.kraft = Subject.bundled(Kraft)
         self.nodes = [LocalNode(number, root) for number in range(1, count + 1)]
         peers = {node.name: f"{node.address}:{PORT}" for node in self.nodes}
         self.client = connect(Placement(0, "c1", follows=True, reads_only=False), peers, {}, {})
@@ -261,7 +263,7 @@ def check_tables(tables: Path) -> None:
 
 
 async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path) -> None:
-    kraft, node = Kraft(), LocalNode(1, tmp_path)
+    kraft, node = Subject.bundled(Kraft), LocalNode(1, tmp_path)
     with pytest.raises(ValueError, match="no planted bug 'nonsense'"):
         await kraft.install([node], seed=1, bug="nonsense")
     await kraft.install([node], seed=1, bug="stale-read")
@@ -285,7 +287,7 @@ async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path)
 
 async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
     node = LocalNode(1, tmp_path)
-    await Kraft().install([node], seed=1, bug=None)
+    await Subject.bundled(Kraft).install([node], seed=1, bug=None)
     with (Path(node.data_dir) / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(CannotStart, match="another node is running on"):
@@ -293,8 +295,7 @@ async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
 
 
 def test_it_is_a_subject_with_every_bug_of_the_quorum() -> None:
-    kraft: Subject = Kraft()
-    bugs = {**kraft.bugs, **KraftWithVoters.bugs}
+    bugs = {**Kraft.bugs, **KraftWithVoters.bugs}
     assert bugs.keys() == decisions.BUGS.keys() | client_decisions.BUGS.keys()
     for bug in bugs.values():
         assert bug.shown_by, "no bug of the quorum shows without a fault"
@@ -371,13 +372,14 @@ async def test_without_its_trace_it_is_not_known_whether_a_node_caught_up(tmp_pa
     trace = Path(node.trace_dir) / FILE_NAME
     trace.write_bytes(ROWS)
     node.process = await asyncio.create_subprocess_exec("sleep", "600")
-    kraft = Kraft()
+    kraft, own = Kraft(), OwnNode(node, 0)
+    kraft.nodes = [own]
     try:
-        assert (await kraft.status(node)) is not None
+        assert (await kraft.status(own)) is not None
         trace.write_bytes(ROWS[:5])
-        assert (await kraft.status(node)) is None
+        assert (await kraft.status(own)) is None
         with pytest.raises(NotKnown, match="the trace of n1 was cut or removed"):
-            await kraft.caught_up([node], 1)
+            await kraft.caught_up([own])
     finally:
         node.process.kill()
         await node.process.wait()
@@ -400,8 +402,8 @@ def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:
     for name, text in logs.items():
         folder = tmp_path / "nodes" / name
         folder.mkdir(parents=True)
-        (folder / "kraft.log").write_text(text)
-    found = Kraft().complaints(tmp_path)
+        (folder / "server.log").write_text(text)
+    found = Subject.bundled(Kraft).complaints(tmp_path)
     assert [(c.node, c.reason) for c in found] == [
         ("n2", "n2: FATAL: epoch 4: leader n1 wants the log cut to 3, below the high watermark 5"),
         ("n2", "cannot start: meta.properties holds nothing"),

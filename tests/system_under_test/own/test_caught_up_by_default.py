@@ -13,7 +13,7 @@ from harness.registry import load_subject
 from harness.run import phases as phase
 from harness.run.clock import MACHINE
 from harness.run.phases import SystemRecovery
-from system_under_test.own.subject import SystemSubject
+from system_under_test.own.subject import Subject
 from system_under_test.subject import Completed, NotKnown
 
 SYSTEM = """
@@ -48,11 +48,11 @@ def node(name: str, state: str = "running") -> Any:
     )
 
 
-async def made(tmp_path: Path, methods: str, nodes: list[Any]) -> SystemSubject:
+async def made(tmp_path: Path, methods: str, nodes: list[Any]) -> Subject:
     path = tmp_path / "mine.py"
     path.write_text(SYSTEM.format(methods=methods))
     subject = load_subject(str(path))
-    assert isinstance(subject, SystemSubject)
+    assert isinstance(subject, Subject)
     await subject.install(nodes, seed=1, bug=None)
     return subject
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.registry import load_subject, load_workload
 from harness.spec import Spec, WrongSpec
-from system_under_test.own.subject import SystemSubject
+from system_under_test.own.subject import Subject
 
 ROOT = Path(__file__).parents[3]
 TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
@@ -104,7 +104,7 @@ def test_what_a_file_imports_from_beside_it_belongs_to_it(tmp_path: Path, main: 
     inside = f"    def late(self):\n        from {module} import PORT\n        return PORT\n"
     (tmp_path / main).write_text(text.replace(PORT, f"    port = PORT\n{inside}"))
     subject = load_subject(str(tmp_path / main))
-    assert isinstance(subject, SystemSubject) and subject.port == 7001
+    assert isinstance(subject, Subject) and subject.port == 7001
     assert subject.system.late() == 7001, "also what a method imports"  # type: ignore[attr-defined]
     assert {main, sibling, "ports.py"} <= subject.files.keys()
     assert ("unrelated.py" in subject.files) == (main == "system.py")

@@ -26,8 +26,8 @@ from harness.registry import check_names, load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences
 from harness.spec import Spec, WrongSpec
 from system_under_test.own.read_own_system import BrokenSystem
-from system_under_test.own.subject import SystemSubject, kept
-from system_under_test.subject import Completed, Subject
+from system_under_test.own.subject import Subject, kept
+from system_under_test.subject import Completed
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -516,7 +516,7 @@ def handing_over(tmp_path: Path) -> Path:
 
 def test_parameters_are_set_by_name_and_keep_their_types(handing_over: Path) -> None:
     subject = load_subject(Spec(subject=str(handing_over), set="version=4.0,replicas=5"))
-    assert isinstance(subject, SystemSubject)
+    assert isinstance(subject, Subject)
     assert subject.system.settings == {"version": "4.0", "replicas": 5}
     assert subject.client_config(seed=1, bug=None)["settings"] == {"version": "4.0", "replicas": 5}
     with pytest.raises(WrongSpec, match="--set replicas of mine takes a number such as 3, not 'many'"):

@@ -50,7 +50,7 @@ def test_hosts_of_a_kept_run_are_entered_as_it_is_printed_and_released_whole(tmp
                 f"{sys.executable} -m harness release {kept['folder']}",
             ):
                 assert printed in done.stderr
-            assert "kraft.log" in on_host(server["command"], f"ls {server['logs']}\nexit\n")
+            assert "server.log" in on_host(server["command"], f"ls {server['logs']}\nexit\n")
             asked = lambda: on_host(client["client"], "write k0 4711\nread k0\n")  # noqa: E731
             until(lambda: "ok 4711" in asked())
             assert all(hosts.left_on(host) for host in ("s1", "k1", "k2"))
