@@ -1,4 +1,5 @@
-"""What the disk under test costs an idle cluster: acknowledged writes per second with it and without it, in turn.
+"""Measure what the disk under test costs an idle cluster: acknowledged writes per second with it and without it, in
+turn.
 
     python -m bench.disk --pairs 2 --seconds 8 --backend namespaces
 

@@ -1,4 +1,4 @@
-"""What the handlers of the bundled KRaft cost: the table of `system_under_test/kraft/handler_costs.py`.
+"""Measure what the handlers of the bundled KRaft cost: the table of `system_under_test/kraft/handler_costs.py`.
 
     python -m bench.handler_costs [--seconds 8] [--writers 8]
 
@@ -45,7 +45,7 @@ class MeasuredKRaft(KRaft):
         return [sys.executable, "-m", "bench.instruments.measured_node", *arguments]
 
     def figures(self) -> tuple[Counter[str], Counter[str]]:
-        """How often each kind was handled, and the processor seconds of it."""
+        """Return how often each kind was handled, and the processor seconds of it."""
         counts: Counter[str] = Counter()
         cpu_s: Counter[str] = Counter()
         for path in self.folder.glob("figures-*.json"):

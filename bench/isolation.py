@@ -1,4 +1,4 @@
-"""How long it takes to decide isolation: from columns to an order that was replayed.
+"""Measure how long it takes to decide isolation: from columns to an order that was replayed.
 
     python -m bench.isolation [--large] [--only TEXT] [--json FILE]
 

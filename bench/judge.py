@@ -1,4 +1,4 @@
-"""How long a verdict takes: Spark's cold start, sealing, and histories of every size and shape, warm.
+"""Measure how long a verdict takes: Spark's cold start, sealing, and histories of every size and shape, warm.
 
     python -m bench.judge [--rows 10000,100000,1000000,10000000] [--shape "one key"] [--json FILE] [--warm-only]
 

@@ -1,4 +1,4 @@
-"""How long histories of Kafka's logs take: a correct broker's, and the same with one message lost.
+"""Measure how long histories of Kafka's logs take: a correct broker's, and the same with one message lost.
 
     python -m bench.kafka [--sizes 1000000] [--json FILE]
 

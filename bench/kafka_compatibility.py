@@ -1,4 +1,5 @@
-"""What Kafka's own clients and their own tests find of the bundled KRaft: makes docs/notebook/kafka-compatibility.md.
+"""Measure what Kafka's own clients and their own tests find of the bundled KRaft: makes
+docs/notebook/kafka-compatibility.md.
 
     python -m bench.kafka_compatibility            run all, write the page
     python -m bench.kafka_compatibility --only kafka-python,aiokafka
@@ -160,7 +161,7 @@ async def _registered(addresses: Sequence[str], limit_s: float = 120.0) -> None:
 
 
 async def _brokers_known(address: str) -> int:
-    """How many brokers the node at `address` names as alive; 0 if it does not answer."""
+    """Return how many brokers the node at `address` names as alive; 0 if it does not answer."""
     host, _, port = address.partition(":")
     connection = Connection(host, int(port), "compatibility")
     types = codec(DESCRIBE_CLUSTER, 0).requests

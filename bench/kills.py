@@ -1,4 +1,5 @@
-"""What a killed harness leaves behind: whole runs, killed with SIGKILL at random moments, among things of others.
+"""Measure what a killed harness leaves behind: whole runs, killed with SIGKILL at random moments, among things of
+others.
 
     python -m bench.kills --backend docker --times 20
 

@@ -1,4 +1,5 @@
-"""What the lake costs: small listings without a JVM, every ready question on DuckDB and on Spark, over synthetic runs.
+"""Measure what the lake costs: small listings without a JVM, every ready question on DuckDB and on Spark, over
+synthetic runs.
 
     python -m bench.lake [--runs 10000] [--days 70]
 

@@ -1,4 +1,4 @@
-"""What the tests of a room are worth: `make mutation ROOM=checkers/run_quality`.
+"""Measure what the tests of a room are worth: `make mutation ROOM=checkers/run_quality`.
 
     python -m bench.mutation checkers/run_quality/vacuity.py [--tests FOLDER …] [--sample 200] [--seed 1]
 

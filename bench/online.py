@@ -1,4 +1,4 @@
-"""What online checks cost the run they watch: pairs of runs of one seed, with and without, in turn.
+"""Measure what online checks cost the run they watch: pairs of runs of one seed, with and without, in turn.
 
     python -m bench.online runs --pairs 3 --time-limit 30 --backend docker       # runs of the bundled KRaft, in pairs
     python -m bench.online keys --seconds 3600 --rate 400                        # the core alone, an hour's history
@@ -44,7 +44,7 @@ from checkers.record.reading import RunRecord
 
 @click.group()
 def cli() -> None:
-    """What online checks cost."""
+    """Return what online checks cost."""
 
 
 @cli.command()
@@ -87,7 +87,7 @@ def _figures(folder: Path) -> dict[str, Any]:
 
 
 def _latency_ms(folder: Path, begin_ns: int, end_ns: int) -> dict[str, float]:
-    """Of ok operations begun in the main phase."""
+    """Return the latency of ok operations begun in the main phase."""
     begun: dict[int, int] = {}
     took = []
     for row in pq.read_table(folder / "history.parquet", columns=["time_ns", "process", "type"]).to_pylist():

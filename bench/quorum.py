@@ -1,4 +1,5 @@
-"""What a write costs the bundled KRaft, beside etcd in the same run on the same disk; and its start and its failover.
+"""Measure what a write costs the bundled KRaft, beside etcd in the same run on the same disk; and its start and its
+failover.
 
     python -m bench.quorum [--nodes 3 5] [--writers 1 64] [--rounds 5] [--seconds 3] [--only writes failover …]
 

@@ -1,4 +1,4 @@
-"""What logs and traces of a quorum cost: log matching, every other checker of Raft, and reading real log files.
+"""Measure what logs and traces of a quorum cost: log matching, every other checker of Raft, and reading real log files.
 
     python -m bench.raft [--sizes 1000000,10000000] [--only WORDS] [--json FILE]
 

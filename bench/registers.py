@@ -1,4 +1,5 @@
-"""How long registers take where values repeat: the recorded etcd histories, big single keys, and a grid of hard ones.
+"""Measure how long registers take where values repeat: the recorded etcd histories, big single keys, and a grid of hard
+ones.
 
     python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
 
@@ -136,7 +137,7 @@ def grid(operations_max: int, limit_s: float, observed: bool, sheet: Sheet) -> N
 
 @dataclass(frozen=True)
 class GridCell:
-    """What became of one history."""
+    """Outcome of one history."""
 
     verdict: str
     seconds: float

@@ -1,4 +1,4 @@
-"""How fast the simulator is: simulated seconds per CPU second.
+"""Measure how fast the simulator is: simulated seconds per CPU second.
 
     python -m bench.simulator [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
 

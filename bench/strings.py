@@ -1,4 +1,4 @@
-"""How long a key-value store of strings takes: histories in the shape of Porcupine's largest, valid and wrong.
+"""Measure how long a key-value store of strings takes: histories in the shape of Porcupine's largest, valid and wrong.
 
     python -m bench.strings [--histories 10] [--json FILE]
 
@@ -52,7 +52,8 @@ def _steps(events: Sequence[Event]) -> int:
 
 
 def _seconds(histories: Sequence[Sequence[Event]], expected: Validity) -> list[float]:
-    """Of each history.  All are measured once before any is measured again: so no burst of load meets all its runs."""
+    """Return the seconds of each history.  All are measured once before any is measured again: so no burst of load
+    meets all its runs."""
     least = [float("inf")] * len(histories)
     for _ in range(RUNS):
         for at, events in enumerate(histories):

@@ -1,4 +1,4 @@
-"""How soon the swarm finds each planted bug: seeds, simulated seconds and CPU seconds, five searches each.
+"""Measure how soon the swarm finds each planted bug: seeds, simulated seconds and CPU seconds, five searches each.
 
     python -m bench.swarm_bugs [--bug lone-vote] [--layer core] [--searches 5] [--cpu 300]
 

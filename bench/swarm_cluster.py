@@ -1,4 +1,4 @@
-"""How a swarm scales on Spark's own cluster: seeds per minute with one worker of one core, and with two.
+"""Measure how a swarm scales on Spark's own cluster: seeds per minute with one worker of one core, and with two.
 
     python -m bench.swarm_cluster [--seeds 60] [--each 5]
 

@@ -1,4 +1,4 @@
-"""Whether storms that are aimed at what was seldom met find bugs sooner than storms that are drawn at random.
+"""Measure whether storms that are aimed at what was seldom met find bugs sooner than storms that are drawn at random.
 
     python -m bench.swarm_guidance [--bug double-vote] [--layer core] [--searches 5] [--cpu 120]
 

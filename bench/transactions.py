@@ -1,4 +1,4 @@
-"""How long transactional verdicts take: valid histories, and the same with one anomaly of each name.
+"""Measure how long transactional verdicts take: valid histories, and the same with one anomaly of each name.
 
     python -m bench.transactions [--sizes 1000000 10000000] [--model list-append] [--only G1c ...] [--json FILE]
 

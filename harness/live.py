@@ -1,4 +1,5 @@
-"""What a run is doing now, for readers in other processes: a small file beside the runs, gone when the run has ended.
+"""State of a run that goes on, for readers in other processes: a small file beside the runs, gone when the run has
+ended.
 
 It stands in `results/.live/`, outside the run's folder: it is no evidence, and a run folder holds nothing else.
 """
@@ -55,7 +56,7 @@ class Watcher(Protocol):
     """Who wants to know what a run does while it goes on; called on the loop of the run, so it must be quick."""
 
     def show(self, status: RunStatus) -> None:
-        """What the run does now: at the begin of every phase, and once a second."""
+        """Return what the run does now: at the begin of every phase, and once a second."""
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
         """Rows of the history that were written just now; they never change again."""

@@ -66,12 +66,13 @@ def sentence(text: str) -> str:
 
 
 def lower_first(text: str) -> str:
-    """The same sentence, to go on after a colon: lower case unless its first word is a name or an acronym."""
+    """Return the same sentence, to go on after a colon: lower case unless its first word is a name or an acronym."""
     return text[0].lower() + text[1:] if len(text) > 1 and text[1].islower() else text
 
 
 def upper_first(text: str) -> str:
-    """The same text as a sentence begins: upper case unless its first word is a name with a number, such as n1."""
+    """Return the same text as a sentence begins: upper case unless its first word is a name with a number, such as
+    n1."""
     word = text.split(" ", 1)[0]
     return text if any(c.isdigit() for c in word) else text[:1].upper() + text[1:]
 
@@ -122,7 +123,7 @@ def _figure(name: str, value: Any) -> str:
 
 
 def _of_one(words: str) -> str:
-    """The same words for one thing: "copies of logs" -> "copy of logs"."""
+    """Return the same words for one thing: "copies of logs" -> "copy of logs"."""
     found = _PREPOSITION.search(words)
     noun, rest = (words[: found.start()], words[found.start() :]) if found else (words, "")
     for ending, one in _PLURALS:

@@ -313,7 +313,7 @@ def _check_nemesis(name: str) -> None:
 
 
 def load(target: str) -> Any:
-    """What a name of the tables stands for.  target: module:attribute."""
+    """Return what a name of the tables stands for.  target: module:attribute."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -190,7 +190,7 @@ class Spec:
         return Random(f"{self.seed}/{stream}")
 
     def lengthened(self, failover_s: float) -> float:
-        """So many times as long as usual everything takes that waits for a system to fail over; at least 1, unless the
+        """Return the factor by which waits for a fail-over are stretched; at least 1, unless the
         user chose it."""
         return self.holds or max(1.0, failover_s / FAILOVER_S)
 
@@ -242,7 +242,8 @@ class Spec:
         return words
 
     def _changed(self) -> dict[str, Any]:
-        """What is not as by default, without what every command names.  A bug without a workload would choose one."""
+        """Return what is not as by default, without what every command names.  A bug without a workload would choose
+        one."""
         named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
         if self.holds or "." in self.subject or "/" in self.subject or self.subject.startswith(SLOW):
             kept = {*kept, "time_limit_s", "recovery_limit_s"}

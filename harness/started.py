@@ -1,4 +1,4 @@
-"""How this process was started, and if its Python has what Krucible needs.
+"""Command by which this process was started, and if its Python has what Krucible needs.
 
 Imports nothing but Python's own modules, so that it can run where everything else is missing.
 """

@@ -127,7 +127,7 @@ def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int,
 
 
 def _between(root: Path, key: str | None) -> Iterator[RunStep]:
-    """What stands between operations.  key: no violations of other objects."""
+    """Return what stands between operations.  key: no violations of other objects."""
     record = RunRecord(root)
     for fault in record.faults:
         if fault.carried_out:

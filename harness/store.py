@@ -43,7 +43,7 @@ class StoreUnavailable(OSError):
 
 
 def is_store(place: str | Path) -> bool:
-    """Whether this names a store, and no folder."""
+    """Return whether this names a store, and no folder."""
     return "://" in str(place)
 
 
@@ -133,7 +133,8 @@ class Store:
 
 
 class RunShelf:
-    """Where the nodes of a Spark cluster read the files of a run that came from a store (`checkers.spark.shipping`).
+    """Place where the nodes of a Spark cluster read the files of a run that came from a store
+    (`checkers.spark.shipping`).
 
     Files of the run are read where they are.  What judging made anew is uploaded to `_judging/` in the store, and
     removed by `clear`.  The nodes need access to the store: the same variables, or a role of their own.
@@ -174,7 +175,7 @@ class RunShelf:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """What was fetched of a store.  folder: looks like a results folder; its lake is `lake`."""
+    """Copy of what was fetched of a store.  folder: looks like a results folder; its lake is `lake`."""
 
     store: Store
     folder: Path

@@ -29,7 +29,7 @@ class RunFailed(AssertionError):
 
 
 class Krucible:
-    """What the fixture `krucible` offers.  results: the folder that keeps the runs."""
+    """Interface that the fixture `krucible` offers.  results: the folder that keeps the runs."""
 
     def __init__(self, node: pytest.Item, results: Path) -> None:
         self._node, self._results = node, results
@@ -63,7 +63,7 @@ class SeedFailed(AssertionError):
 
 
 class Simulation:
-    """What the fixture `simulation` offers.  seeds: those that every scenario is played with."""
+    """Interface that the fixture `simulation` offers.  seeds: those that every scenario is played with."""
 
     def __init__(self, node: pytest.Item, seeds: Sequence[int]) -> None:
         self._node, self.seeds = node, seeds

@@ -60,7 +60,8 @@ def dealt_by(nemesis: str) -> str:
 
 
 def is_kind(name: str) -> bool:
-    """Whether a kind of fault has this name.  Whether the system has a process that it names is another question."""
+    """Return whether a kind of fault has this name.  Whether the system has a process that it names is another
+    question."""
     return name in KINDS or kind_on_process(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What faults act on: the Protocol every backend implements.
+"""Targets of faults: the Protocol every backend implements.
 
 A link is a *directed* pair of node names (source, destination); servers and client nodes are both nodes.  Control
 travels outside the data network.  No fault ever cuts the connection that must heal it.
@@ -162,7 +162,7 @@ class Cluster(Protocol):
         ...
 
     async def disk_reached(self, server: str, /) -> bool:
-        """Whether the armed operation has come."""
+        """Return whether the armed operation has come."""
         ...
 
     async def lose_power(self, server: str, /, kept: str, seed: int) -> None:
@@ -171,9 +171,9 @@ class Cluster(Protocol):
         ...
 
     async def power_loss(self, server: str, /) -> Mapping[str, int]:
-        """What the last power loss did: the seed of its order, undone, redone, torn_bytes, used (as of `probe_disk`),
-        oldest_ms (age of the oldest write that was lost), LOST_OF and the name of a file (bytes that it lost), and the
-        proofs fsynced_kept, not_fsynced_kept (0 or 1).  Empty before the first."""
+        """Return what the last power loss did: the seed of its order, undone, redone, torn_bytes, used (as of
+        `probe_disk`), oldest_ms (age of the oldest write that was lost), LOST_OF and the name of a file (bytes that it
+        lost), and the proofs fsynced_kept, not_fsynced_kept (0 or 1).  Empty before the first."""
         ...
 
     async def probe_disk(self, server: str, /) -> Mapping[str, Any]:
@@ -188,8 +188,8 @@ class Cluster(Protocol):
         ...
 
     async def disk_damage(self, server: str, /) -> Mapping[str, Any]:
-        """What the last damage was: the seed of its order, how, file, offset; fingerprints of its place: before, after,
-        now.  Empty before the first."""
+        """Return what the last damage was: the seed of its order, how, file, offset; fingerprints of its place: before,
+        after, now.  Empty before the first."""
         ...
 
     # Capability PACKETS.

@@ -1,4 +1,4 @@
-"""What the faults of a run have met: which kind of fault hit a node in which role, and what the system did meanwhile.
+"""Coverage of the faults of a run: which kind of fault hit a node in which role, and what the system did meanwhile.
 
 A *cell* is (kind of fault, role of a node that it hit, phase of the system while it was in force).  A fault against the
 leader meets several phases one after another: the leader still leads, no node leads, a new leader has just been
@@ -56,7 +56,8 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is known at one moment.  in_force: number of a card -> its fault.  servers, clients: names of all nodes.
+    """State that is known at one moment.  in_force: number of a card -> its fault.  servers, clients: names of all
+    nodes.
 
     statuses: of the nodes that report."""
 
@@ -110,7 +111,7 @@ class FaultCoverage:
         self._epoch = max(self._epoch, epoch)
 
     def so_far(self) -> Coverage:
-        """What was met until now, as the journal keeps it."""
+        """Return what was met until now, as the journal keeps it."""
         situations = {
             name: self.situations[name] if self.situations[name] or name in self._reports else None
             for name in SITUATIONS
@@ -152,7 +153,7 @@ class FaultCoverage:
         self._largest_mark = max([self._largest_mark, *marks])
 
     def _vote(self, look: Look) -> bool:
-        """Whether every server has voted in an epoch that began under a fault."""
+        """Return whether every server has voted in an epoch that began under a fault."""
         first = min((hit.epoch for hit in self._hits.values()), default=None)
         if first is not None:
             self._voted |= {s.node for s in look.statuses if s.voted_epoch is not None and s.voted_epoch > first}
@@ -164,7 +165,7 @@ def _role(status: NodeStatus) -> str:
 
 
 def _reader_at_each_side(look: Look, cut: Collection[Link]) -> bool:
-    """Whether every server can still talk to a client node."""
+    """Return whether every server can still talk to a client node."""
     return all(any((c, s) not in cut and (s, c) not in cut for c in look.clients) for s in look.servers)
 
 
@@ -202,7 +203,7 @@ _CAMPAIGNS = ("prospective", "candidate")
 
 
 def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], running: Collection[str]) -> bool:
-    """Whether the moment has come since that epoch.
+    """Return whether the moment has come since that epoch.
 
     NEW_LEADER: a running node leads a later epoch.  ELECTION: a running node campaigns, or a later epoch has begun.
     """

@@ -56,7 +56,8 @@ _OVERLAP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """What is placed on the time line at once: one card, or the cards of a figure.  may_shrink: for a single card."""
+    """Cards that are placed on the time line at once: one card, or the cards of a figure.  may_shrink: for a single
+    card."""
 
     kind: Kind
     steps: tuple[FigureStep, ...]
@@ -77,14 +78,15 @@ class _Play:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What a deck is dealt for: number of servers; whether the system reports who leads, and whether it fsyncs."""
+    """Cluster that a deck is dealt for: number of servers; whether the system reports who leads, and whether it
+    fsyncs."""
 
     servers: int
     leaders: bool
     fsyncs: bool = True
 
     def fits(self, kind: Kind, name: str) -> bool:
-        """Whether this target or figure means something here."""
+        """Return whether this target or figure means something here."""
         figure = kind.deck.figures.get(name)
         steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
         targets = [_target(kind, step) for step in steps]
@@ -227,7 +229,7 @@ def _aims(kind: Kind, step: FigureStep) -> Iterable[Cell]:
 
 
 def _may_overlap(before: Kind | None, kind: Kind) -> bool:
-    """Whether a card of `kind` may begin while one of another kind holds.
+    """Return whether a card of `kind` may begin while one of another kind holds.
 
     An impaired link cannot be measured while it is cut, so a kind that impairs links overlaps with none that cuts them.
     """

@@ -1,4 +1,4 @@
-"""What is in force on the cluster while several faults overlap.
+"""State that is in force on the cluster while several faults overlap.
 
 A backend knows one set of cut links.  Here every fault owns a *layer*: the links it cuts.  The union of all layers is
 what the backend is ordered to cut.  A link that changes its order while it is measured is *unsettled* and not judged.

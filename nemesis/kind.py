@@ -1,4 +1,4 @@
-"""What a kind of fault is: one value with all that the rest of the harness must know about it.
+"""Definition of a kind of fault: one value with all that the rest of the harness must know about it.
 
 A file in `nemesis/kinds` builds one `Kind` and calls it KIND; `nemesis.catalog` lists it.  The deck deals a kind's
 cards, the player resolves, injects, measures and heals them, and the checkers judge what was measured.  None of them
@@ -36,7 +36,7 @@ class LeaderNow:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a card is resolved from.
+    """State that a card is resolved from.
 
     servers: all of them, which is what majorities are counted of.  running: those whose process runs and that no other
     fault keeps out of reach.  leader: who leads now; None where the card names no leader.

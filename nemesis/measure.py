@@ -119,7 +119,7 @@ class Meter:
 
 
 def proof_of(record: FaultRecord, phase: str) -> Proof | None:
-    """What the measurements of one phase show, summed up for a reader; None if there are none."""
+    """Return what the measurements of one phase show, summed up for a reader; None if there are none."""
     taken = [m for m in record.measured if m.phase == phase]
     if not taken:
         return None
@@ -150,7 +150,7 @@ async def read_states(cluster: Cluster, nodes: Iterable[str]) -> dict[str, Proce
 
 
 def words_of(problem: BaseException) -> str:
-    """What went wrong; its class if it has no message."""
+    """Return what went wrong; its class if it has no message."""
     return str(problem) or type(problem).__name__
 
 
@@ -177,7 +177,7 @@ def _summed(links: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[i
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the harness is notified of.
+    """Events of which the harness is notified of.
 
     record: a record changed; the card's number says which.
     before_heal: awaited while the fault is still in force (data directories are copied here).

@@ -1,4 +1,4 @@
-"""What a card means on this cluster at its time: which nodes and links it hits, or why it hits nothing.
+"""Meaning of a card on this cluster at its time: which nodes and links it hits, or why it hits nothing.
 
 A recorded fault, carried out against the roles of now in place of the names of then.
 
@@ -50,7 +50,7 @@ COPY_WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PlayOptions:
-    """How a schedule is played.
+    """Options by which a schedule is played.
 
     replay: resolved faults by card number, carried out in place of resolving anew, by the roles of their nodes.
     as_executed: by the names of their nodes, whoever leads.  over_budget: faults may cost
@@ -65,7 +65,7 @@ class PlayOptions:
 
 @dataclass(frozen=True, slots=True)
 class MainPhase:
-    """What a schedule is played on.
+    """Phase that a schedule is played on.
 
     statuses: fetches what the nodes report.  clock: ns since the test began.  began_ns: what it showed when the main
     phase began; cards count from there.  ended: once set, the phase is over: no card waits any longer, and the faults
@@ -321,7 +321,7 @@ class Resolver:
         return ""
 
     def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
-        """Whether this fault costs, with those before it, more than the data budget."""
+        """Return whether this fault costs, with those before it, more than the data budget."""
         cost = kind.costs(fault)
         lost = (spent_data(self._records) | cost) & self._voters
         return bool(cost) and 2 * len(lost) >= len(self._voters)
@@ -368,7 +368,7 @@ async def why_not_ready(kind: Kind, cluster: Cluster, busy: Callable[[], bool], 
 
 
 def needs_leader(fault: Fault) -> bool:
-    """Whether the fault treats the leader of then in another way than a follower, so that one must lead now."""
+    """Return whether the fault treats the leader of then in another way than a follower, so that one must lead now."""
     if fault.leader is None:
         return False
     return fault.leader in fault.nodes or any(fault.leader in link for link in fault.cut)

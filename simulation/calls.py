@@ -36,7 +36,7 @@ class NoAnswer:
 
 
 class Callee(Protocol):
-    """What a process answers calls with.  The number of a connection is never used again."""
+    """Part by which a process answers calls with.  The number of a connection is never used again."""
 
     def asked(self, connection: int, what: Any, reply: Answered) -> None:
         """Call `reply` once, now or later; or never."""

@@ -125,7 +125,7 @@ class VolatileDisk:
         return {path: size for path, size in sorted(lost.items(), key=lambda each: -each[1]) if size > 0}
 
     def keeps_fsynced(self, after: VolatileDisk) -> bool:
-        """Whether a disk that a crash left behind holds all that was fsynced here.
+        """Return whether a disk that a crash left behind holds all that was fsynced here.
 
         A pending change may have reached the disk.  So a name with one may be gone, and bytes under one may differ.
         """
@@ -155,7 +155,7 @@ class VolatileDisk:
             self.on_operation, self.before_change, self.failing = before
 
     def free_bytes(self) -> int | None:
-        """What may still be written; None: as much as one likes."""
+        """Return what may still be written; None: as much as one likes."""
         if self.capacity_bytes is None:
             return None
         inodes = {id(inode): inode for folder in self._folders.values() for inode in folder.current.values()}
@@ -286,7 +286,7 @@ def _rename(names: dict[str, _Inode], name: str, inode: _Inode | None) -> None:
 
 
 def _keeps(inode: _Inode, content: bytes) -> bool:
-    """Whether every fsynced byte that no pending change covers is in the content."""
+    """Return whether every fsynced byte that no pending change covers is in the content."""
     open_bytes = bytearray(len(inode.durable))  # 1 where a pending change may have changed a byte
     for change in inode.pending:
         begin, end = (change, len(open_bytes)) if isinstance(change, int) else (change[0], change[0] + len(change[1]))

@@ -51,7 +51,7 @@ class Deadlock(RuntimeError):
 
 
 class Process:
-    """What can be paused and killed.  host: where it runs.  on_exception: takes what no task of it has awaited.
+    """Unit that can be paused and killed.  host: where it runs.  on_exception: takes what no task of it has awaited.
 
     output: takes what it prints to stderr.  costs: kind of message -> CPU seconds that its handler computes; what is
     not named costs nothing (`simulation.calls`, `simulation.network` and `simulation.machine` name the kinds)."""
@@ -332,7 +332,10 @@ def _owner_of(task: object) -> Process | None:
 
 
 def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What was raised where no task waits for it goes to the process that it belongs to.  The dead are silent."""
+    """Pass what was raised where no task waits for it to the process that it belongs to.
+
+    The dead are silent.
+    """
     if isinstance(context.get("exception"), Killed) or "was destroyed but it is pending" in context["message"]:
         return
     if (handle := context.get("handle")) is not None:

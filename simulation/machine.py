@@ -177,7 +177,7 @@ class Machine:
 
     @property
     def on_exception(self) -> Callable[[dict[str, Any]], None] | None:
-        """What takes the exceptions of the server that no task of it awaits."""
+        """Return what takes the exceptions of the server that no task of it awaits."""
         return None if self.process is None else self.process.on_exception
 
     @on_exception.setter
@@ -220,7 +220,7 @@ class Machine:
 
 
 class _StderrOfOwner:
-    """Where stderr goes while a simulation runs: what a process prints goes to its own output."""
+    """Stream to which stderr goes while a simulation runs: what a process prints goes to its own output."""
 
     def __init__(self, otherwise: Any) -> None:
         self._otherwise = otherwise

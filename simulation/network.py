@@ -36,7 +36,8 @@ STALLED_AGAIN_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """What a link does to packets.  loss: share of lost or damaged ones.  rate_bytes_per_s: 0 = as fast as it can."""
+    """Treatment of packets that a link does to packets.  loss: share of lost or damaged ones.  rate_bytes_per_s: 0 = as
+    fast as it can."""
 
     loss: float = 0.0
     delay_s: float = 0.0
@@ -85,7 +86,7 @@ class SimulatedNetwork:
             end.owner_died()
 
     def delay_s(self, link: Link, size_bytes: int = 0) -> float:
-        """How long a piece of this size takes on a link that is not cut."""
+        """Return how long a piece of this size takes on a link that is not cut."""
         seconds = self.base_delay_s + self.spread_s * self.random.random()
         if (how := self.impaired.get(link)) is not None:
             seconds += how.delay_s + how.jitter_s * self.random.random()
@@ -139,7 +140,7 @@ class SimulatedNetwork:
         return self._listeners.get((host, port))
 
     def number(self) -> int:
-        """Of a new connection."""
+        """Return the number of a new connection."""
         self._connections += 1
         return self._connections
 
@@ -157,7 +158,7 @@ class SimulatedNetwork:
 
 
 class _Listener:
-    """What `loop.create_server` returns."""
+    """Server that `loop.create_server` returns."""
 
     def __init__(self, network: SimulatedNetwork, owner: Process, key: tuple[str, int], accept: Any) -> None:
         self.owner = owner

@@ -1,1 +1,1 @@
-"""What answers: the Protocols every subject implements, and the subjects."""
+"""Systems under test, and the interface that they implement."""

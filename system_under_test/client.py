@@ -27,7 +27,7 @@ from checkers.base.history import Type
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a process invokes; the fields are those of `checkers.base.history.Event`."""
+    """Request that a process invokes; the fields are those of `checkers.base.history.Event`."""
 
     f: str
     key: str | None = None
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended.  node: the one that answered, or the one that got the request; "" if no node got it.
+    """End of an operation.  node: the one that answered, or the one that got the request; "" if no node got it.
     took_s: seconds until then by the clock of its client node; 0: not measured."""
 
     type: Type

@@ -158,13 +158,17 @@ def wrong_function(function: object) -> str:
 
 
 def observes(function: str, own: Mapping[str, Function] = NO_OTHERS) -> bool:
-    """Whether a function changes nothing; False for an unknown one.  own: functions that a workload states itself."""
+    """Return whether a function changes nothing; False for an unknown one.  own: functions that a workload states
+    itself."""
     known = own.get(function) or FUNCTIONS.get(function)
     return known is not None and known.observes
 
 
 def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_OTHERS) -> tuple[Any, ...]:
-    """What the method is given.  Raises ValueError where the request lacks it, KeyError for an unknown function."""
+    """Return what the method is given.
+
+    Raises ValueError where the request lacks it, KeyError for an unknown function.
+    """
     given = (own.get(function) or FUNCTIONS[function]).given
     payload: Any = json.loads(request.payload) if request.payload is not None else None
     if given == "nothing":

@@ -38,7 +38,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What was looked at of one server besides the state of its process, in words.
+    """Things that were looked at of one server besides the state of its process, in words.
 
     evidence: whether that would show a server that is out of its cluster."""
 
@@ -47,7 +47,7 @@ class LookedAt:
 
 
 class NotKnown(RuntimeError):
-    """What a system says of itself settles nothing; the message says why in one sentence."""
+    """Statement of a system about itself that settles nothing; the message says why in one sentence."""
 
 
 class NodeGone(ConnectionError):
@@ -146,22 +146,22 @@ class SimulatedMachine(Protocol):
 
 
 class SimulatedProgram(Protocol):
-    """What the command lines of a subject do on a simulated machine, in the harness' own process.
+    """Work that the command lines of a subject do on a simulated machine, in the harness' own process.
 
     Everything that it awaits must be asyncio: a socket of its own, a thread or a file would leave virtual time."""
 
     def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
-        """As `Node.run`: a command that ends at once, or one that talks to servers for a while."""
+        """Run, as `Node.run` does, a command that ends at once, or one that talks to servers for a while."""
         ...
 
     async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:
-        """As `Node.start`: a server, until it ends; its exit status.  It prints to stderr."""
+        """Run, as `Node.start` does, a server, until it ends; its exit status.  It prints to stderr."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node last reported of itself.  role as in `checkers.base.columns.TRACE`; None = not known.
+    """Status that a node last reported of itself.  role as in `checkers.base.columns.TRACE`; None = not known.
 
     high_watermark and log_end are None where the subject has no such thing.  campaigned: it has sought votes since the
     status before this one.  voted_epoch: the epoch of its last vote, None where the subject does not report votes.
@@ -207,7 +207,8 @@ FAILOVER_S_MAX = 400.0
 
 @dataclass(frozen=True, slots=True)
 class Declares:
-    """What a system has, so that only that is demanded of a run; `System` explains the fields of the same names."""
+    """Properties of a system, so that only that is demanded of a run; `System` explains the fields of the same
+    names."""
 
     nodes: bool = True
     logs: bool = False
@@ -290,7 +291,7 @@ class Jars:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a subject needs on its nodes besides a plain Debian with Python.
+    """Needs of a subject on its nodes besides a plain Debian with Python.
 
     debian: packages of Debian bookworm.  wheels: requirements that pip understands, for the nodes' own Python.
     files: path on the node -> file or folder here; relative paths lie in the data directory, and beside the system's
@@ -353,7 +354,8 @@ class Live(Protocol):
         ...
 
     def trace(self) -> Any:
-        """What was fetched since the last time, as rows of `checkers.base.columns.TRACE` in seq order (a Table)."""
+        """Return what was fetched since the last time, as rows of `checkers.base.columns.TRACE` in seq order (a
+        Table)."""
         ...
 
     def entries(self) -> Any:
@@ -362,12 +364,12 @@ class Live(Protocol):
         ...
 
     def tail(self, copy: Collected) -> Any:
-        """What a copy of this node has of its log beyond what `entries` gave so far, in the same form."""
+        """Return what a copy of this node has of its log beyond what `entries` gave so far, in the same form."""
         ...
 
 
 class Members(Protocol):
-    """How a system changes its members while it runs.  nodes: of all servers, members or not.
+    """Means by which a system changes its members while it runs.  nodes: of all servers, members or not.
 
     Each verb raises OSError if the system did not agree in time."""
 

@@ -79,7 +79,7 @@ class OwnNode:
         return await self.node.run(self.words(command), timeout_s=timeout_s)
 
     async def output(self, command: Command, *, timeout_s: float = 5.0) -> str:
-        """What a command prints; "" if it fails, and `problem` says why."""
+        """Return what a command prints; "" if it fails, and `problem` says why."""
         name = command if isinstance(command, str) else shlex.join(command)
         return await self._printed(command, f"`{name[:60]}`", timeout_s)
 
@@ -131,7 +131,7 @@ class OwnNode:
         return await self.node.state()
 
     async def accepts(self, port: int) -> bool:
-        """Whether something on the node accepts connections to this port."""
+        """Return whether something on the node accepts connections to this port."""
         return (await self.run(f"exec 3<> /dev/tcp/{self.address}/{port}")).status == 0
 
     async def ask(self, port: int, line: str, *, timeout_s: float = 5.0) -> str:

@@ -1,1 +1,2 @@
-"""What clients invoke, and which checkers judge the answers; how a system is reached is the matter of its client."""
+"""Operations that clients invoke, and which checkers judge the answers; how a system is reached is the matter of its
+client."""

@@ -1,4 +1,4 @@
-"""What a workload is: what clients invoke in set-up, under faults and at the end, and which checkers judge it.
+"""Definition of a workload: what clients invoke in set-up, under faults and at the end, and which checkers judge it.
 
 A workload is one file in this folder and one entry in `harness/registry.py`.  It derives from `Workload` and states:
 
@@ -73,7 +73,7 @@ class Workload:
 
     @staticmethod
     def objects(key_count: int) -> int:
-        """How many objects are made for `key_count` keys: more where keys are retired and new ones taken."""
+        """Return how many objects are made for `key_count` keys: more where keys are retired and new ones taken."""
         return key_count
 
     def keys(self) -> Sequence[str]:
@@ -102,7 +102,7 @@ class Workload:
         return ""
 
     def generator(self, placement: Placement) -> Generator:
-        """What this thread invokes; it goes on when its process is retired and another takes its place."""
+        """Return what this thread invokes; it goes on when its process is retired and another takes its place."""
         raise NotImplementedError
 
     def final(self) -> Sequence[Request]:

@@ -1,1 +1,1 @@
-"""What measures, and what keeps figures: clocks, memory, goals, writers, and quorums to load."""
+"""Instruments that measure and keep figures: clocks, memory, goals, writers, and quorums to load."""

@@ -1,4 +1,4 @@
-"""How fast this machine is, in one number, so that a goal can be a multiple of it and not a number of seconds.
+"""Measure how fast this machine is, in one number, so that a goal can be a multiple of it and not a number of seconds.
 
 The kernel sorts, sums and walks over a few hundred thousand integers: the kind of work that judging is made of.  The
 least of several runs counts, in CPU seconds, so other processes disturb it little.  A goal was set on a machine where

@@ -32,7 +32,7 @@ class BenchFigure:
 
     @property
     def reached(self) -> bool:
-        """Whether the figure reaches its goal; True where there is none."""
+        """Return whether the figure reaches its goal; True where there is none."""
         if self.goal is None:
             return True
         return self.value >= self.goal if self.unit.endswith("/s") else self.value <= self.goal
@@ -43,7 +43,7 @@ class BenchFigure:
 
 
 class Sheet:
-    """Where a script puts its figures: the terminal and, if a file is given, JSON lines at its end."""
+    """Output for the figures of a script: the terminal and, if a file is given, JSON lines at its end."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -78,7 +78,8 @@ def read(path: Path) -> list[BenchFigure]:
 
 
 def load() -> float:
-    """How many processes wanted to run over the last minute: two on two cores means that nothing had to wait."""
+    """Return the number of processes that wanted to run over the last minute: two on two cores means that nothing had
+    to wait."""
     return os.getloadavg()[0]
 
 

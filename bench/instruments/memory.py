@@ -1,4 +1,5 @@
-"""How much memory a process and all that descend from it hold, and how much they work, looked at again and again.
+"""Measure how much memory a process and all that descend from it hold, and how much they work, looked at again and
+again.
 
     with ProcessWatch(pid) as watch: ...
     watch.peak_mb, watch.peak_by_role_mb, watch.cpu_s

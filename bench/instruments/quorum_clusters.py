@@ -113,7 +113,7 @@ class QuorumCluster(ABC):
 
     @abstractmethod
     async def _follows(self, server: int, leader: int) -> bool:
-        """Whether the server has fetched all that the leader has, or knows the leader and what it committed."""
+        """Return whether the server has fetched all that the leader has, or knows the leader and what it committed."""
 
     @abstractmethod
     def _writer(self, number: int) -> Any: ...
@@ -179,7 +179,7 @@ class KRaft(QuorumCluster):
         )
 
     async def _described(self, server: int) -> Any:
-        """What a leader says of its quorum; None if the server does not lead."""
+        """Return what a leader says of its quorum; None if the server does not lead."""
         partition = describe.PartitionData(partition_index=0)
         body = describe.DescribeQuorumRequest(topics=(describe.TopicData(topic_name=TOPIC, partitions=(partition,)),))
         connection = Connection(HOST, self.port(server), f"{OUR_PREFIX}bench")

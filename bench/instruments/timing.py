@@ -1,4 +1,4 @@
-"""How long something takes: seconds of the wall clock, of each of some runs."""
+"""Measure how long something takes: seconds of the wall clock, of each of some runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def taken_s(work: Callable[[], object], times: int) -> list[float]:
-    """Of each run, in order."""
+    """Return the seconds of each run, in order."""
     taken = []
     for _ in range(times):
         began = time.perf_counter()
@@ -17,5 +17,5 @@ def taken_s(work: Callable[[], object], times: int) -> list[float]:
 
 
 def least_s(work: Callable[[], object], times: int = 1) -> float:
-    """Of the fastest run: other processes only make runs longer."""
+    """Return the seconds of the fastest run: other processes only make runs longer."""
     return min(taken_s(work, times))

@@ -124,7 +124,7 @@ def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False)
 def _main(
     stream: _Stream, logs: RawLogs | SimulatedLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool
 ) -> None:
-    """So many events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
+    """Write this number of events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
         rows = min(ROWS_PER_BATCH, events - first)
         part = simulate(state, rows, stream.rows, 7 * stream.rows + 1, wrong_from, False)

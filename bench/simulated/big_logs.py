@@ -147,7 +147,7 @@ class SimulatedLogs:
 
 
 def elected(node: str) -> list[dict[str, Any]]:
-    """What a node traces until the first leader leads."""
+    """Return what a node traces until the first leader leads."""
     begin = [
         {"event": "start", "epoch": 0, "offset": 0, "hash": 0},
         {"event": "role", "epoch": 0, "role": "unattached"},

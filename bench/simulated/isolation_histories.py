@@ -96,7 +96,7 @@ def simulate(
 
 
 def shuffled(history: Transcript, seed: int = 1) -> Transcript:
-    """The same history without any time: transactions in a random order, each in a session of its own."""
+    """Return the same history without any time: transactions in a random order, each in a session of its own."""
     txns = history.txns
     count = len(txns.status)
     order = np.random.default_rng(seed).permutation(count)
@@ -116,7 +116,7 @@ def shuffled(history: Transcript, seed: int = 1) -> Transcript:
 
 
 def by_session(history: Transcript, stamps: tuple[Int64, Int64] | None = None) -> Transcript:
-    """The same history as a file of sessions shows it: without real time, with or without time stamps."""
+    """Return the same history as a file of sessions shows it: without real time, with or without time stamps."""
     txns = history.txns
     nowhere = np.empty(0, np.int64)
     begin, end = stamps if stamps is not None else (nowhere, nowhere)

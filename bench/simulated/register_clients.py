@@ -22,7 +22,7 @@ _IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
 
 
 class ClientsState(NamedTuple):
-    """What the system and its clients hold between two parts.
+    """State of the system and its clients between two parts.
 
     doing, key, value, offset, called: of every client's open operation; number: of its process.
     now, before, changed: of every key what is committed, what was before, and the row in which that changed; -1: none.

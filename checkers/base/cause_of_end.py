@@ -28,7 +28,7 @@ _INDENTED = re.compile(r"^\s")
 
 
 def is_note(line: str) -> bool:
-    """Whether a line only says how to see more."""
+    """Return whether a line only says how to see more."""
     return bool(_NOTE.match(line))
 
 
@@ -61,5 +61,5 @@ def _last_burst(lines: Sequence[str], level: re.Pattern[str]) -> list[str]:
 
 
 def _in_traceback(lines: Sequence[str], place: int) -> bool:
-    """Whether this line ends a traceback of Python: then the traceback is found a little later."""
+    """Return whether this line ends a traceback of Python: then the traceback is found a little later."""
     return any(_PYTHON in line for line in lines[max(0, place - 60) : place])

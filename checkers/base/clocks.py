@@ -40,12 +40,12 @@ def nodes_clock(header: Header | None) -> NodesClock:
 
 
 def one_clock(header: Header | None) -> bool:
-    """Whether all nodes share the harness' clock."""
+    """Return whether all nodes share the harness' clock."""
     return nodes_clock(header) != "own"
 
 
 def one_kernel(header: Header | None) -> bool:
-    """Whether all nodes certainly run on the harness' kernel, so that its clock is theirs."""
+    """Return whether all nodes certainly run on the harness' kernel, so that its clock is theirs."""
     return nodes_clock(header) == "same kernel"
 
 

@@ -1,4 +1,4 @@
-"""What a run must show before its verdict may be valid.
+"""Demands that a run must meet before its verdict may be valid.
 
 The harness computes the demands from the spec, the subject and the workload, before it reads any evidence.  Checkers
 compare the evidence with the demands.  The journal is evidence, so nothing in it can lower a demand.  A default value

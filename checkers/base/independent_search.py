@@ -69,7 +69,7 @@ def linearizable(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> bool:
-    """Whether some order from one of the states explains all operations.  Raises SearchExhausted."""
+    """Return whether some order from one of the states explains all operations.  Raises SearchExhausted."""
     return bool(_explore(operations, states, model, configurations_max, stop_at_first=True))
 
 

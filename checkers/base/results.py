@@ -92,7 +92,7 @@ class VacuityDetails:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityDetails:
-    """Of the details of the checker `availability`: the silences that the user waived, in words."""
+    """Part of the details of the checker `availability`: the silences that the user waived, in words."""
 
     waived: tuple[str, ...] = ()
 
@@ -149,14 +149,14 @@ class CheckerResult:
         return _detail(self.details.get(VIOLATIONS_BY_KIND, {}), dict[str, int], VIOLATIONS_BY_KIND)
 
     def figure(self, name: str) -> int:
-        """How much of this it looked at; 0 if it names no such number."""
+        """Return how much of this it looked at; 0 if it names no such number."""
         value = self.looked_at.get(name, 0)
         return 0 if isinstance(value, str) else int(value)
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedBugResult:
-    """Whether a run with a planted bug found it.  reason: why it counts as found or not."""
+    """Record of whether a run found its planted bug.  reason: why it counts as found or not."""
 
     bug: str
     found: bool
@@ -245,7 +245,7 @@ class Results:
         return self._details(STATISTICS, StatisticsDetails)
 
     def unknown(self) -> Results:
-        """The same with this verdict."""
+        """Return the same with this verdict."""
         return replace(self, verdict=RunVerdict.UNKNOWN, exit_code=EXIT_CODES[Validity.UNKNOWN])
 
     def verdict_of(self, name: str) -> Validity | None:
@@ -299,7 +299,7 @@ def _of_checker(checker: CheckerResult) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What a checker returned, as JSON can hold it: it has no word for a float that is not finite."""
+    """Return what a checker returned, as JSON can hold it: it has no word for a float that is not finite."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -41,7 +41,8 @@ def not_judged(run: StoredRun, needs: Collection[Need]) -> Verdict | None:
 
 
 def gaps(run: StoredRun, *needs: str) -> list[str]:
-    """What is missing of the demanded evidence, because no node delivered it or it is unreadable; one clause each."""
+    """Return what is missing of the demanded evidence, because no node delivered it or it is unreadable; one clause
+    each."""
     found = []
     everyone = run.servers
     for need, folder in (("logs", run.log), ("traces", run.trace)):
@@ -236,7 +237,7 @@ def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
 
 
 def present(table: pa.Table, column: str) -> Bools:
-    """Whether a column is not null, for each row."""
+    """Return whether a column is not null, for each row."""
     return np.asarray(pc.is_valid(table[column]).to_numpy(), np.bool_)
 
 

@@ -94,7 +94,7 @@ class StoredRun:
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """What only the harness knows.  It is evidence and not a demand.
+        """Return what only the harness knows.  It is evidence and not a demand.
 
         Of a run that did not end (`record.outcome` is None) nothing is known."""
         return self.record.outcome or RunOutcome()
@@ -111,7 +111,8 @@ class StoredRun:
 
     @cached_property
     def history_is_whole(self) -> bool:
-        """Whether the sealed history holds every row that the journal counts, so no operation is missing from it."""
+        """Return whether the sealed history holds every row that the journal counts, so no operation is missing from
+        it."""
         ended = self.record.ended
         return ended is not None and self.history.exists() and pq.read_metadata(self.history).num_rows == ended.rows
 
@@ -133,7 +134,7 @@ class StoredRun:
         return [row for row in self._all_copies if self.is_damaged(row["copy"], row["node"])]
 
     def is_damaged(self, copy: int, node: str) -> bool:
-        """Whether a fault may have damaged the disk of this node before the copy of this number."""
+        """Return whether a fault may have damaged the disk of this node before the copy of this number."""
         return copy >= self.damaged_from.get(node, END_OF_COPIES)
 
     @cached_property

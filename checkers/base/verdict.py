@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Validity(StrEnum):
-    """What a checker, or a whole run, found."""
+    """Verdict of a checker, or of a whole run."""
 
     VALID = "valid"
     INVALID = "invalid"

@@ -91,7 +91,7 @@ GROUPS_TO_JUDGE = "groups to judge"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How every file is judged.
+    """Options by which every file is judged.
 
     model: one of `names()`, or the path of a Python file whose text is `source`; "" if the file's format decides.
     keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: the reading of a cas that did not match.
@@ -198,7 +198,7 @@ def _judge_sessions(path: Path, content: bytes, ask: Ask, budget: Budget) -> Fil
 
 
 def _without_model(content: bytes) -> str:
-    """What to do with a history whose format names no model."""
+    """Return what to do with a history whose format names no model."""
     likely = likely_models(read_bytes(content))
     hint = f", perhaps {' or '.join(likely)}" if likely else ""
     return f"line 1: its format does not name what is judged: give --model NAME{hint}"

@@ -306,7 +306,7 @@ def refused_themselves(
 
 
 def _replaced(mine: CommittedRecord, about: Sequence[CommittedRecord], appended: AppendTimes, at_ns: int) -> bool:
-    """Whether a later record about this broker may have been there at that time."""
+    """Return whether a later record about this broker may have been there at that time."""
     for later in about:
         other = later.offset > mine.offset and later.broker == mine.broker
         if other and later.fields.get("incarnation") != mine.fields["incarnation"]:

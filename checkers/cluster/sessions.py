@@ -1,4 +1,4 @@
-"""Whether controllers fence brokers that are silent, keep those that they hear of, and believe no broker too early.
+"""Verify that controllers fence brokers that are silent, keep those that they hear of, and believe no broker too early.
 
 Records of the metadata log say what a controller decided.  Traces say when, and what a broker knew or had answered.
 Servers of one machine share one monotonic clock, so these times can be compared.  Six rules, each with its evidence:

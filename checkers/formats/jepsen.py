@@ -137,12 +137,12 @@ def read_lines(
 
 
 def looks_like_log(text: str) -> bool:
-    """Whether some line has the look of a line that `jepsen.util` logs."""
+    """Return whether some line has the look of a line that `jepsen.util` logs."""
     return _LOG_HINT.search(text) is not None
 
 
 def looks_like_columns(text: str) -> bool:
-    """Whether the first line is an operation without a log around it, as in Jepsen's history.txt."""
+    """Return whether the first line is an operation without a log around it, as in Jepsen's history.txt."""
     return _BARE_HINT.match(text) is not None
 
 

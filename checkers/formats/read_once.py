@@ -121,7 +121,7 @@ def session_format(content: bytes) -> str | None:
 
 
 def _is_dbcop(content: bytes) -> bool:
-    """Whether parameters and a text are followed by a time."""
+    """Return whether parameters and a text are followed by a time."""
     if len(content) < PARAMETERS.size + 3 * LENGTH.size:
         return False
     (info,) = LENGTH.unpack_from(content, PARAMETERS.size)
@@ -133,7 +133,8 @@ def _is_dbcop(content: bytes) -> bool:
 
 
 def is_cobra_log(content: bytes) -> bool:
-    """Whether this is the beginning of a log of Cobra: whole records, the first of which starts a transaction."""
+    """Return whether this is the beginning of a log of Cobra: whole records, the first of which starts a
+    transaction."""
     return cobra_records(content, _LOOK_AHEAD) is not None
 
 

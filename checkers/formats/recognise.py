@@ -55,7 +55,7 @@ def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
 
 
 def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
-    """As `read_any`, of a file's content."""
+    """Act like `read_any`, of a file's content."""
     return read_history(content, keyed=keyed).events
 
 

@@ -230,7 +230,7 @@ def _words_of_failures(failures: Sequence[str], parts: int) -> str:
 
 
 def _clients_unjudged(verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> bool:
-    """Whether the workload named checkers of what clients saw, and none of them is applicable."""
+    """Return whether the workload named checkers of what clients saw, and none of them is applicable."""
     of_clients = [verdicts[name].validity for name, checker in known.items() if "model" in checker.needs]
     return bool(of_clients) and set(of_clients) == {Validity.NOT_APPLICABLE}
 
@@ -262,7 +262,7 @@ def worst(witnesses: Sequence[Witness], order: Sequence[str]) -> tuple[Witness, 
 
 
 def _sound(checker: Checker, returned: Any) -> Verdict:
-    """What the checker returned if it is a sound verdict, else an unknown verdict that names the checker."""
+    """Return what the checker returned if it is a sound verdict, else an unknown verdict that names the checker."""
     if not isinstance(returned, Verdict):
         return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned!r:.60}, which is no Verdict")
     if wrong := _wrong_looked_at(returned.looked_at) or _wrong_counts(returned) or _not_json(returned):

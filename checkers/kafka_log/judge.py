@@ -123,7 +123,7 @@ def judge_history(
     allow: Collection[str] | None = None,
     read_to_end: bool = False,
 ) -> Verdict:
-    """As `judge_kafka_log`, for a history that was already read."""
+    """Act like `judge_kafka_log`, for a history that was already read."""
     columns = history.columns
     looked_at = {
         "operations": int((columns.f < kinds.ASSIGN).sum()),

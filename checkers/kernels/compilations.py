@@ -11,7 +11,7 @@ from numba.core import event
 
 @dataclass
 class Compilations:
-    """What the compiler did.
+    """Record of what the compiler did.
 
     names: the functions it compiled, in order, one entry for each combination of types.  seconds: the time it took.
     """

@@ -51,7 +51,8 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """As `kernel`, for innermost functions, which neither make nor return arrays; they are inlined into their callers.
+    """Act like `kernel`, for innermost functions, which neither make nor return arrays; they are inlined into their
+    callers.
 
     Their arguments outlive the call, so references need no counting.  Counting is atomic.  A function that reads ten
     arrays out of tuples would spend most of its time on counting, or on passing a hundred numbers on the stack.
@@ -60,7 +61,7 @@ def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def spliced_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """As `kernel`, for a function with one caller that calls a large kernel; it is never compiled on its own.
+    """Act like `kernel`, for a function with one caller that calls a large kernel; it is never compiled on its own.
 
     The compiler compiles a kernel together with everything it calls.  So each layer above a large kernel would cost
     that kernel's compile time again.

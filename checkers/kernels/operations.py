@@ -176,7 +176,7 @@ def _count_kept(events: Events, mate: Int32, key_count: int) -> tuple[Int64, Int
 
 @inner_kernel
 def _matters(kind: int, completed_as: int, from_itself: bool) -> bool:
-    """Whether an operation is kept (see the table above).  completed_as: a `Type`, -1 if it stayed open."""
+    """Return whether an operation is kept (see the table above).  completed_as: a `Type`, -1 if it stayed open."""
     if kind == READ:
         return completed_as == _OK
     if kind == WRITE:

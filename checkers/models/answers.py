@@ -42,7 +42,7 @@ def the_same(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def same_or_placed(invoked: Hashable, answered: Hashable) -> bool:
-    """Whether the answer is the invoked value, or a pair of that value and its offset."""
+    """Return whether the answer is the invoked value, or a pair of that value and its offset."""
     return answered == invoked or (isinstance(answered, tuple) and len(answered) == 2 and answered[0] == invoked)
 
 
@@ -105,7 +105,7 @@ def demand_values(
 
 
 def _same_text(one: Event, other: Event) -> bool:
-    """Whether two events are certain to have the same value.  It is cheaper than to decode both payloads."""
+    """Return whether two events are certain to have the same value.  It is cheaper than to decode both payloads."""
     return one.payload == other.payload and one.value == other.value and one.value2 == other.value2
 
 

@@ -87,7 +87,7 @@ def _demand_keys_or_none(table: pa.Table, keys: KeyedOrNot) -> None:
 
 
 def _mine(table: pa.Table, number: int, count: int) -> pa.Array:
-    """Whether each row is a client's and belongs to this part."""
+    """Return whether each row is a client's and belongs to this part."""
     codes = table["key"].combine_chunks()
     codes = codes if isinstance(codes, pa.DictionaryArray) else codes.dictionary_encode()
     part_of = [zlib.crc32(name.encode()) % count for name in codes.dictionary.to_pylist()]

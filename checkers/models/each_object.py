@@ -33,7 +33,7 @@ NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing
 
 @dataclass(frozen=True, slots=True)
 class ObjectsFinding:
-    """What a checker found in some objects.
+    """Findings of a checker in some objects.
 
     answered: number of operations that returned.  steps: of all searches.
     unseen: (name of an object of which no answer shows anything, number of its operations that returned).

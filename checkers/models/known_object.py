@@ -34,7 +34,7 @@ class NoOrder:
 
     @property
     def kind(self) -> str:
-        """As in `Witness`."""
+        """Return the kind, as in `Witness`."""
         return NO_ORDER
 
 
@@ -52,7 +52,7 @@ class Decided:
 
     @property
     def kind(self) -> str:
-        """As in `Witness`."""
+        """Return the kind, as in `Witness`."""
         return self.violation.kind
 
     @property
@@ -71,7 +71,7 @@ ONLY_BOUNDS = "objects_judged_by_bounds_alone"
 
 @dataclass(frozen=True, slots=True)
 class ObjectFinding:
-    """What a judge found in one object.
+    """Findings of a judge in one object.
 
     violations: empty if there are none.  reason: one sentence if the verdict is unknown, else "".
     steps: of the search.  out_of_steps: whether more steps may lead to a verdict.
@@ -122,7 +122,7 @@ class KnownObject:
     also_shows: Callable[[Operation], bool] | None = None
 
     def is_unseen(self, operations: Iterable[Operation]) -> bool:
-        """Whether something may have happened to an object, and no answer shows anything of it.
+        """Return whether something may have happened to an object, and no answer shows anything of it.
 
         Such an object is unknown: any answer would have been right.  operations: all of one object.
         """

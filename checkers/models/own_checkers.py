@@ -38,7 +38,8 @@ _END_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class SeenByClients:
-    """What clients saw, in order of call: without operations that certainly did not happen, and without set-up.
+    """Record of what clients saw, in order of call: without operations that certainly did not happen, and without
+    set-up.
 
     operations: all.  final: of these, the ones of the final phase, after recovery."""
 

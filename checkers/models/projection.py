@@ -38,7 +38,7 @@ from checkers.models.search import STEPS_PER_PYTHON_STEP
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What went wrong, in words, and the operations that show it.
+    """Record of what went wrong, in words, and the operations that show it.
 
     kind, summary: as in `Witness`.
     operations: all operations on the values that the violation is about.  culprit: the one whose answer is wrong.
@@ -117,7 +117,7 @@ CONFIGURATIONS_MAX = 20_000
 def impossible(
     model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
 ) -> bool | None:
-    """Whether no order from any of the states explains the operations; None if there are too many to decide."""
+    """Return whether no order from any of the states explains the operations; None if there are too many to decide."""
     if len(operations) > SEARCHED_MAX:
         return None
     try:
@@ -198,7 +198,7 @@ class Patience:
         self._for_this = min(self._left, self._for_one)
 
     def counted(self, model: Model) -> Model:
-        """The same model, but every call of `step` is counted and may raise OutOfPatience."""
+        """Return the same model, whose calls of `step` are counted, and which may raise OutOfPatience."""
 
         def step(state: State, operation: Operation) -> object:
             self.spend(1)

@@ -193,7 +193,7 @@ def _contains(given: Any, wanted: Any) -> bool:
 
 
 class _End(Enum):
-    """How a call returned None: by an expression, by the word None in a return, or without naming a value."""
+    """Ways in which a call returns None: by an expression, by the word None in a return, or without naming a value."""
 
     EXPRESSION = 0
     LITERAL = 1

@@ -185,7 +185,7 @@ _HOLDING = (tuple, frozenset, dict, str, bytes)
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What a search found.
+    """Result of a search.
 
     linearizable: None if the budget that `reason` names ran out.
     index: of an event at which it was certain that there is no order.  If the budget allows, it is the first answer

@@ -263,7 +263,7 @@ def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
 
 
 def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, patience: Patience) -> bool:
-    """Whether an order is known if the culprit has another answer.
+    """Return whether an order is known if the culprit has another answer.
 
     If nothing was under way when the rest begins, the rest decides.  Otherwise the rest demands less than the history.
     Then the history up to the culprit is judged, with all reads, because a read may forbid the answer.
@@ -292,7 +292,7 @@ class ModelFailed(RuntimeError):
 
 
 def _reporting(model: Model) -> Model:
-    """The same model, but its `step` and `canonical` raise only ModelFailed and OutOfPatience."""
+    """Return the same model, but its `step` and `canonical` raise only ModelFailed and OutOfPatience."""
 
     def step(state: State, operation: Operation) -> object:
         where = f" on {described(operation)} (index {operation.call})"

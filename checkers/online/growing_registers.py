@@ -195,7 +195,7 @@ class OnlineKeys:
 
 
 def _due(key: _LiveKey) -> bool:
-    """Whether a key in which values repeat must be judged whole now.  If so, this records it in the key."""
+    """Return whether a key in which values repeat must be judged whole now.  If so, this records it in the key."""
     if not key.whole or key.over or (key.events > WHOLE_ALWAYS_BELOW and key.events < GROWTH * key.judged_at):
         return False
     key.judged_at = key.events

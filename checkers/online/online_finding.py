@@ -18,7 +18,7 @@ class OnlineFinding:
     in_logs: bool = False
 
     def found_at(self, time_ns: int) -> OnlineViolation:
-        """What the journal keeps of it; the evidence itself comes from the sealed run."""
+        """Return what the journal keeps of it; the evidence itself comes from the sealed run."""
         facts, nodes = self.witness.facts, self.witness.facts.get("nodes")
         return OnlineViolation(
             self.checker,

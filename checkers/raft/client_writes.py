@@ -98,7 +98,8 @@ class WantedNames:
 
 @dataclass(frozen=True, slots=True)
 class WritesInHistory:
-    """What a history shows of some names.  fates: by name, and bits by row.  rows: the number of rows of the history.
+    """Record of what a history shows of some names.  fates: by name, and bits by row.  rows: the number of rows of the
+    history.
     acknowledged: writes, those of other names too."""
 
     fates: Fates

@@ -287,7 +287,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """What the logs and the trace of one node show; for `node` None, what all marks together show.
+    """Record of what the logs and the trace of one node show; for `node` None, what all marks together show.
 
     lacking: terms of office without a mark of an earlier epoch.  offices, compared: numbers of terms of office, and of
     pairs of a term and a copy that shows its log."""

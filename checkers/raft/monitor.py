@@ -57,7 +57,7 @@ class Ballot(NamedTuple):
 
 @dataclass(slots=True)
 class Reach:
-    """How far one node durably held its log.  Uncertainty makes it larger, never smaller.
+    """Reach to which one node durably held its log.  Uncertainty makes it larger, never smaller.
 
     held: epoch -> the largest durable end while the node was in that epoch.  own: the same while its last batch was of
     that epoch.  base: (end, epoch) at its first row; whatever a trace that begins in the middle may have held before.
@@ -97,7 +97,7 @@ class Reach:
 
 @dataclass(slots=True)
 class AtCopy:
-    """What the rows before a copy of a node's disk had shown, where the copy is of the disk that they are about.
+    """State that the rows before a copy of a node's disk had shown, where the copy is of the disk that they are about.
 
     disk: the row that named the disk.  vote: of the epoch that the copy holds.  highest_epoch: the row of it.
     owed, flushed: as in `NodeState`.  starts: how many starts came before.  snapshot: the newest one.
@@ -120,7 +120,7 @@ class AtCopy:
 
 @dataclass(slots=True)
 class NodeReport:
-    """What one node's trace shows; everything that comparisons between nodes need.
+    """Summary of what one node's trace shows; everything that comparisons between nodes need.
 
     claims: its first rows that show an epoch's leader.  votes: the first for each epoch and candidate.
     ballots, candidacies: votes for others, and what it stood with.  offices: rows in which it became leader.

@@ -115,7 +115,7 @@ class KnownLog:
 
 @dataclass(slots=True)
 class NodeState:
-    """What the rows of one node have shown so far.  Each row is the last, or the extreme, one of its kind.
+    """State that the rows of one node have shown so far.  Each row is the last, or the extreme, one of its kind.
 
     disk: the row that named its disk last.  life: the incarnation of its process.  last: its last row.
     votes: epoch -> the row that showed the vote.  highest_epoch: the first row of the highest epoch on this disk.
@@ -288,7 +288,7 @@ class RuleBreach:
 
     @property
     def summary(self) -> str:
-        """What happened, in one sentence."""
+        """Return what happened, in one sentence."""
         rows = self.evidence.rows
         return self.rule.summary.format(a=rows[0], b=rows[-1], **self.evidence.words)
 

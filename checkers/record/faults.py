@@ -44,7 +44,7 @@ Link = tuple[str, str]
 
 
 class Achieved(StrEnum):
-    """What became of a fault.  Only INSTALLED, and SKIPPED for a stated reason, let a run be valid."""
+    """Outcome of a fault.  Only INSTALLED, and SKIPPED for a stated reason, let a run be valid."""
 
     INSTALLED = "installed"
     SKIPPED = "skipped"
@@ -98,7 +98,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What measurements must show.  states: node -> process state.  values: name -> (least, most)."""
+    """Condition that measurements must show.  states: node -> process state.  values: name -> (least, most)."""
 
     states: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -106,7 +106,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """What must be measured while the fault holds, and after its heal.  Links need no entry: `Fault.cut` names them."""
+    """Measurements that are due while the fault holds, and after its heal.  Links need no entry: `Fault.cut` names
+    them."""
 
     held: Condition = field(default_factory=Condition)
     healed: Condition = field(default_factory=Condition)
@@ -138,7 +139,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was measured from `from_ns` to `to_ns` (ns since the test began).
+    """Values that were measured from `from_ns` to `to_ns` (ns since the test began).
 
     phase: "inject", "hold", "before heal" or "heal".  links: "a>b" -> (beacons sent, beacons received).
     also_cut: links that other faults cut during all of that time.  unsettled: links whose order changed meanwhile.
@@ -259,7 +260,7 @@ class FaultRecord:
         return self.healed_ns if self.healed else otherwise_ns
 
     def in_force(self, from_ns: int, to_ns: int) -> bool:
-        """Whether it was in force at some moment of this span, both ends included, as far as its orders tell."""
+        """Return whether it was in force at some moment of this span, both ends included, as far as its orders tell."""
         return self.carried_out and self.began_ns <= to_ns and (not self.healed or self.healed_ns >= from_ns)
 
     @property
@@ -268,7 +269,7 @@ class FaultRecord:
         return frozenset(node for node, state in self.ordered.held.states.items() if state == "dead")
 
     def may_end(self, node: str) -> bool:
-        """Whether the end of this node's server may have been ordered by this fault."""
+        """Return whether the end of this node's server may have been ordered by this fault."""
         return node in self.ended or (self.may_die and node in self.nodes)
 
     @property

@@ -1,4 +1,4 @@
-"""What a run folder may hold: regular files of bounded size.
+"""Files that a run folder may hold: regular files of bounded size.
 
 A run folder may come from a stranger.  A pipe in the place of a file hangs its reader, a device may never end, a
 link may lead anywhere, and a file with holes may claim more bytes than the machine has.  So a file is looked at before

@@ -56,7 +56,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the recovery phase saw.  The fields from `recovered` on are there only if it came to its end.
+    """Record of the recovery phase.  The fields from `recovered` on are there only if it came to its end.
 
     needed: whether there were nodes that had to recover.  proof: that everything was healed.
     seconds: how long the system took.  waiting_for: what it still lacked.
@@ -88,7 +88,7 @@ class SeenLeader:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a node reported of itself, from time_ns to until_ns, in `looks` looks one after another.
+    """Report of a node of itself, from time_ns to until_ns, in `looks` looks one after another.
 
     disk: the id of its disk, "" where it names none; with another one it is another replica."""
 
@@ -104,7 +104,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSums:
-    """What a node measured of processors until time_ns; each is a sum, of which only the growth counts.
+    """Sums that a node measured of processors until time_ns; each is a sum, of which only the growth counts.
 
     pressure_s: seconds in which some process of the machine waited for a processor.  waited_s, ran_s: seconds that the
     threads of the node's server waited for one, and ran.  None: not measured there."""
@@ -140,7 +140,7 @@ class OnlineViolation:
 
 @dataclass(frozen=True, slots=True)
 class OnlineChecks:
-    """What online checks did and found.
+    """Record of what online checks did and found.
 
     looks: how often they looked; behind_s: how long the slowest look took; cpu_s: what all looks cost.
     completions, trace_rows, log_entries: how much they judged.  failure: why they were given up, "" if they were not.
@@ -158,7 +158,8 @@ class OnlineChecks:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What faults met.  cells: (kind, role, phase, looks).  situations: name -> looks; None: no node reports it."""
+    """Record of what faults met.  cells: (kind, role, phase, looks).  situations: name -> looks; None: no node reports
+    it."""
 
     cells: tuple[tuple[str, str, str, int], ...] = ()
     situations: Mapping[str, int | None] = field(default_factory=dict)
@@ -166,7 +167,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run ended with.  phases: derived from the journal, which does not repeat them here.
+    """Record of what a run ended with.  phases: derived from the journal, which does not repeat them here.
 
     declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.

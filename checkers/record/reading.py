@@ -45,7 +45,7 @@ _H = TypeVar("_H", bound=Happened)
 
 
 class RunRecord:
-    """What the harness recorded of one run.  Each file is read once, on first use.  Raises BrokenFile.
+    """Record that the harness made of one run.  Each file is read once, on first use.  Raises BrokenFile.
 
     A missing file is empty: the run was broken off before it was written.
     """
@@ -102,7 +102,7 @@ class RunRecord:
 
     @cached_property
     def outcome(self) -> RunOutcome | None:
-        """What only the harness knows; None if it did not come to its end."""
+        """Return what only the harness knows; None if it did not come to its end."""
         last = next(iter(_of(self.journal, Concluded)), None)
         return replace(last.outcome, phases=self.phases) if last is not None else None
 

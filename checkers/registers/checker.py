@@ -60,7 +60,7 @@ KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "read ag
 
 @dataclass(frozen=True, slots=True)
 class BucketFinding:
-    """What the checker found in one bucket.
+    """Findings of the checker in one bucket.
 
     keys, operations: how many were judged.  answered: how many operations returned.  steps: steps of the kernels.
     witnesses: of the first MAX_WITNESSES wrong keys, as (index of the answer that no order explains, witness).
@@ -259,7 +259,7 @@ def _worst_first(found: tuple[int, Witness]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What the search returned for a key (`antichain.judge_key`)."""
+    """Result of the search for a key (`antichain.judge_key`)."""
 
     code: int
     position: int

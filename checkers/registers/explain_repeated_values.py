@@ -265,7 +265,7 @@ def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Exce
 
 
 def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
-    """Whether the key may hold a value at a position.  It may, unless the past certainly forbids such a read."""
+    """Return whether the key may hold a value at a position.  It may, unless the past certainly forbids such a read."""
     if ask.ran_out:
         return True
     earlier = max(0, since - PAST_MAX)
@@ -345,7 +345,7 @@ def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | No
 
 
 def _rejudged(key: Key, limit: int, excerpt: _Excerpt) -> bool:
-    """Whether the independent search finds no order either; False if the window is too large for it.
+    """Return whether the independent search finds no order either; False if the window is too large for it.
 
     Raises Disagreement if it finds one.
     """
@@ -397,7 +397,7 @@ class Questions:
 
     @property
     def ran_out(self) -> bool:
-        """Whether no steps are left.  Then no further question gets an answer."""
+        """Return whether no steps are left.  Then no further question gets an answer."""
         return self._left <= 0
 
     def code(self, key: Key, limit: int, starts: Sequence[int], whole: bool = False) -> int:
@@ -416,7 +416,7 @@ class Questions:
         return int(code)
 
     def has_no_order(self, key: Key, limit: int, starts: Sequence[int], whole: bool = False) -> bool:
-        """Whether it is certain that no order exists.  Parameters as of `code`."""
+        """Return whether it is certain that no order exists.  Parameters as of `code`."""
         return self.code(key, limit, starts, whole) == antichain.NO_ORDER
 
 
@@ -482,13 +482,13 @@ class RepeatedValueStory(ValueStory):
         return int(before[np.argmax(key.ret[before])]) if len(before) else None
 
     def _answered_elsewhere(self, newest: int) -> bool:
-        """Whether one node acknowledged this operation, and a different node answered the read."""
+        """Return whether one node acknowledged this operation, and a different node answered the read."""
         acknowledged, read = self.answer(newest)["node"], self.answer(self.window.culprit)["node"]
         return bool(acknowledged and read and acknowledged != read)
 
     def _took_effect(self, newest: int) -> bool:
-        """Whether a node showed the value of this operation that another node acknowledged, and only this operation
-        explains the answer."""
+        """Return whether a node showed the value of this operation that another node acknowledged, and only this
+        operation explains the answer."""
         key, made = self.key, self._made_by()
         value = made[newest]
         seen = ((key.kind == READ) | (key.kind == CAS)) & (key.a == value)
@@ -535,7 +535,8 @@ class RepeatedValueStory(ValueStory):
         return summary
 
     def _only_newest_is_right(self) -> bool:
-        """Whether the culprit is a read that had to show the value of the write that was acknowledged last before."""
+        """Return whether the culprit is a read that had to show the value of the write that was acknowledged last
+        before."""
         newest = self._acknowledged_last()
         reads = self.key.kind[self.window.culprit] == READ
         return bool(reads) and newest is not None and tuple(self.window.right) == (self.made(newest),)

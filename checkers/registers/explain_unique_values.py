@@ -164,7 +164,7 @@ class ValueStory:
         return wrong[0] if len(wrong) == 1 else None
 
     def _confirmed(self, op: int) -> bool:
-        """Whether an answer after the culprit's, from another node, shows the value that this operation left."""
+        """Return whether an answer after the culprit's, from another node, shows the value that this operation left."""
         key, culprit = self.key, self.window.culprit
         left = key.b[op] if key.kind[op] == CAS else key.a[op]
         shows = (key.kind != WRITE) & (key.kind != MISMATCH) & (key.ret != OPEN) & (key.a == left)
@@ -181,14 +181,14 @@ class ValueStory:
         return [op for op in self.overwriters if self.key.ret[op] < self.key.call[self.window.culprit]]
 
     def _vanished(self) -> bool:
-        """Whether no answer ever showed an acknowledged value, and the older one stayed in its place."""
+        """Return whether no answer ever showed an acknowledged value, and the older one stayed in its place."""
         key = self.key
         makers = np.array([self.operations_value(op) for op in self.overwriters])
         seen = np.isin(key.a, makers) & (key.kind != WRITE) & (key.ret != OPEN)
         return bool(self._acknowledged_before() and not seen.any()) and (self._read_again() or self._reader_leads())
 
     def _reader_leads(self) -> bool:
-        """Whether the node that answered the read also acknowledged the next write, and is not the node that had
+        """Return whether the node that answered the read also acknowledged the next write, and is not the node that had
         acknowledged the newer value.
 
         If so, the system went on with the state of the node that answered the read, and this node was not deposed.
@@ -203,7 +203,8 @@ class ValueStory:
         return reader is not None and lost is not None and after == reader != lost
 
     def _read_again(self) -> bool:
-        """Whether the node that acknowledged the newer value, or the last read, returned the older value again."""
+        """Return whether the node that acknowledged the newer value, or the last read, returned the older value
+        again."""
         key, culprit, last = self.key, self.window.culprit, self.lost()
         again = np.flatnonzero((key.kind == READ) & (key.a == key.a[culprit]) & (key.call > key.ret[last]))
         if len(again) < 2:
@@ -337,7 +338,7 @@ class ValueStory:
         return f"No answer ever showed {self.wrote(lost)}, so its acknowledgement by {who(self.answer(lost))} was wrong"
 
     def before(self) -> str:
-        """What the key held before the window.  last_before is the last operation of that time."""
+        """Return what the key held before the window.  last_before is the last operation of that time."""
         held = " or ".join(_value_of(state) for state in self.window.states_before)
         assert self.last_before is not None
         return f"Before this window {self.name} held {held}; this is certain at {at(self.answer(self.last_before))}"
@@ -377,7 +378,7 @@ class ValueStory:
         return f"the {what} of process {invoked['process']} was {times} by {who(answered)}{result}"
 
     def expected(self) -> str:
-        """What would have been a right answer, as the end of a sentence."""
+        """Return what would have been a right answer, as the end of a sentence."""
         if self.window.rival is None or self.wrong_one() == "culprit":
             return self._expected_of_culprit()
         other = f"another answer to the read {self.letters[self.window.rival]}"

@@ -173,7 +173,7 @@ def producer_of(key: Key, value: int, limit: int) -> int:
 
 
 def _impossible(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> bool:
-    """Whether the kernel finds no order for some operations alone."""
+    """Return whether the kernel finds no order for some operations alone."""
     part = Key(key.kind[kept], key.a[kept], key.b[kept], key.call[kept], key.ret[kept])
     for place in np.flatnonzero(np.isin(kept, list(weakened))):
         part.kind[place] = WRITE

@@ -1,1 +1,1 @@
-"""Whether copies of one object at several servers agree in the end."""
+"""Verify that copies of one object at several servers agree in the end."""

@@ -279,7 +279,8 @@ FUNCTION_FACTOR = 2
 
 @dataclass(slots=True)
 class Successes:
-    """Of one function, in some consecutive rows: first and last success (ns), and silences in between (from, to)."""
+    """Successes of one function, in some consecutive rows: first and last success (ns), and silences in between (from,
+    to)."""
 
     first_ns: int = -1
     last_ns: int = -1

@@ -233,7 +233,7 @@ def _ends(run: StoredRun) -> list[Death]:
 
 
 def _ordered(fault: FaultRecord, node: str, at_ns: int, slack_ns: int) -> bool:
-    """Whether this fault may have ended the node's server at that time."""
+    """Return whether this fault may have ended the node's server at that time."""
     if not fault.may_end(node):
         return False
     if not fault.carried_out or not fault.healed or achieved(fault).word != INSTALLED:
@@ -302,7 +302,7 @@ def _flushed_of(node: str, trace: str) -> _Flushed:
 
 
 def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:
-    """Whether a fault may have taken the disk of this node before that time; -1: at any time."""
+    """Return whether a fault may have taken the disk of this node before that time; -1: at any time."""
     return any(
         fault.carried_out and fault.wipes_disks and node in fault.nodes and (taken_ns < 0 or fault.began_ns <= taken_ns)
         for fault in run.faults

@@ -180,7 +180,7 @@ def _phases_ran(run: StoredRun) -> list[str]:
 
 
 def _cut_short(outcome: RunOutcome) -> bool:
-    """Whether the run ended before its time."""
+    """Return whether the run ended before its time."""
     return any(phase.broken_off for phase in outcome.phases) or outcome.stopped is not None or outcome.interrupted
 
 

@@ -98,7 +98,7 @@ def achieved(record: FaultRecord) -> Achievement:
 
 
 def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Reading]:
-    """What the measurements of these phases, taken together, show about each requirement.
+    """Return what the measurements of these phases, taken together, show about each requirement.
 
     Requirements of the phase "heal" are those after the heal.  The words of a proof use this; `achieved` is stricter.
     """
@@ -145,7 +145,7 @@ def shortened(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _held(record: FaultRecord) -> Achievement:
-    """Whether every requirement was proven from inject to heal without a gap."""
+    """Return whether every requirement was proven from inject to heal without a gap."""
     began_ns = record.injected_ns
     taken = [m for m in _measurements(record) if m.phase in _BEFORE_HEAL]
     if not taken:
@@ -209,7 +209,7 @@ def _lasting(record: FaultRecord) -> set[Requirement]:
 
 
 def _healed(record: FaultRecord) -> Achievement:
-    """Whether the last measurements after the heal show that nothing of the fault is left."""
+    """Return whether the last measurements after the heal show that nothing of the fault is left."""
     found = readings(record, ("heal",))
     if not found:
         return Achievement(INDETERMINATE, "it was not measured after heal")

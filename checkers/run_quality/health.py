@@ -112,11 +112,11 @@ class Excuse:
                         self._refusing.append((node, record.healed_ns, record.healed_ns + _REFUSAL_NS))
 
     def covers(self, node: str, time_ns: int) -> bool:
-        """Whether such a fault held on the node at that time."""
+        """Return whether such a fault held on the node at that time."""
         return _in_one(self._certain, node, time_ns)
 
     def may_cover(self, node: str, time_ns: int) -> bool:
-        """Whether such a fault held on the node at that time, or may have held."""
+        """Return whether such a fault held on the node at that time, or may have held."""
         return _in_one([*self._certain, *self._doubtful], node, time_ns)
 
     def sort(self, deaths: Sequence[Death], ordered: Sequence[Death] = ()) -> Sorted:
@@ -429,7 +429,7 @@ def _misstated(run: StoredRun) -> str:
 
 
 def _must_answer(run: StoredRun) -> bool:
-    """Whether only an answer in the main phase can show that the system serves again.
+    """Return whether only an answer in the main phase can show that the system serves again.
 
     Older runs, and histories without a spec, do not know how many clients there were."""
     recovered = run.outcome.recovery is not None and run.outcome.recovery.recovered is True
@@ -448,7 +448,7 @@ def _without_evidence(run: StoredRun) -> list[str]:
 
 
 def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
-    """What was looked at, and at which servers."""
+    """Return what was looked at, and at which servers."""
     at: dict[str, list[str]] = {}
     looked_at = run.outcome.recovery.looked_at if run.outcome.recovery is not None else {}
     for node in sorted(looked_at, key=by_number):
@@ -599,7 +599,7 @@ _BY_SIGKILL = (-9, 128 + 9)
 
 
 def may_be_out_of_memory(death: Death) -> bool:
-    """Whether the kernel's out-of-memory killer may have caused this end, which the harness did not order.
+    """Return whether the kernel's out-of-memory killer may have caused this end, which the harness did not order.
 
     It sends SIGKILL, which looks like a kill by anybody else.  So each end records how often the killer struck on the
     machine since the server started (`oom_kills`).  The count is that of the whole machine, and does not prove that

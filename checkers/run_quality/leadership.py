@@ -106,7 +106,8 @@ def _in_force(fault: FaultRecord) -> tuple[int, int]:
 
 
 def _has_majority(server: str, fault: FaultRecord, servers: Sequence[str]) -> bool:
-    """Whether the server's process runs, and reaches a majority of the servers (itself included) in both directions."""
+    """Return whether the server's process runs, and reaches a majority of the servers (itself included) in both
+    directions."""
     ended = _ended(fault)
     if server in ended:
         return False
@@ -206,7 +207,8 @@ def went_back(reports: Iterable[Report], faults: Sequence[FaultRecord] = ()) -> 
 
 
 def _disk_was_taken(faults: Sequence[FaultRecord], before: Report, after: Report) -> bool:
-    """Whether a fault that wipes or damages this node's disk was in force between the two reports, or may have been."""
+    """Return whether a fault that wipes or damages this node's disk was in force between the two reports, or may have
+    been."""
     return any(
         after.node in fault.nodes
         and (
@@ -279,7 +281,7 @@ def _back(before: Report, after: Report) -> Witness:
 
 
 def _started_between(run: StoredRun, before: Report, after: Report) -> bool:
-    """Whether the server of the node ended since the report before, or may have."""
+    """Return whether the server of the node ended since the report before, or may have."""
     ends = (death.time_ns for death in run.outcome.known_deaths if death.node == after.node)
     return any(before.time_ns <= end <= after.time_ns for end in ends)
 

@@ -1,4 +1,4 @@
-"""What a machine itself measured of its processors while a run lasted: who waited for one, and for how long.
+"""Measurements that a machine itself made of its processors while a run lasted: who waited for one, and for how long.
 
 A system may be blamed, or a machine, and only a measurement decides.  The agents report two of Linux, every few
 seconds, each as a sum since the boot or the start:

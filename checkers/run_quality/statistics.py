@@ -294,7 +294,7 @@ def _pair(process: npt.NDArray[np.int32], processes: int, type_: Int8) -> tuple[
 
 
 def _overlaps(start: Int64, end: Int64, spans: Int64) -> npt.NDArray[np.bool_]:
-    """Whether each interval touches one of the spans."""
+    """Return whether each interval touches one of the spans."""
     touched = np.zeros(len(start), np.bool_)
     for span_start, span_end in spans:
         touched |= (start <= span_end) & (end >= span_start)

@@ -62,7 +62,7 @@ def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
 
 
 def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Whether operations were ok, of each function and on each key, at once and at the end."""
+    """Return whether operations were ok, of each function and on each key, at once and at the end."""
     keys = len(figures.keys)
     final_reads = run.outcome.final_reads
     read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
@@ -122,7 +122,8 @@ def _waits(demands: Demands) -> str:
 
 
 def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Whether answers came throughout the main phase.  A lock may be held all the while, so it is only shown there."""
+    """Return whether answers came throughout the main phase.  A lock may be held all the while, so it is only shown
+    there."""
     of_run, demands = stretches_of(run), run.demands
     if len(figures.ok_by_stretch) != len(of_run):
         return []  # the run has no history
@@ -139,7 +140,8 @@ def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """How much of its spec the run did: writes for each key, the rate outside faults, and servers that answered."""
+    """Return how much of its spec the run did: writes for each key, the rate outside faults, and servers that
+    answered."""
     demands, criteria = run.demands, []
     if demands.keys and demands.writes:
         least = minimums.key_writes_least(demands)
@@ -292,14 +294,14 @@ def _share_least(run: StoredRun, installed: Sequence[FaultRecord]) -> tuple[floa
 
 
 def _only_brief(run: StoredRun, installed: Sequence[FaultRecord]) -> bool:
-    """Whether a schedule of the user's own holds no fault for so long that the system could work under it."""
+    """Return whether a schedule of the user's own holds no fault for so long that the system could work under it."""
     long_ns = int(CALLING_NS * run.demands.holds)
     ends = [(begin, min(end, _main_end(run))) for begin, end in windows(installed)]
     return run.demands.nemesis == OF_A_SCHEDULE and bool(ends) and all(end - begin < long_ns for begin, end in ends)
 
 
 def too_short(elections: leadership.ElectionsInFaults) -> str:
-    """What to do where each election came after its fault, "" where none came at all."""
+    """Return what to do where each election came after its fault, "" where none came at all."""
     if not elections.late:
         return ""
     needed = [needed_s for needed_s, _ in elections.late]

@@ -35,7 +35,7 @@ Row = Mapping[str, Any]
 
 
 class ClientRows:
-    """What these rules need to remember of a history that is read chunk by chunk.
+    """State that these rules need to remember of a history that is read chunk by chunk.
 
     main_row: the first row of the main phase; None: the history has no phases."""
 
@@ -91,7 +91,7 @@ class ClientRows:
     def unfit_for_registers(
         self, chunk: pa.Table, process: Int32, dense: Int32, kind: Int8, values: Values, processes: int
     ) -> Bools:
-        """Whether each row contradicts a register.
+        """Return whether each row contradicts a register.
 
         kind, values: as in `operations.Events`.  dense: the process of each row as a number below `processes`.
         """

@@ -93,7 +93,7 @@ def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def is_bound(root: Path, name: str) -> bool:
-    """Whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
+    """Return whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
     entry = (bound_files(root) or {}).get(name)
     return entry is not None and (root / name).is_file() and not _difference(root / name, entry)
 
@@ -150,7 +150,7 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
 
 
 def _difference(path: Path, entry: Mapping[str, Any]) -> str:
-    """How a file differs from its entry; "" if it does not.  The hash is computed only if the sizes agree."""
+    """Return how a file differs from its entry; "" if it does not.  The hash is computed only if the sizes agree."""
     size_bytes = path.stat().st_size
     if size_bytes != entry.get("size_bytes"):
         return f"{size_bytes} bytes, not {entry.get('size_bytes')}"
@@ -158,7 +158,7 @@ def _difference(path: Path, entry: Mapping[str, Any]) -> str:
 
 
 def _signed_content(files: Mapping[str, Any]) -> bytes:
-    """What is signed: the entries, in a form that does not depend on spaces and order."""
+    """Return what is signed: the entries, in a form that does not depend on spaces and order."""
     return json.dumps(files, sort_keys=True, separators=(",", ":")).encode()
 
 

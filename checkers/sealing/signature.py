@@ -49,7 +49,7 @@ class WrongKey(ValueError):
 
 
 class SignedBy(StrEnum):
-    """What the signature of a run shows."""
+    """Record of what the signature of a run shows."""
 
     THIS_MACHINE = "this machine"
     KNOWN_KEY = "a known key"
@@ -70,7 +70,7 @@ class Signer:
 
     @property
     def trusted(self) -> bool:
-        """Whether code that this signer recorded may be executed."""
+        """Return whether code that this signer recorded may be executed."""
         return self.by in (SignedBy.THIS_MACHINE, SignedBy.KNOWN_KEY)
 
     @property

@@ -56,7 +56,7 @@ _WITH_NULLS = pa.schema([field.with_nullable(True) for field in HISTORY])
 
 
 class Walk:
-    """What is known of a history after the chunks read so far.
+    """State that is known of a history after the chunks read so far.
 
     named: the name of the history in messages.  main_row: the first row of its main phase; None: it has no phases.
 
@@ -147,7 +147,7 @@ class Walk:
 
 
 def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows as tables of ROWS_PER_CHUNK rows.  The last table may be shorter, and none is empty."""
+    """Yield the same rows as tables of ROWS_PER_CHUNK rows.  The last table may be shorter, and none is empty."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -53,7 +53,7 @@ class Java:
         return _major(self.version)
 
     def archive(self, spark_version: str) -> Path:
-        """Where the class-data archive for this Java and this Spark is kept."""
+        """Return where the class-data archive for this Java and this Spark is kept."""
         which = hashlib.sha256(f"{self.home.resolve()} {self.version} {spark_version}".encode()).hexdigest()[:12]
         return cache_folder() / "spark" / f"classes-{which}.jsa"
 

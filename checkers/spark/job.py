@@ -93,7 +93,8 @@ def _cancel(context: Any, group: str) -> None:
 
 
 def executors(context: Any) -> int:
-    """How many executors there are: 1 if Spark runs inside this process, 0 if the cluster has ended the session."""
+    """Return how many executors there are: 1 if Spark runs inside this process, 0 if the cluster has ended the
+    session."""
     if stopped(context):
         return 0
     known = int(context._jsc.sc().getExecutorMemoryStatus().size())
@@ -101,12 +102,12 @@ def executors(context: Any) -> int:
 
 
 def stopped(context: Any) -> bool:
-    """Whether the session has ended, as it does when a cluster refuses it or goes away."""
+    """Return whether the session has ended, as it does when a cluster refuses it or goes away."""
     return bool(context._jsc.sc().isStopped())
 
 
 def _done(context: Any, group: str) -> int:
-    """How many tasks of a job group are done."""
+    """Return how many tasks of a job group are done."""
     tracker = context.statusTracker()
     jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
     stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]

@@ -49,7 +49,7 @@ def problem_with(master: str) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs inside this process (and not in processes of its own, as `local-cluster` does)."""
+    """Return whether Spark runs inside this process (and not in processes of its own, as `local-cluster` does)."""
     return master == "local" or master.startswith("local[")
 
 

@@ -70,7 +70,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How the files of one judging came to the nodes, beside those that the nodes have themselves.
+    """Record of how the files of one judging came to the nodes, beside those that the nodes have themselves.
 
     sent_bytes: sent to each node.  stored_bytes: read by nodes from a store, each file counted once.
     store_failure: why a node could not read from the store, in the first such case; "" if all could.

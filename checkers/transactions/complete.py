@@ -112,7 +112,8 @@ class OrderDecision:
 
 @dataclass(frozen=True)
 class Known:
-    """What was found out about a history before: the order of list versions, or the writers of register values."""
+    """Facts that were found out about a history before: the order of list versions, or the writers of register
+    values."""
 
     base: Int64
     versions: Versions | None

@@ -258,7 +258,8 @@ def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] |
 
 
 def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
-    """Whether transaction t read this value before it wrote, or wrote without a read, so that time orders versions."""
+    """Return whether transaction t read this value before it wrote, or wrote without a read, so that time orders
+    versions."""
     txns = transcript.txns
     rows = [r for r in range(int(txns.first[t]), int(txns.first[t + 1])) if int(txns.key[r]) == key]
     first = rows[0]

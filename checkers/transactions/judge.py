@@ -97,7 +97,7 @@ def judge_transcript(
     consistency: str = anomalies.STRICT_SERIALIZABLE,
     keep_order: bool = False,
 ) -> Verdict:
-    """As `judge_transactions`, for transactions that were already read.
+    """Act like `judge_transactions`, for transactions that were already read.
 
     A history without real time is judged at the strongest level that it can show.  A stronger one stays unknown there.
     """
@@ -248,7 +248,8 @@ def _known(transcript: Transcript, base: Int64, found: Findings) -> Known:
 
 @dataclass(frozen=True)
 class _Question:
-    """Whether a history fulfils a model: by an order of all transactions, or else by the anomalies that it shows."""
+    """Question whether a history fulfils a model: by an order of all transactions, or else by the anomalies that it
+    shows."""
 
     transcript: Transcript
     known: Known
@@ -276,7 +277,7 @@ class _Question:
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
 
     def _is_an_answer(self, order: Int32) -> bool:
-        """Whether an order of dependencies and real time answers the question.
+        """Return whether an order of dependencies and real time answers the question.
 
         Without real time all transactions overlap in the columns, so such an order may contradict a session.
         """
@@ -289,7 +290,7 @@ class _Question:
         )
 
     def _is_strict_serializable(self) -> bool:
-        """Whether registers that fit the model certainly show no cycle of a stronger one either."""
+        """Return whether registers that fit the model certainly show no cycle of a stronger one either."""
         if self.consistency == anomalies.STRICT_SERIALIZABLE:
             return True
         txns, events = self.transcript.txns, self.transcript.event_count

@@ -318,7 +318,7 @@ class _Proof:
                     yield _Reason("realtime", -1, a, b)
 
     def _order(self, key: int, one: int, other: int) -> Iterator[_Reason]:
-        """What follows if `one` wrote the key before `other`."""
+        """Return what follows if `one` wrote the key before `other`."""
         yield _Reason("ww", key, one, other)
         for r in self._readers.get((key, one), []):
             if r != other and self._overwrites:

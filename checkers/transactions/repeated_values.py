@@ -43,7 +43,7 @@ FITS, FAILS, OPEN = "fits", "fails", "open"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of one choice.
+    """Outcome of one choice.
 
     involved: the transactions that the proof rests on; None: it may rest on all of them.
     """
@@ -270,7 +270,7 @@ def _units(transcript: Transcript, any_write: bool) -> list[_Unit]:
 
 
 def _is_version(txns: Transactions, owner: Int32, row: int) -> bool:
-    """Whether a write may be seen: it did not fail, and its transaction wrote the key no later."""
+    """Return whether a write may be seen: it did not fail, and its transaction wrote the key no later."""
     later = range(row + 1, int(txns.first[owner[row] + 1]))
     return bool(
         txns.status[owner[row]] != FAIL

@@ -173,7 +173,7 @@ def _agree(
     stretches: Sequence[tuple[Bytes, Int64]],
     lists: bool,
 ) -> bool:
-    """Whether every answer repeats the micro-operations that were invoked, except for what reads saw.
+    """Return whether every answer repeats the micro-operations that were invoked, except for what reads saw.
 
     An invoke without a payload allows any answer.  Returns False also if an invoke cannot be read here.
     """

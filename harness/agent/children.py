@@ -115,7 +115,7 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether every living thread of the process is stopped by a signal; False if none lives."""
+    """Return whether every living thread of the process is stopped by a signal; False if none lives."""
     states = thread_states(pid)
     return bool(states) and all(state in "Tt" for state in states)
 
@@ -219,7 +219,8 @@ class Commands:
 
 
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
-    """How many processes the kernel killed since boot for want of memory, of the machine or of a container on it.
+    """Return how many processes the kernel killed since boot for want of memory, of the machine or of a container on
+    it.
 
     The kernel counts a kill before it sends the signal.  0 where it does not tell (before Linux 4.13).
     """

@@ -59,7 +59,7 @@ def request_of(line: str) -> dict[str, Any]:
 
 
 def words_of(outcome: Mapping[str, Any]) -> str:
-    """How a request ended, in one line."""
+    """Return how a request ended, in one line."""
     shown = [str(outcome[name]) for name in ("value", "value2", "payload", "error") if outcome.get(name) is not None]
     return "  ".join(
         filter(None, (" ".join([Type(outcome["type"]).name.lower(), *shown]), str(outcome.get("node", ""))))

@@ -82,7 +82,7 @@ class Files:
 
 
 class _Pieces:
-    """What tarfile writes to."""
+    """File that tarfile writes to."""
 
     def __init__(self, piece: Callable[[bytes], object]) -> None:
         self._piece = piece

@@ -189,7 +189,7 @@ class Switch:
                 self._send(out, frame[:size])
 
     def _answer(self, port: Port, frame: bytes) -> None:
-        """What the switch itself sends back for a frame that it does not carry, if anything."""
+        """Return what the switch itself sends back for a frame that it does not carry, if anything."""
         answer = None
         if frame[_DESTINATION] in port.rejected:
             answer = reset_for(frame)

@@ -35,7 +35,7 @@ Frame = tuple[dict[str, Any], bytes]
 
 
 class BrokenStream(ConnectionError):
-    """What arrived is no frame; nothing after it can be trusted."""
+    """Bytes arrived that are no frame; nothing after it can be trusted."""
 
 
 def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -57,7 +57,7 @@ class Decoder:
 
     @property
     def torn(self) -> bool:
-        """Whether a frame has begun and not ended (at end of file: the other side died while writing)."""
+        """Return whether a frame has begun and not ended (at end of file: the other side died while writing)."""
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:

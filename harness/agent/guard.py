@@ -138,7 +138,7 @@ def _processes() -> Iterator[int]:
 
 
 def _belongs(pid: int, folder: Path) -> bool:
-    """Whether a process carries the run's mark, or is an orphan of this run that was left to this process."""
+    """Return whether a process carries the run's mark, or is an orphan of this run that was left to this process."""
     if pid == os.getpid():
         return False
     try:

@@ -312,7 +312,7 @@ class SwitchVerbs:
             raise OSError(errno.EIO, f"the switch: {answer['error']}")
 
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """What the switch answers.  Raises OSError if it refuses, has ended, or was never started."""
+        """Return what the switch answers.  Raises OSError if it refuses, has ended, or was never started."""
         async with self._in_order:
             if self._writer is None:
                 raise OSError(errno.ESRCH, "the switch was never started")

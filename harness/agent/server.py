@@ -151,7 +151,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the living server; None if there is none."""
+        """Return the process id of the living server; None if there is none."""
         return None if self._child is None else self._child.pid
 
     def signal_named(self, process: str, name: str, patterns: Mapping[str, str]) -> None:
@@ -233,7 +233,8 @@ class ProcessNames:
 
 
 class NamedProcesses:
-    """Of one server at a time.  leader: the process that the agent started; it is never part of a named one."""
+    """Named processes of one server at a time.  leader: the process that the agent started; it is never part of a named
+    one."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -297,7 +298,7 @@ class NamedProcesses:
         self._await(lambda: self._pid(name) is not None, name, "start again")
 
     def _has_ended(self, name: str) -> bool:
-        """Whether all that the last order ended has ended, and the process that started it knows."""
+        """Return whether all that the last order ended has ended, and the process that started it knows."""
         last = self._ended.get(name, set())
         return bool(last) and self._pid(name) is None and all(started_at(pid) != started for pid, started in last)
 
@@ -306,7 +307,7 @@ class NamedProcesses:
         members: set[int] = set()
 
         def settled() -> bool:
-            """Whether all were stopped at two looks in a row.  Sends SIGSTOP again to those that are not."""
+            """Return whether all were stopped at two looks in a row.  Sends SIGSTOP again to those that are not."""
             nonlocal members
             before, members = members, self._part(name, names, tree, leader)
             running = {pid for pid in members if not is_stopped(pid)}
@@ -326,7 +327,7 @@ class NamedProcesses:
         return {pid for pid in parents if pid != leader and _owner(pid, parents, owners) == name}
 
     def _pid(self, name: str) -> int | None:
-        """Of a process that was started under its name."""
+        """Return the process id of a process that was started under its name."""
         try:
             return int(self._path_of(f"{name}.pid").read_text())
         except (FileNotFoundError, ValueError):
@@ -426,11 +427,11 @@ class ProcessTree:
         send(self.look(), number)
 
     def settle(self, number: int) -> bool:
-        """Whether every process has obeyed a SIGSTOP, or a SIGCONT.  Sends it again to those that have not."""
+        """Return whether every process has obeyed a SIGSTOP, or a SIGCONT.  Sends it again to those that have not."""
         return self._settle_once(number) and (number == signal.SIGCONT or self._settle_once(number))
 
     def is_stopped(self) -> bool:
-        """Whether every thread of every process is stopped; False if none lives."""
+        """Return whether every thread of every process is stopped; False if none lives."""
         members = self.look()
         return bool(members) and all(is_stopped(pid) for pid in members)
 

@@ -1,4 +1,4 @@
-"""What the agent does with the wall clock of its server.
+"""Verbs of the agent that act with the wall clock of its server.
 
 The harness compiles `shim.c` on its own machine and sends the library with `install`.  A server that is started with
 `environment` then reads its wall clock through it.  `order` changes the clock at run time; `read` proves it: a program
@@ -74,7 +74,7 @@ class ClockVerbs:
         return self.environment()
 
     def environment(self) -> dict[str, str]:
-        """What a server must be started with."""
+        """Return what a server must be started with."""
         library, order = self._installed()
         return {"LD_PRELOAD": str(library), "KRUCIBLE_CLOCK": str(order)}
 
@@ -110,7 +110,8 @@ class ClockVerbs:
         return ClockRead((wall_ns - right_ns) / _NS, (monotonic_ns - self._ordered_ns) / _NS, self._unheeded)
 
     def is_heeded_by(self, pids: Collection[int]) -> bool:
-        """Whether each of these processes reads this clock (`readers`).  pids: those of a server; () if it has ended.
+        """Return whether each of these processes reads this clock (`readers`).  pids: those of a server; () if it has
+        ended.
 
         The next `read` says why not.  It says nothing of a server that has ended."""
         mapped = self._installed()
@@ -145,7 +146,7 @@ def why_unheeded(pids: Collection[int], mapped: Sequence[Path]) -> str:
 
 
 def is_go(program: Path) -> bool:
-    """Whether Go's compiler built this program.  Raises OSError if it cannot be read.
+    """Return whether Go's compiler built this program.  Raises OSError if it cannot be read.
 
     Searches a file once, which takes some ms per MB."""
     with program.open("rb") as file:

@@ -1,4 +1,5 @@
-"""What every backend with an agent on each node has in common: all verbs but making nodes, cutting links, removing all.
+"""Part that every backend with an agent on each node has in common: all verbs but making nodes, cutting links, removing
+all.
 
 A verb of `nemesis.cluster.Cluster` that one server's agent carries out is made of the agent's own (`_on`), by its
 signature.  A backend adds its links with `add`, starts the beacons with `start_beacons`, and implements `create`, `cut`

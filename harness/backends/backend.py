@@ -1,4 +1,5 @@
-"""What a backend is: nodes somewhere, an agent on each, links that can be cut, and an end that leaves nothing behind.
+"""Definition of a backend: nodes somewhere, an agent on each, links that can be cut, and an end that leaves nothing
+behind.
 
 A backend implements `nemesis.cluster.Cluster` (what faults act on) and gives `system_under_test.subject.Node`s (what
 subjects act on); this Protocol adds what only the harness itself needs.
@@ -25,7 +26,7 @@ class BackendUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """What to create.  run_id: unique, carried by everything that is made (labels, table and file names)."""
+    """Nodes to create.  run_id: unique, carried by everything that is made (labels, table and file names)."""
 
     run_id: str
     servers: tuple[str, ...]
@@ -64,7 +65,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class HostHealth:
-    """What the agents measured of the machines they live on.
+    """Measurements that the agents made of the machines they live on.
 
     steal_s: node -> seconds of CPU that its host took since the backend was created.
     processor: node -> the sums of `checkers.record.outcome.ProcessorSums`, of those that are measured there."""
@@ -125,7 +126,7 @@ class Backend(Cluster, Protocol):
         ...
 
     async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
-        """How a user enters each node, the servers first.  Empty where a user cannot.
+        """Return how a user enters each node, the servers first.  Empty where a user cannot.
 
         clients: module, peers and config of the clients, JSON-ready; left on client nodes for a shell."""
         ...

@@ -147,7 +147,7 @@ def current_owner() -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process has certainly ended; False where that cannot be seen from here."""
+    """Return whether the process has certainly ended; False where that cannot be seen from here."""
     parts = owner.split(":", 4)
     if len(parts) != 5 or not parts[0].isdigit() or parts[4] != socket.gethostname():
         return False
@@ -160,7 +160,7 @@ def is_dead(owner: str) -> bool:
 
 
 def of_an_earlier_boot(owner: str) -> bool:
-    """Whether the process ran on this host before it was started anew."""
+    """Return whether the process ran on this host before it was started anew."""
     parts = owner.split(":", 4)
     return len(parts) == 5 and parts[4] == socket.gethostname() and parts[2] != _boot()
 
@@ -225,7 +225,7 @@ class KeptCluster:
 
     @property
     def alive(self) -> bool:
-        """Whether it is still up, as far as can be seen from here."""
+        """Return whether it is still up, as far as can be seen from here."""
         return not is_dead(self.owner)
 
     @property

@@ -1,4 +1,4 @@
-"""What a campaign has run so far, in one file that is written whole after every run, and what it found.
+"""Log of what a campaign has run so far, in one file that is written whole after every run, and what it found.
 
 A **symptom** names a finding: the checker and the kind of the violation that lies nearest to the cause, and the kinds
 of fault that were injected until it showed.  Runs of one symptom probably show one mistake of the system, and one of
@@ -58,7 +58,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended.
+    """Ways in which a run ends.
 
     code: how the campaign counts it, as an exit code: 0 as expected, 1 a finding, 2 it proved nothing, 3 it could not
         be made or judged.
@@ -110,7 +110,7 @@ class FoundSymptom:
         return seen_again(self.runs[0].violations, self.replays)
 
     def words(self) -> str:
-        """How often it was seen."""
+        """Return how often it was seen."""
         replays = f"{self.seen_again} of {plural(len(self.replays), 'replay')}"
         again = f"seen again in {replays}" if self.replays else "not replayed"
         return f"{again}; {plural(len(self.runs), 'test')} of this campaign saw it"
@@ -129,7 +129,7 @@ class FoundSymptom:
 
 
 def seen_again(violations: Iterable[tuple[str, str]], replays: Iterable[Ended]) -> int:
-    """How many of the replays saw one of these violations."""
+    """Return how many of the replays saw one of these violations."""
     first = set(violations)
     return sum(bool(first & set(replay.violations)) for replay in replays)
 
@@ -162,7 +162,7 @@ class CampaignLog:
             yield log
 
     def _read(self) -> list[Ended]:
-        """What was run; a run that could not be made or judged is made again."""
+        """Return what was run; a run that could not be made or judged is made again."""
         kept = read_object(self.folder / LOG)
         theirs, mine = kept.get("identity"), json.loads(json.dumps(self.identity))
         if kept.get("format") != FORMAT or theirs != mine:

@@ -24,7 +24,7 @@ from harness.run.interruption import sigterm_as_ctrl_c
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """How a child ended.  folder: of its run, None if it made none.  seconds: from its start to its end."""
+    """Record of how a child ended.  folder: of its run, None if it made none.  seconds: from its start to its end."""
 
     exit_code: int
     folder: Path | None

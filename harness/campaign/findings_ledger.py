@@ -56,7 +56,7 @@ def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: floa
 
 
 def tries_in(results: Path) -> list[Try]:
-    """What `note` wrote there, in order; nothing where there is no such file."""
+    """Return what `note` wrote there, in order; nothing where there is no such file."""
     path = results / TRIES
     return [Try(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 

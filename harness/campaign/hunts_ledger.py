@@ -115,7 +115,7 @@ def rows(hunts: Sequence[Hunt]) -> list[tuple[str, ...]]:
 
 
 def said_of(subject: str) -> tuple[str, str]:
-    """What the file of an example says of the system and its version, and of its promise, on one line each."""
+    """Return what the file of an example says of the system and its version, and of its promise, on one line each."""
     text = ast.get_docstring(ast.parse((EXAMPLES / subject.partition(":")[0]).read_text())) or ""
     first, *others = text.split("\n\n")
     version = " ".join(first.split()).partition(":")[0].rstrip(".")

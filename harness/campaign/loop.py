@@ -92,7 +92,7 @@ def campaign(plan: Plan, log: CampaignLog, say: Callable[[str], None], run: Run 
 
 
 def next_tests(plan: Plan, log: CampaignLog, pending: Iterable[Planned], time_left: bool) -> list[Planned]:
-    """What to run next; nothing if the campaign is over."""
+    """Return what to run next; nothing if the campaign is over."""
     if (replay := log.replay_due(plan.replays)) is not None:
         return [replay]
     if not time_left or (plan.ends_with_finding and log.found()):
@@ -132,7 +132,7 @@ def one_after_another(plan: Plan, tests: Sequence[Planned], folder: Path) -> Ite
 
 
 def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
-    """How the run of a test ended.  folder: of the campaign."""
+    """Return how the run of a test ended.  folder: of the campaign."""
     where = str(child.folder.relative_to(folder.resolve())) if child.folder else ""
     if child.judged is None:
         reason = f"the run could not be made or judged (exit code {child.exit_code}); see {OUTPUT}"
@@ -162,7 +162,7 @@ def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
 
 
 def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tuple[int, str, float]:
-    """How the campaign counts a judged run, why, and after how many seconds its planted bug was found."""
+    """Return how the campaign counts a judged run, why, and after how many seconds its planted bug was found."""
     if plan.expects_bugs and spec.bug:
         planted, run = results.planted, child.folder
         if planted is None or not planted.found or run is None:
@@ -199,14 +199,14 @@ def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
 
 
 def title(spec: Spec) -> str:
-    """What was run, in a few words."""
+    """Return what was run, in a few words."""
     rate = f"{spec.rate_hz:g}/s" if spec.rate_hz else "full rate"
     size = f"{plural(spec.nodes, 'node')}, {rate}, seed {spec.seed}"
     return f"{what(spec)}, {size}"
 
 
 def what(spec: Spec) -> str:
-    """What was run, without what differs from seed to seed."""
+    """Return what was run, without what differs from seed to seed."""
     if spec.finding:
         return spec.finding + (" without what breaks it" if spec.clean else "")
     bug = f" with {spec.bug}" if spec.bug else ""

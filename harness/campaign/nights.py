@@ -92,7 +92,7 @@ class DashboardRow:
 
     @property
     def good(self) -> int:
-        """How many of the runs shown ended as they should."""
+        """Return how many of the runs shown ended as they should."""
         return sum(run.good for run, _ in self.shown)
 
 
@@ -225,7 +225,10 @@ def keep(folder: Path, failures: Sequence[Failure]) -> None:
 
 
 def due(failures: Iterable[Failure], revision: str) -> list[Spec]:
-    """What to try on this revision, before all other tests.  revision: "" if it is not known, or files differ."""
+    """Return what to try on this revision, before all other tests.
+
+    revision: "" if it is not known, or files differ.
+    """
     wanted = [one for one in failures if one.fixed or not revision or one.tried != revision]
     return [one.spec for one in sorted(wanted, key=lambda one: (one.fixed, one.seconds, one.found))]
 

@@ -1,4 +1,5 @@
-"""What a campaign leaves for its readers, written again after every run: a page, a table, and JUnit for a CI system."""
+"""Files that a campaign leaves for its readers, written again after every run: a page, a table, and JUnit for a CI
+system."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class PageGroup:
 
     @property
     def words(self) -> str:
-        """How often it ended as it should."""
+        """Return how often it ended as it should."""
         return f"{'found' if self.bug else 'as expected'} in {self.good} of {plural(len(self.runs), 'run')}"
 
     @property

@@ -155,7 +155,7 @@ def _ways(name: str) -> tuple[bool, ...]:
 
 
 def replays(spec: Spec, times: int, run: Path) -> Plan:
-    """The same test so many times.  run: the folder of the run that is replayed."""
+    """Return the same test, this number of times.  run: the folder of the run that is replayed."""
     words = f"The run in {run} again, with its own seed."
     return Plan(
         "replay", words, [spec] * times, goes_on=False, expects_bugs=False, every_run=False, failures_max=FAILURES_MAX
@@ -172,7 +172,7 @@ SEEDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a hunt draws from.  base: what all tests have in common.  kinds: of fault, NONE among them.
+    """Choices that a hunt draws from.  base: what all tests have in common.  kinds: of fault, NONE among them.
     left_out: a kind of fault that cannot be used here, and why."""
 
     base: Spec
@@ -186,7 +186,7 @@ class Choices:
 def choices(
     base: Spec, workloads: Sequence[str], kinds: Sequence[str], nodes: Sequence[int], rates_hz: Sequence[float]
 ) -> Choices:
-    """What can be drawn for this system on this backend.
+    """Return what can be drawn for this system on this backend.
 
     base: its backend is a name other than "auto".  workloads, kinds: () for all that fit.
     Raises WrongSpec where nothing fits, or where a name that was given does not.
@@ -237,6 +237,6 @@ def dealt(names: Sequence[str], seed: int, stream: str, number: int) -> str:
 
 
 def _fits(base: Spec, workload: str) -> bool:
-    """Whether this workload may go with the planted bug of this hunt; without one every workload may."""
+    """Return whether this workload may go with the planted bug of this hunt; without one every workload may."""
     bug = load_subject(base.subject).bugs.get(base.bug or "")
     return bug is None or workload in bug.workloads

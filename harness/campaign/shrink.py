@@ -73,7 +73,7 @@ class ShrinkCandidate:
 
 @dataclass(slots=True)
 class TriedSchedule:
-    """How a candidate fared.  folders: of its runs, in order; failing: of those that failed."""
+    """Outcome of a candidate.  folders: of its runs, in order; failing: of those that failed."""
 
     runs: int = 0
     failed: int = 0
@@ -83,7 +83,7 @@ class TriedSchedule:
 
 @dataclass(slots=True)
 class TrialLog:
-    """What was tried, by the identity of the candidate; kept in a file if there is a path."""
+    """Candidates that were tried, by the identity of the candidate; kept in a file if there is a path."""
 
     path: Path | None = None
     tried: dict[str, TriedSchedule] = field(default_factory=dict)

@@ -53,7 +53,7 @@ def print_end(console: Console, judged: JudgedRun, as_json: bool, every: bool = 
 
 
 def in_short(judged: JudgedRun) -> dict[str, Any]:
-    """What a program wants to know of a run; all the rest stands in results.json."""
+    """Return what a program wants to know of a run; all the rest stands in results.json."""
     wanted, results = ("verdict", "exit_code", "summary", "reason", "planted", "signer"), as_object(judged.results)
     kept = {"kept": asdict(judged.kept)} if judged.kept is not None else {}
     return {

@@ -139,8 +139,8 @@ def main() -> NoReturn:
 
 
 def needs_no_numpy(words: Sequence[str]) -> bool:
-    """Whether a command only lists what the lake holds.  Arrow works without NumPy, whose import takes a third of the
-    time of such a command.
+    """Return whether a command only lists what the lake holds.  Arrow works without NumPy, whose import takes a third
+    of the time of such a command.
 
     words: the command line.  A run folder or an object store that is read may need NumPy."""
     reads_runs = "--rebuild" in words or any(word.startswith("--store") for word in words)
@@ -172,7 +172,8 @@ def run_command_line() -> NoReturn:
 
 
 def _output_has_no_reader() -> bool:
-    """Whether stdout is a pipe whose reading end is closed.  click and rich end the program then, each in its way."""
+    """Return whether stdout is a pipe whose reading end is closed.  click and rich end the program then, each in its
+    way."""
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

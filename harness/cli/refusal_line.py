@@ -1,4 +1,5 @@
-"""What a user reads when nothing was run: one sentence on stderr, and one line of JSON where a program can find it.
+"""Lines that a user reads when nothing was run: one sentence on stderr, and one line of JSON where a program can find
+it.
 
 The line is {"utc", "verdict": "refused", "exit_code": 3, "reason", "command"}.  With `--json` it goes to stdout.  A
 refused `run` also adds it to `refused.jsonl` in its folder of results; `latest` stays where it was.

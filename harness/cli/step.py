@@ -76,7 +76,7 @@ def _one_by_one(steps: Iterator[RunStep]) -> int:
 
 
 def _asked() -> tuple[int, str]:
-    """How many steps, and until what; 0 steps to end."""
+    """Return how many steps, and until what; 0 steps to end."""
     while True:
         words = click.prompt(">", default="", show_default=False, prompt_suffix=" ").strip()
         if words in ("q", "quit"):

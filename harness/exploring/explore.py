@@ -95,7 +95,7 @@ class Reached(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a worker has found: states, how many steps it took, parts and outcomes that it met first.
+    """Part that a worker has found: states, how many steps it took, parts and outcomes that it met first.
 
     broken: (number of the state, step, rule) of each step that broke a rule.  late: its time is up before the end."""
 
@@ -383,7 +383,7 @@ def _renamed(name: Naming, step: Step) -> Step:
 
 
 def _cpu_s() -> float:
-    """Of this process and of its workers that have ended."""
+    """Return the CPU seconds of this process and of its workers that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -497,7 +497,7 @@ def _each_besides(epochs: int, timeouts: int) -> Iterator[Budgets]:
 
 
 def _changing(within: Budgets, changes: int) -> Iterator[Budgets]:
-    """So many changes of the voters, alone and with one step of each kind besides."""
+    """Yield this number of changes of the voters, alone and with one step of each kind besides."""
     changing = replace(within, changes=changes)
     yield changing
     yield from (_with(changing, name) for name in ("looks", "updates", *BESIDES))
@@ -508,7 +508,7 @@ def _with(budgets: Budgets, name: str) -> Budgets:
 
 
 def covers(large: Budgets, small: Budgets) -> bool:
-    """Whether every order of steps that `small` allows is one that `large` allows."""
+    """Return whether every order of steps that `small` allows is one that `large` allows."""
     if large.dynamic != small.dynamic:
         return False
     return all(getattr(large, each.name) >= getattr(small, each.name) for each in fields(Budgets))

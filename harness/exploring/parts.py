@@ -1,4 +1,4 @@
-"""What a state of the explored world is made of, and the key of a state.
+"""Parts of a state of the explored world, and the key of a state.
 
 A state is a tuple of numbers.  Each names a part: a voter, a message on its way, what was promised, what is left to
 happen.  A part is never changed, and its number is a hash of its content: so every process gives it the same number.
@@ -59,7 +59,7 @@ class CallUnderWay(NamedTuple):
 
 
 class Promises(NamedTuple):
-    """What was ever promised, in ascending order.  committed: the batches of the largest mark.
+    """Everything that was ever promised, in ascending order.  committed: the batches of the largest mark.
 
     leaders: (epoch, leader).  votes: (voter, epoch, for whom).  reads: (token, the mark that the answer owes)."""
 

@@ -1,4 +1,4 @@
-"""What must hold after every act of a voter, and what each act promises for ever."""
+"""Rules that must hold after every act of a voter, and what each act promises for ever."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ CHANGES = {"add": "changes", "remove": "changes", "update": "updates"}
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How often each kind of step may happen; epochs: the last one that may be entered.
+    """Limits on how often each kind of step may happen; epochs: the last one that may be entered.
 
     changes: of voters, one by one.  updates: of a voter's endpoints.  With neither, voters are static, and states that
     differ by names count as one."""
@@ -84,7 +84,7 @@ class Budgets:
 
     @property
     def dynamic(self) -> bool:
-        """Whether the voters stand in the log."""
+        """Return whether the voters stand in the log."""
         return self.changes > 0 or self.updates > 0
 
     def words(self) -> str:
@@ -127,7 +127,7 @@ _CLASHES = {
 
 
 class Footprint(NamedTuple):
-    """What a step reads and changes.  voters: one bit for each.  touches: of what the rules look at.
+    """Record of what a step reads and changes.  voters: one bit for each.  touches: of what the rules look at.
 
     budget: the number in LEFT of what it uses up; -1: nothing."""
 
@@ -140,7 +140,7 @@ EVERYTHING = Footprint(-1, ALL, -1)
 
 
 def independent(one: Footprint, other: Footprint, left: Sequence[int]) -> bool:
-    """Whether the two steps, taken in either order, lead to the same state and break the same rules."""
+    """Return whether the two steps, taken in either order, lead to the same state and break the same rules."""
     if one.voters & other.voters or (one.touches | other.touches) & ALL:
         return False
     if one.budget == other.budget >= 0 and left[one.budget] == 1:
@@ -278,7 +278,7 @@ class ClusterSteps:
         return self.look(world, step).carried_out()
 
     def look(self, world: ExploredState, step: Step) -> Change:
-        """What a step is about to change."""
+        """Return what a step is about to change."""
         change = Change(self, world)
         kind, place = step[0], step[1]
         if len(step) == 4:
@@ -478,7 +478,7 @@ _TOUCHES: dict[type, int] = {
 
 
 class Change:
-    """What a step changes, before it is carried out."""
+    """Record of what a step changes, before it is carried out."""
 
     __slots__ = (
         "_add",
@@ -514,7 +514,7 @@ class Change:
         self._events.append((id, outcome))
 
     def use(self, name: str) -> None:
-        """Of two budgets, the second makes the step dependent on all others."""
+        """Join two budgets: of two, the second makes the step dependent on all others."""
         if self._budget >= 0:
             self.touches |= ALL
         self._budget = LEFT.index(name)

@@ -130,7 +130,7 @@ class ExploredVoter:
         self.connections = connections
 
     def copy(self) -> ExploredVoter:
-        """What an event may change is copied, all else is shared."""
+        """Copy what an event may change, and share all else."""
         log = ShortLog(self.log.batches, self.log.durable)
         core = None
         if self.core is not None:
@@ -443,7 +443,7 @@ class _Carried:
             self.acts.append(Wrong(f"sets of voters differ by more than one: {where}"))
 
     def compare_voters(self, before: ExploredVoter, *, of_boot: bool) -> None:
-        """What the log names last is in force at once, also when another set was cut off."""
+        """Put in force at once what the log names last, also when another set was cut off."""
         node = self._node
         then, now = latest_voters(before.log), latest_voters(node.log)
         assert node.core is not None

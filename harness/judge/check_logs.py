@@ -105,7 +105,7 @@ def data_directories(folder: Path) -> list[Collected]:
 
 
 def _demands(folder: Path) -> Demands:
-    """What the run in this folder must show; of a run that does not say what it was, logs and traces."""
+    """Return what the run in this folder must show; of a run that does not say what it was, logs and traces."""
     try:
         return demands_of(spec_of(folder))
     except (BrokenFile, WrongSpec):

@@ -1,4 +1,4 @@
-"""What a run must show, from its spec, its subject and its workload, and from nothing that the run left behind."""
+"""Demands on a run, from its spec, its subject and its workload, and from nothing that the run left behind."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def demands_of(spec: Spec) -> Demands:
 
 
 def reads_each_server_at_end(declares: Declares, workload: Workload) -> bool:
-    """Whether every server is read after recovery, by a client of its own."""
+    """Return whether every server is read after recovery, by a client of its own."""
     serves = declares.each_server_serves or workload.each_server
     return declares.nodes and serves and workload.final_repeats and bool(workload.final())

@@ -63,7 +63,7 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
 
 
 def _offered(spec: Spec, demands: Demands) -> set[Need]:
-    """What a run with these demands offers to checkers."""
+    """Return what a run with these demands offers to checkers."""
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = load_workload(spec).unique_values
     declares = load_subject(spec).declares
@@ -159,8 +159,8 @@ def demands_on(spec: Spec) -> Demands:
 
 
 def outcome_of(record: RunRecord) -> RunOutcome:
-    """What became of a stored run.  If the file cannot be read, that of a run of which nothing is known: the checkers
-    have already reported that."""
+    """Return what became of a stored run.  If the file cannot be read, that of a run of which nothing is known: the
+    checkers have already reported that."""
     try:
         return record.outcome or RunOutcome()
     except BrokenFile:
@@ -265,7 +265,7 @@ def _shout(results: Results, contradicted: Sequence[str]) -> Results:
 
 
 def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[str]:
-    """What online checks found and the results of the sealed run do not confirm; a sentence each."""
+    """Return what online checks found and the results of the sealed run do not confirm; a sentence each."""
     return [
         f"Online checks found that {violation.checker} was violated ({violation.summary.rstrip('.')}), but in the "
         f"sealed run that checker is {results.verdict_of(violation.checker) or 'missing'}."

@@ -89,7 +89,7 @@ REPORT_BYTES = 4_000_000
 
 
 def is_judged(root: Path) -> bool:
-    """Whether the folder holds results of a judging."""
+    """Return whether the folder holds results of a judging."""
     return _results(root) is not None
 
 
@@ -122,8 +122,8 @@ def restore(root: Path) -> None:
 
 
 def disk_is_full(root: Path, problem: BaseException) -> bool:
-    """Whether a judging ended because nothing more can be written.  Libraries keep neither the number nor the words of
-    such an error, so the disk itself is looked at, too."""
+    """Return whether a judging ended because nothing more can be written.  Libraries keep neither the number nor the
+    words of such an error, so the disk itself is looked at, too."""
     leaves = problem.exceptions if isinstance(problem, BaseExceptionGroup) else (problem,)
     errors = [one for one in leaves if isinstance(one, OSError)]
     numbers = {one.errno for one in errors}

@@ -45,7 +45,7 @@ _COMPARED = (RUNS, FAULTS, ELECTIONS, VIOLATIONS)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one field.  a, b: its values in the two runs."""
+    """Difference of one field.  a, b: its values in the two runs."""
 
     name: str
     a: Any
@@ -188,7 +188,7 @@ def timeline(rows: Rows) -> list[ComparedEvent]:
 
 
 def _differ(one: ComparedEvent | None, other: ComparedEvent | None) -> bool:
-    """Whether two entries say different things; their times always differ a little."""
+    """Return whether two entries say different things; their times always differ a little."""
     return one is None or other is None or one.words != other.words
 
 

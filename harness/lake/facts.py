@@ -209,7 +209,7 @@ def _violation(
 
 
 def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: RunOutcome) -> str:
-    """What happened last before this moment; "not known" for a violation without one."""
+    """Return what happened last before this moment; "not known" for a violation without one."""
     if moment_ns < 0:
         return "not known"
     happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.carried_out]

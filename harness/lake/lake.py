@@ -53,7 +53,7 @@ def lake_of(results: Path) -> Path:
 
 
 def existing_lake(folder: Path) -> Path | None:
-    """As `lake_of`, if there is one or KRUCIBLE_LAKE names one."""
+    """Act like `lake_of`, if there is one or KRUCIBLE_LAKE names one."""
     if named := os.environ.get(VARIABLE):
         return Path(named).resolve()
     folder = folder.resolve()
@@ -243,13 +243,13 @@ def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
 
 
 def _whole(path: Path) -> pa.Table:
-    """As `pq.read_table`, which loads two more libraries of Arrow than a small listing needs."""
+    """Act like `pq.read_table`, which loads two more libraries of Arrow than a small listing needs."""
     with pq.ParquetFile(path) as file:
         return file.read(use_threads=False)
 
 
 def _name_in(names: Collection[str], column: str) -> str | None:
-    """What a file calls a column; None if it has none."""
+    """Return what a file calls a column; None if it has none."""
     return next((name for name in (column, OLD_NAMES.get(column)) if name in names), None)
 
 

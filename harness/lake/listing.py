@@ -16,7 +16,7 @@ from harness.lake.tables import RUNS, VIOLATIONS
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a run must be; "" or None: any value fits.  kind: one of its kinds of fault.  symptom: id of any of its
+    """Filter of runs; "" or None: any value fits.  kind: one of its kinds of fault.  symptom: id of any of its
     violations.  revision: how it begins.  since, until: when it started."""
 
     system: str = ""

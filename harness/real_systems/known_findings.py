@@ -548,7 +548,7 @@ FINDINGS: Mapping[str, KnownFinding] = {
 
 
 def found(finding: KnownFinding, results: Results) -> bool:
-    """Whether the results of a run show this very finding."""
+    """Return whether the results of a run show this very finding."""
     checker = results.invalid.get(finding.checker)
     if witness_of(finding, results) is None:
         return False

@@ -153,13 +153,13 @@ class FaultView:
 
     @property
     def pairs_words(self) -> str:
-        """How much of the network or which nodes it hit, in words."""
+        """Return how much of the network or which nodes it hit, in words."""
         total = sum(cell is not None for _, row in self.matrix for cell in row)
         pairs = f"{len(self.cut)} of {plural(total, 'pair')}" if total else plural(len(self.cut), "pair")
         return ", ".join(part for part in (pairs if self.cut else "", listed(self.nodes)) if part) or "–"
 
     def ended(self, node: str, time_ns: int) -> bool:
-        """Whether this fault ended a node's process at that time: it was ordered or measured to be dead then."""
+        """Return whether this fault ended a node's process at that time: it was ordered or measured to be dead then."""
         begin = self.start_ns - max(0, round(self.apply_ms * 1e6)) - _SLACK_NS
         return self.happened and self.held_states.get(node) == "dead" and begin <= time_ns <= self.end_ns
 
@@ -234,7 +234,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
 
 
 def _held_states(record: FaultRecord) -> dict[str, str]:
-    """What the processes of the nodes that a fault hit were while it held: as ordered, else as measured."""
+    """Return what the processes of the nodes that a fault hit were while it held: as ordered, else as measured."""
     ordered = record.ordered.held.states
     seen = dict(record.inject_proof.states) if record.inject_proof is not None else {}
     for m in record.measured:

@@ -122,7 +122,7 @@ def _rows_of(witness: Witness) -> frozenset[tuple[Any, Any]]:
 
 
 def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
-    """What processes of nodes printed, and the log files that they wrote."""
+    """Return what processes of nodes printed, and the log files that they wrote."""
     began = _began(data)
     if began is None:
         return

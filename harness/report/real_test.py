@@ -47,7 +47,8 @@ def figures(data: ReportData) -> list[RunFigure]:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRow:
-    """How often one function was invoked and how it ended.  latencies: (with or without faults, quantiles in words)."""
+    """Counts of how often one function was invoked and how it ended.  latencies: (with or without faults, quantiles in
+    words)."""
 
     f: str
     counts: str
@@ -55,7 +56,7 @@ class FunctionRow:
 
 
 def functions(data: ReportData) -> list[FunctionRow]:
-    """What the `statistics` checker counted of every f."""
+    """Return what the `statistics` checker counted of every f."""
     rows = []
     for f, entry in data.results.statistics.functions.items():
         counts = {k: v for k, v in entry.items() if k != "latency_ms" and v}

@@ -227,7 +227,8 @@ def _logs(
 
 
 def _elements(fates: ElementFates | None, data: ReportData) -> list[str]:
-    """How many elements met which fate, and who had acknowledged what was lost; [] for a run without elements."""
+    """Return how many elements met which fate, and who had acknowledged what was lost; [] for a run without
+    elements."""
     if fates is None:
         return []
     counts = [f"{fates.count(fate):,} {name}" for fate, name in enumerate(NAMES)]
@@ -239,7 +240,7 @@ def _elements(fates: ElementFates | None, data: ReportData) -> list[str]:
 
 
 def _story(data: ReportData) -> dict[str, str] | None:
-    """What a run that `find` made was to show, and what it showed; None for other runs."""
+    """Return what a run that `find` made was to show, and what it showed; None for other runs."""
     story = data.results.finding
     names = ("system", "configuration", "words", "witness", "published")
     return {name: words.shorten(getattr(story, name), 1_000) for name in names} if story is not None else None
@@ -251,8 +252,8 @@ def _head(
     groups: Sequence[witness.GroupView],
     faulty: Sequence[faults.FaultView],
 ) -> dict[str, Any]:
-    """What the run showed, where and why, and the sentences below.  A run that missed its planted bug, or in which the
-    harness failed, is never green."""
+    """Return what the run showed, where and why, and the sentences below.  A run that missed its planted bug, or in
+    which the harness failed, is never green."""
     found, bug = witness.in_order(groups), planted(data.results, data.header)
     missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.failure))
     verdict = "unknown" if missed else verdict
@@ -381,7 +382,8 @@ def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]
 
 
 def _recovery(data: ReportData) -> str:
-    """How the cluster came back after the last heal, in one sentence; "" where there was nothing to recover from."""
+    """Return how the cluster came back after the last heal, in one sentence; "" where there was nothing to recover
+    from."""
     stated = data.outcome.recovery
     if stated is None or not stated.needed:
         return ""

@@ -214,7 +214,10 @@ def _of_leaders(data: ReportData, leads: Sequence[SeenLeader], node: str) -> lis
 
 
 def _with_unknown(data: ReportData, node: str, seen: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """The same segments, and between and after them what is not known.  Before the first of all nothing is said."""
+    """Return the same segments, and between and after them what is not known.
+
+    Before the first of all nothing is said.
+    """
     began = data.main_start_ns
     out: list[RoleSegment] = []
     at = seen[0].start_ns if seen else began
@@ -287,7 +290,8 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
 
 
 def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
-    """Of one node at one time: which fault held, and whether it led or had been replaced; "" if nothing is known."""
+    """Return the background of one node at one time: which fault held, and whether it led or had been replaced; "" if
+    nothing is known."""
     parts = []
     led = _leading(time_ns, roles)
     mine = [s for s in led if s.node == node]

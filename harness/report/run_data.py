@@ -72,7 +72,7 @@ class ReportData:
 
     @property
     def declares(self) -> Mapping[str, Any]:
-        """What the subject has; a run that does not say so is taken to have everything."""
+        """Return what the subject has; a run that does not say so is taken to have everything."""
         everything = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
         return {**everything, **self.outcome.declares}
 
@@ -82,7 +82,7 @@ class ReportData:
 
     @cached_property
     def end_ns(self) -> int:
-        """Where the time axis ends: the last thing a client, a fault or a node did before collection."""
+        """Return where the time axis ends: the last thing a client, a fault or a node did before collection."""
         ends = [int(self.operations.end_ns.max())] if len(self.operations) else []
         ends += [fault.healed_ns for fault in self.faults]
         ends += [p.end_ns for p in self.outcome.phases if p.name in ("main", "recovery", "final reads")]

@@ -111,7 +111,7 @@ def view(
 
 
 def moments(found: Sequence[FindingView]) -> list[Moment]:
-    """Where the violations stand on the time axis; those without a time are left out."""
+    """Return where the violations stand on the time axis; those without a time are left out."""
     return [
         Moment(f.moment_ns, ", key ".join(filter(None, (f.kind, f.violation.key))), f.anchor, f.violation.key or None)
         for f in found

@@ -251,7 +251,7 @@ class Conductor:
         return ""
 
     async def entrances(self) -> Sequence[Entrance]:
-        """How a user enters each node that is up, the servers first."""
+        """Return how a user enters each node that is up, the servers first."""
         module, peers, config = clients_of(self._run)
         keys = list(self._run.workload.keys())
         return await self._run.backend.entrances({"module": module, "peers": peers, "config": config, "keys": keys})
@@ -387,7 +387,7 @@ def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Itera
 
 
 def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tuple[int, int]]) -> int:
-    """How many operations clients invoked in this span of time, outside the others."""
+    """Return how many operations clients invoked in this span of time, outside the others."""
     time_ns = rows["time_ns"].to_numpy()
     calm = (rows["type"].to_numpy() == Type.INVOKE) & (rows["process"].to_numpy() != NEMESIS)
     calm &= (time_ns >= main[0]) & (time_ns < main[1])

@@ -72,7 +72,7 @@ class RunContext:
         self.folder.write_json(TEST, as_json(self.header))
 
     def note_clocks(self) -> None:
-        """How far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
+        """Note how far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
         self.note(backend_notes=tuple(self.backend.notes), clocks=self.backend.clocks())
 
     @property

@@ -53,8 +53,8 @@ def _words(problem: BaseException) -> str:
 
 
 def not_of_the_harness(problem: BaseException) -> bool:
-    """Whether the file of the system was wrong, or this machine lacks something: no test took place, and the harness
-    did what it should."""
+    """Return whether the file of the system was wrong, or this machine lacks something: no test took place, and the
+    harness did what it should."""
     names = ("BrokenSystem", "CodeMistake", "BackendUnavailable")
     return all(type(leaf).__name__ in names for leaf in _leaves(problem))
 

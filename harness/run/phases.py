@@ -385,7 +385,7 @@ class SystemRecovery:
 
 
 class WaitReasons:
-    """What recovery waited for, and for how long.  The last poll alone may show a passing error."""
+    """Reasons for which recovery waited, and for how long.  The last poll alone may show a passing error."""
 
     def __init__(self) -> None:
         self._lasted: Counter[str] = Counter()

@@ -197,7 +197,7 @@ def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> 
 
 
 def lacking(spec: Spec, backend: str) -> str:
-    """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
+    """Return what a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
     wanted = capabilities_of(spec)
     subject = load_subject(spec)
     offers = subject.needs, subject.notices_damage, subject.members, subject.processes
@@ -213,6 +213,7 @@ def lacking(spec: Spec, backend: str) -> str:
 
 
 def _no_target(cluster: Cluster, kind: Kind) -> str:
-    """What the first target of a kind lacks, if every one of them lacks something: such a run could only skip it."""
+    """Return what the first target of a kind lacks, if every one of them lacks something: such a run could only skip
+    it."""
     lacks = [next(filter(None, map(cluster.lacks, sorted(target.needs))), "") for target in kind.targets.values()]
     return lacks[0] if lacks and all(lacks) else ""

@@ -66,7 +66,7 @@ class RunFolder:
 
 
 def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, started_monotonic_ns: int) -> Header:
-    """What test.json says of a run that is about to begin; the schedule is added once it is dealt."""
+    """Return what test.json says of a run that is about to begin; the schedule is added once it is dealt."""
     return Header(
         run_id=folder.run_id,
         started_monotonic_ns=started_monotonic_ns,

@@ -27,7 +27,7 @@ from system_under_test.subject import Declares, NodeStatus
 
 
 def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> Dealer | None:
-    """What deals the cards of this run, or of one of another length; None where nothing is dealt.
+    """Return what deals the cards of this run, or of one of another length; None where nothing is dealt.
 
     A subject that does not report who leads gets no card that names the leader: such a card would only be skipped."""
     if not declares.faults or spec.schedule is not None or spec.nemesis == NONE:
@@ -48,14 +48,14 @@ def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> 
 
 
 def schedule_of(spec: Spec) -> Schedule:
-    """What a schedule file fixes for this run.  Raises BadSchedule for one that cannot be used."""
+    """Return what a schedule file fixes for this run.  Raises BadSchedule for one that cannot be used."""
     if spec.schedule is None:
         return Schedule((), {})
     return read_schedule(Path(spec.schedule), (*spec.servers, *CLIENT_NODES))
 
 
 def capabilities_of(spec: Spec) -> frozenset[str]:
-    """What the kinds of fault of this run need of its backend.  Raises BadSchedule.
+    """Return what the kinds of fault of this run need of its backend.  Raises BadSchedule.
 
     Of what only some targets need, clients in processes of their own are named too: they cost something on every node.
     """
@@ -118,6 +118,6 @@ class Dealing:
         return cards
 
     def look(self, statuses: Sequence[NodeStatus], records: Collection[FaultRecord]) -> None:
-        """What the nodes report now, and every fault so far."""
+        """Return what the nodes report now, and every fault so far."""
         in_force = {r.card.number: r.fault for r in records if r.injected_ns >= 0 > r.heal_ordered_ns}
         self.coverage.see(Look(self._servers, CLIENT_NODES, statuses, in_force))

@@ -109,7 +109,7 @@ def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What goes on beside a run, and what becomes of it afterwards.
+    """Work that goes on beside a run, and what becomes of it afterwards.
 
     metrics: ADDRESS:PORT at which to serve them.  store: the object store that gets the run when it has ended.
     keeper: leaves the nodes up afterwards; its owner calls `stay`.  beside: as of `RunFolder`.
@@ -311,7 +311,7 @@ def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:
 
 
 def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Path]) -> Results:
-    """As `_failed`.  Raises OSError with one sentence if the folder of the run cannot be written any more."""
+    """Act like `_failed`.  Raises OSError with one sentence if the folder of the run cannot be written any more."""
     try:
         return _failed(root, problem, own_files)
     except OSError as refusal:
@@ -321,7 +321,7 @@ def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Pat
 
 
 def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[Path] = ()) -> Results:
-    """What is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
+    """Return what is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
     if isinstance(problem, SystemExit):
         ended = f"code of the system, the workload or a checker ended the program (SystemExit: {problem.code})"
         return record_failure(root, f"{ended}; where it did so is in {TRACEBACK}", problem)

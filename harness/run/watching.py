@@ -148,7 +148,7 @@ class RunWatch:
 
 
 def _same(before: Report, now: Report) -> bool:
-    """Whether a node reports the same as before, and of the same disk if it names one."""
+    """Return whether a node reports the same as before, and of the same disk if it names one."""
     said = (now.node, now.epoch, now.role, now.leader)
     return said == (before.node, before.epoch, before.role, before.leader) and now.disk in ("", before.disk)
 
@@ -273,7 +273,7 @@ class Online:
         self.record = replace(self.record, findings=tuple(kept))
 
     def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:
-        """What the whole prefixes of these keys violate, judged as the sealed run will be."""
+        """Return what the whole prefixes of these keys violate, judged as the sealed run will be."""
         if not alarms:
             return []
         verdict = judge_prefix(self._stream, {alarm.key for alarm in alarms})

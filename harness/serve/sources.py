@@ -1,4 +1,4 @@
-"""Where the page gets its runs from: one or several lakes, each with the folder that its runs lie in.
+"""Sources of the page's runs: one or several lakes, each with the folder that its runs lie in.
 
 Names in a request are looked up in the lake, never joined to a path.  The folder that the lake then names must lie in
 the folder of the lake, without a link that leads out of it, and must be a run.
@@ -180,12 +180,12 @@ def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, K
 
 
 def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two runs have in common that differ in their seeds alone."""
+    """Return what two runs have in common that differ in their seeds alone."""
     return run["system"], run["workload"], tuple(run["kinds"] or ()), run["bug"], run["backend"], run["nodes"]
 
 
 def choices(sources: Sequence[Source]) -> dict[str, list[str]]:
-    """What a reader can filter by: column -> the values that there are."""
+    """Return what a reader can filter by: column -> the values that there are."""
     every = [run for source in sources for run in runs(source.lake, Filter())]
     columns = ("system", "workload", "bug", "verdict", "symptom")
     found = {column: sorted({str(run[column]) for run in every if run[column]}) for column in columns}

@@ -101,7 +101,7 @@ def _cause(fault: FaultRecord, acknowledged_ns: int) -> LossCause:
 
 
 def _reach_of_disks_ns(fault: FaultRecord) -> int:
-    """How long before its begin a fault takes what stands on disks; -1: it takes nothing of that."""
+    """Return how long before its begin a fault takes what stands on disks; -1: it takes nothing of that."""
     if fault.damages_data or fault.wipes_disks:
         return max(fault.began_ns, 0)
     if not fault.loses_unsynced:

@@ -90,7 +90,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class KindCount:
-    """How many violations of one kind were found.  exact: False if a checker gave only the sum of several kinds."""
+    """Number of violations of one kind were found.  exact: False if a checker gave only the sum of several kinds."""
 
     kind: str
     name: str
@@ -100,8 +100,8 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What went wrong in one mechanism.  findings: those with a witness, in order.  found: how many violations all
-    checkers counted; one operation that three of them blame is counted three times."""
+    """Violations that went wrong in one mechanism.  findings: those with a witness, in order.  found: how many
+    violations all checkers counted; one operation that three of them blame is counted three times."""
 
     mechanism: str
     findings: tuple[Finding, ...]
@@ -167,7 +167,7 @@ def counted_by_checker(results: Results) -> dict[str, int]:
 
 
 def violation_count(results: Results) -> int:
-    """How many violations all checkers found together, with or without a witness."""
+    """Return how many violations all checkers found together, with or without a witness."""
     return sum(_total(checker) for checker in results.invalid.values())
 
 
@@ -203,7 +203,7 @@ def blamed_call(witness: Witness) -> int | None:
 
 
 def explains(violation: ReportedViolation) -> int:
-    """How much a witness explains, 0 to 4.  An answer that contradicts another operation is explained by that
+    """Return how much a witness explains, 0 to 4.  An answer that contradicts another operation is explained by that
     operation, its node and its time.  Less is explained where either of the two may be the wrong one; most where the
     answers to clients suffice, and a reader needs to know nothing of logs."""
     if not kind_of(violation.kind).of_two:
@@ -305,7 +305,7 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
 
 
 def _seen_in_a_copy(f: ReportedViolation) -> bool:
-    """Whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
+    """Return whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
     return bool(f.witness.facts.get("copies")) or any(r.get("table") in _COPY_TABLES for r in f.witness.rows)
 
 

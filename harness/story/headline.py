@@ -135,7 +135,7 @@ def _unknown(results: Results) -> str:
 
 
 def _of_what(results: Results) -> str:
-    """How much was looked at, from the largest figures named operations and keys."""
+    """Return how much was looked at, from the largest figures named operations and keys."""
     seen: dict[str, int] = {}
     for checker in results.checkers.values():
         for name in ("operations", "keys"):
@@ -193,7 +193,7 @@ def planted(results: Results, header: Header | None) -> Planted | None:
 
 
 def known_bug(subject: str, name: str) -> Bug | None:
-    """What the subject declares about its planted bug.
+    """Return what the subject declares about its planted bug.
 
     None if this version has no such subject or bug, or cannot load it: the report on an old run must not fail then.
     Systems from outside have no planted bugs, and a report executes no code that a run names.
@@ -237,7 +237,8 @@ REFUSED_MIN = 10
 
 
 def notes(results: Results, outcome: RunOutcome) -> list[str]:
-    """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
+    """Return what a reader must know next to the verdict, one sentence each; above all how far the harness itself kept
+    up."""
     out = []
     if outcome.set_up_failure:
         out.append(f"Set-up failed: {sentence(shorten(outcome.set_up_failure))}")

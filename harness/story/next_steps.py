@@ -1,4 +1,4 @@
-"""What to do after a run, as commands to copy: after a violation, after an unknown verdict, after a pass.
+"""Next steps after a run, as commands to copy: after a violation, after an unknown verdict, after a pass.
 
     results.json + test.json ──next_steps──> what to try, most useful first
                              ──shortfalls──> of an unknown run: wanted, got, and the run that would make up for it
@@ -101,7 +101,7 @@ def _and_keep(rerun: str, backend: str) -> str:
 
 
 def shortfalls(results: Results, header: Header | None, folder: str) -> list[Shortfall]:
-    """What an unknown run lacked, one by one; [] for a run with another verdict."""
+    """Return what an unknown run lacked, one by one; [] for a run with another verdict."""
     if results.verdict is not RunVerdict.UNKNOWN:
         return []
     out = []

@@ -107,7 +107,7 @@ class DrawnWindow:
 
     @property
     def has_times(self) -> bool:
-        """Whether the history kept times at all; some of others have none."""
+        """Return whether the history kept times at all; some of others have none."""
         return any(op.start_ns or op.end_ns for op in self.operations)
 
     def name_of(self, place: int) -> str:

@@ -112,7 +112,7 @@ def _sentences(given: Any) -> tuple[str, ...]:
 
 
 def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[str, int], ...]:
-    """What the witness names; else the node whose answer no order explains."""
+    """Return what the witness names; else the node whose answer no order explains."""
     named = sequence(facts.get("suspects")) or [facts[name] for name in ("guilty",) if name in facts]
     answers = [(shorten(str(m.get("node") or ""), 24), number(m.get("time_ns"), 0)) for m in map(mapping, named)]
     if not answers and culprit is not None:

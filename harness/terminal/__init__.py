@@ -1,1 +1,1 @@
-"""What is written to a terminal or the log of a CI job: the lines of a running test, and witnesses as characters."""
+"""Output to a terminal or the log of a CI job: the lines of a running test, and witnesses as characters."""

@@ -58,7 +58,7 @@ class FilesProgress:
 
 
 class ReadingProgress:
-    """What is being read: one line that changes on a terminal, else a line every LINE_EVERY_S."""
+    """Progress of reading: one line that changes on a terminal, else a line every LINE_EVERY_S."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

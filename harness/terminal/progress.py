@@ -64,7 +64,7 @@ class Progress:
         self._tell(f"{self._phase}: {words}")
 
     def fault(self, number: int, words: str, injected_ns: int, healed_ns: int) -> None:
-        """What is known of a fault now; times are ns since the test began, -1 for what has not happened."""
+        """Return what is known of a fault now; times are ns since the test began, -1 for what has not happened."""
         if injected_ns >= 0 and number not in self._in_force and number not in self._healed:
             self._in_force[number] = words
             self._lasting(f"fault {number}: {words}", injected_ns)

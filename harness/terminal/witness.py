@@ -197,7 +197,7 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
 
 
 def _message_logs(window: DrawnWindow, plain: bool) -> list[RenderableType]:
-    """What sends and polls of Kafka say of each log."""
+    """Return what sends and polls of Kafka say of each log."""
     parts: list[RenderableType] = []
     for key, rows in message_logs(window).items():
         table = _table(plain)
@@ -280,7 +280,7 @@ def _wrapped(text: str, width: int, style: str) -> Text:
 
 
 def _ascii(drawing: RenderableType, width: int) -> Text:
-    """The same drawing in ASCII, without colour."""
+    """Return the same drawing in ASCII, without colour."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, highlight=False, markup=False, emoji=False).print(drawing)
     return Text(out.getvalue().rstrip("\n").translate(_PLAIN).encode("ascii", "replace").decode())
@@ -321,7 +321,7 @@ def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
 
 
 def legend(window: DrawnWindow) -> str:
-    """What the shapes mean, of those that were drawn."""
+    """Return what the shapes mean, of those that were drawn."""
     ops, bad = window.operations, window.bad
     shapes = []
     if any(op.happened for i, op in enumerate(ops) if i != bad):

@@ -172,7 +172,7 @@ def _rivals_late(scene: Scene) -> Fault | None:
 
 
 def _leader_hears_late(scene: Scene) -> Fault | None:
-    """What the others sent before they elected a successor reaches the leader when the successor has answered clients.
+    """Deliver to the leader what the others sent before they elected a successor, once that one has answered clients.
 
     A leader that takes it for proof that it still leads answers from the past."""
     hit, rng = servers_hit("leader", scene), scene.rng
@@ -268,7 +268,8 @@ def _orders(fault: Fault) -> Ordered:
 
 
 def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """What a burst must show once the link is whole.  A loaded machine delays some datagrams, but not all of them."""
+    """Return what a burst must show once the link is whole.  A loaded machine delays some datagrams, but not all of
+    them."""
     limits = {"share lost": (0.0, 0.1)}
     if (delay_s := impairment.get("delay_s", 0.0)) and not impairment.get("reorder"):
         limits["least delay ms"] = (0.0, delay_s * 1e3 / 2)
@@ -278,8 +279,8 @@ def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, flo
 
 
 def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """What a burst of DATAGRAMS must show.  The limits leave a clean link outside, and luck inside: a share p of n
-    datagrams deviates by more than four standard deviations once in 16,000 bursts.  A loaded machine is no excuse: it
+    """Return what a burst of DATAGRAMS must show.  The limits leave a clean link outside, and luck inside: a share p of
+    n datagrams deviates by more than four standard deviations once in 16,000 bursts.  A loaded machine is no excuse: it
     delays some datagrams and loses few, and these limits need all of them late, or many lost."""
     if impairment.get("hold"):
         return {"share lost": (1.0, 1.0)}

@@ -77,7 +77,7 @@ def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> fro
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """What a grudge is computed from.  leader: who leads now; None where the grudge names none."""
+    """Parties that a grudge is computed from.  leader: who leads now; None where the grudge names none."""
 
     servers: tuple[str, ...]
     clients: tuple[str, ...]

@@ -277,7 +277,7 @@ def _number(found: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """What a member last reported of itself; leader_id is "" if it knows none.
+    """Status that a member last reported of itself; leader_id is "" if it knows none.
 
     term is that of the last entry it applied, and leader_id is of now: the two may belong to different elections."""
 
@@ -315,7 +315,7 @@ class Rejected(RuntimeError):
 
 
 class BadAnswer(ValueError):
-    """What came is no answer of etcd's gateway."""
+    """Answer that is no answer of etcd's gateway."""
 
 
 class Gateway:

@@ -26,7 +26,7 @@ _LEADER_CHANGE = 2
 
 
 def lines_of(path: Path, *, records: bool = True) -> Iterator[str]:
-    """What a file holds, or every file of a folder that is known here.  records: off for batches alone.
+    """Return what a file holds, or every file of a folder that is known here.  records: off for batches alone.
 
     Raises OSError where the path cannot be read, and ValueError for a file that no node writes."""
     if path.is_dir():

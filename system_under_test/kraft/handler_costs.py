@@ -1,4 +1,4 @@
-"""What the handlers of a node cost on a real machine, for the simulator, where computing takes no time by itself.
+"""Costs of the handlers of a node on a real machine, for the simulator, where computing takes no time by itself.
 
 Measured by `python -m bench.handler_costs`: three processes on loopback, real sockets and fsyncs, Python 3.11 on a busy
 machine of two cores.  A handler counts with all that it leaves behind for later turns of the loop, frames included.

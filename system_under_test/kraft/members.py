@@ -43,7 +43,7 @@ class KraftMembers:
         self._output = output
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """What the log of the leader names last, by its trace.  Raises OSError while no server leads."""
+        """Return what the log of the leader names last, by its trace.  Raises OSError while no server leads."""
         heard = await asyncio.gather(*(self._heard(node) for node in nodes))
         leading = [each for each in heard if each is not None and each.role == "leader"]
         if not leading:

@@ -1,4 +1,4 @@
-"""What a node needs of the world: clock, disk, network, trace, chance.
+"""Ports that a node needs of the world: clock, disk, network, trace, chance.
 
 `node/assembly.py` puts a node together over these ports, and nothing of the node reads time, sockets or randomness
 beside them.  So the same code runs in a container with a real disk and sockets (`node/process.py`), and on a loop of
@@ -27,7 +27,7 @@ class Clock(Protocol):
         ...
 
     def now_ns(self) -> int:
-        """The same clock in nanoseconds: what traces show."""
+        """Return the same clock in nanoseconds: what traces show."""
         ...
 
     def wall_ms(self) -> int:
@@ -114,7 +114,7 @@ class Transport(Protocol):
 
 
 class Calls(Protocol):
-    """As Transport, for a simulator, where a task for each request would cost more than the request."""
+    """Transport for a simulator, where a task for each request would cost more than the request."""
 
     def call(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> None:
         """`answered` is called exactly once, later: with the peer's answer, or with None if there was none."""
@@ -149,7 +149,7 @@ class Network(Protocol):
 
 
 class TraceFile(Protocol):
-    """Where a node reports of itself: lines that no fault touches, kept over restarts."""
+    """File in which a node reports of itself: lines that no fault touches, kept over restarts."""
 
     def last_line(self) -> bytes | None:
         """The last whole line, without its end; a torn one is removed.  None if there is none."""

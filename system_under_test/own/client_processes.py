@@ -78,7 +78,8 @@ class OwnClient:
 
 
 class _Talk:
-    """What a process says of one request.  sent: the node it went to, "?" if that is not known, "" if it was not."""
+    """Report that a process says of one request.  sent: the node it went to, "?" if that is not known, "" if it was
+    not."""
 
     def __init__(self) -> None:
         self.sent = ""

@@ -35,7 +35,7 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What one life of a server wrote to one file.  pid: its process id, NO_LIFE if the file does not show it."""
+    """Text that one life of a server wrote to one file.  pid: its process id, NO_LIFE if the file does not show it."""
 
     pid: int
     text: str
@@ -68,7 +68,7 @@ def last_words(logs: Path, pid: int) -> str:
 
 
 def last_lines(printed: Sequence[str]) -> list[str]:
-    """What says why a program ended, and else its last lines, without notes on how to see more."""
+    """Return what says why a program ended, and else its last lines, without notes on how to see more."""
     said = [line for line in printed if line.strip() and not is_note(line)]
     cause = [_without_middle(line) for line in cause_of_end(printed)]
     rest = [_without_middle(line.strip()) for line in said][-_LAST_LINES:]

@@ -83,8 +83,8 @@ class Runner:
         warnings.showwarning = self._warned
 
     def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        """What the client made of one request.  What it raises after the time limit proves nothing, not even a refusal:
-        it may be our own interruption in other words."""
+        """Return what the client made of one request.  What it raises after the time limit proves nothing, not even a
+        refusal: it may be our own interruption in other words."""
         function = self._functions.get(request.f, request.f)
         until, sent = time.monotonic() + timeout_s, False
         try:
@@ -167,7 +167,7 @@ class Runner:
         self._client = self._make()
 
     def _call(self, method: Callable[..., Any], until: float, *given: Any) -> Any:
-        """What the method returns, blocking or async.  Raises CallTimedOut, and what the method raises.
+        """Return what the method returns, blocking or async.  Raises CallTimedOut, and what the method raises.
 
         A method that catches `CallTimedOut` and returns all the same has timed out: its answer proves nothing.
         """

@@ -60,12 +60,12 @@ class CodeMistake(BrokenSystem):
 
 
 def blamed(main: Path, method: str, problem: BaseException) -> str:
-    """What the author's method raised, with the line of the main file from which it came."""
+    """Return what the author's method raised, with the line of the main file from which it came."""
     return f"{main.name}{_at_line(main, problem)}: {method} raised {in_words(problem)}"
 
 
 def raised_in(files: Collection[Path], problem: BaseException) -> bool:
-    """Whether one of these files raised it itself, and no function of the harness that it called."""
+    """Return whether one of these files raised it itself, and no function of the harness that it called."""
     frames = traceback.extract_tb(problem.__traceback__)
     return bool(frames) and Path(frames[-1].filename) in files
 
@@ -279,7 +279,7 @@ def _spec_of(name: str, main: Path) -> ModuleSpec | None:
 
 
 def _stands_beside(name: str, main: Path) -> bool:
-    """Whether an import of this name, by this file, can only find what stands beside it."""
+    """Return whether an import of this name, by this file, can only find what stands beside it."""
     spec = None if name in _OURS else _spec_of(name, main)
     if spec is None or isinstance(spec.loader, _TextLoader):
         return name not in _OURS

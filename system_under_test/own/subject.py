@@ -282,7 +282,7 @@ class Subject:
         return None
 
     async def _last_words(self, node: Node) -> str:
-        """What a server printed last: most often it says why the server ended."""
+        """Return what a server printed last: most often it says why the server ended."""
         name, lines = "server.log", await _lines(node, "server.log")
         if lines and (ended := ENDED.fullmatch(lines[-1])):  # one of several processes, which has a log of its own
             name = f"{ended['process']}.log"
@@ -292,7 +292,7 @@ class Subject:
         return f"; its {name} ends: {' | '.join(last_lines(lines))[-_LAST_CHARACTERS:]}"
 
     def _words(self, missing: object, method: str) -> str | None:
-        """What a method says is missing.  Raises BrokenSystem where that is neither words nor None."""
+        """Return what a method says is missing.  Raises BrokenSystem where that is neither words nor None."""
         if missing is None or (isinstance(missing, str) and missing):
             return missing
         words = "None or what is missing, in words, is expected"
@@ -314,7 +314,8 @@ class Subject:
         return missing
 
     async def _caught_up_by_default(self, live: Sequence[OwnNode], *, all_live: bool) -> str | None:
-        """What `status` and `ready` show, where the system has them.  Raises NotKnown for what they do not settle."""
+        """Return what `status` and `ready` show, where the system has them.  Raises NotKnown for what they do not
+        settle."""
         if self._has("status"):
             statuses = {own.name: await self._answer("status", self.system.status(own)) for own in live}
             for name, status in statuses.items():
@@ -335,7 +336,7 @@ class Subject:
         return None
 
     def _has(self, method: str) -> bool:
-        """Whether the author wrote this method."""
+        """Return whether the author wrote this method."""
         return getattr(type(self.system), method) is not getattr(System, method)
 
     def _looked(self, words: str, at: Sequence[OwnNode]) -> None:
@@ -353,7 +354,7 @@ class Subject:
             raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
     def _caught(self, method: str, call: Callable[[], T]) -> T:
-        """The same, of a method that is not async."""
+        """Do the same for a method that is not async."""
         try:
             return call()
         except Exception as problem:
@@ -538,7 +539,10 @@ def _named_by(index: Path) -> tuple[str, str]:
 
 
 def _is_kept(main: Path) -> bool:
-    """Whether this main file is the copy that a run kept.  What nodes need from outside its folder is not kept."""
+    """Return whether this main file is the copy that a run kept.
+
+    What nodes need from outside its folder is not kept.
+    """
     try:
         return main.parent.name == FOLDER and _named_by(main.with_name(_MAIN))[0] == main.name
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -600,7 +604,7 @@ def _declared(system: System, client: type[Client] | None) -> Declares:
 
 
 def _is_go(program: Path) -> bool:
-    """Whether a file is a program that Go's linker has written."""
+    """Return whether a file is a program that Go's linker has written."""
     if not program.is_file():
         return False
     with program.open("rb") as file:

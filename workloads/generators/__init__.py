@@ -1,4 +1,4 @@
-"""What workloads are composed of: generators, the choice of a key, and the pace of all threads."""
+"""Parts of which workloads are composed: generators, the choice of a key, and the pace of all threads."""
 
 from workloads.generators.combinators import (
     Call,

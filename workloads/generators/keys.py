@@ -30,7 +30,7 @@ def moving(names: Sequence[str], width: int, requests_per_key: int) -> Pick:
 
 
 def zipf_of_moving(names: Sequence[str], width: int, requests_per_key: int, exponent: float = 1.0) -> Pick:
-    """As `moving`; of the keys in use the newest is chosen most often, as `zipf` does."""
+    """Act like `moving`; of the keys in use the newest is chosen most often, as `zipf` does."""
     if not 0 < width <= len(names):
         raise ValueError(f"{width} keys at a time, and there are {len(names)}")
     cumulative = _zipf_weights(width, exponent)

@@ -32,7 +32,7 @@ _INVOKE, _INFO = int(Type.INVOKE), int(Type.INFO)
 
 
 class Open(NamedTuple):
-    """What is known of every process before the next rows; the index is the dense number of the process.
+    """State that is known of every process before the next rows; the index is the dense number of the process.
 
     row: int64, the invoke of its open operation, or IDLE, or RETIRED.  last: int64, its last row, or -1.
     f, key: int32, those of the open operation.

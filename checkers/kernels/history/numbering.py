@@ -77,7 +77,7 @@ def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
 
 @kernel
 def are_numbers(a: Int64, b: Int64, below: int) -> bool:
-    """Whether every value of two columns is NIL or lies in 0 .. below - 1."""
+    """Return whether every value of two columns is NIL or lies in 0 .. below - 1."""
     for op in range(a.shape[0]):
         if (a[op] != NIL and (a[op] < 0 or a[op] >= below)) or (b[op] != NIL and (b[op] < 0 or b[op] >= below)):
             return False
@@ -215,7 +215,7 @@ def check_and_widen(offsets: Int64, positions: Int32, unfit: Int8, stored: Store
 
 @inner_kernel
 def _is_possible(stored: StoredColumns, op: int, numbers: int, positions: int) -> bool:
-    """Whether kernels may use the columns of one operation as indices."""
+    """Return whether kernels may use the columns of one operation as indices."""
     kind, a, b, call, ret = stored.kind[op], stored.a[op], stored.b[op], stored.call[op], stored.ret[op]
     if not 0 <= kind <= MISMATCH or kind == OTHER:
         return False

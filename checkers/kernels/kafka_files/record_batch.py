@@ -131,7 +131,7 @@ RESUME_CRC_FACTOR = 16
 
 
 def resumes(data: UInt8, position: int) -> bool:
-    """Whether a complete batch with a correct CRC begins at any byte from `position` on.
+    """Return whether a complete batch with a correct CRC begins at any byte from `position` on.
 
     True also if the search would cost too much, so that damage is never mistaken for a torn tail.
     """

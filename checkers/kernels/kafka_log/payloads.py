@@ -27,7 +27,7 @@ _BACKSLASH = 92
 
 
 class Rows(NamedTuple):
-    """What was read, in the order of reading: the operation, the kind (SENT, ...), a message or key, an offset.
+    """Rows that were read, in the order of reading: the operation, the kind (SENT, ...), a message or key, an offset.
 
     A row of the kind POLL stands before the messages of a poll; its thing is -1.
 
@@ -134,7 +134,7 @@ def _part(
 
 @inner_kernel
 def _is(data: Bytes, at: int, end: int, word: tuple[int, ...], size: int) -> bool:
-    """Whether this word follows the quote at `at`."""
+    """Return whether this word follows the quote at `at`."""
     if at + 1 + size > end:
         return False
     for i in range(size):

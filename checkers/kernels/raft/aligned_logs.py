@@ -155,7 +155,8 @@ def compare_all(slices: list[Slice]) -> tuple[list[int], dict[tuple[int, int], t
 
 
 def _same(a: Slice, b: Slice) -> bool:
-    """Whether two slices have entries at the same offsets; their common entries are already known to be equal."""
+    """Return whether two slices have entries at the same offsets; their common entries are already known to be
+    equal."""
     if (a.start, a.stop) != (b.start, b.stop):
         return False
     return (a.dense and b.dense) or np.array_equal(a.epochs == ABSENT, b.epochs == ABSENT)

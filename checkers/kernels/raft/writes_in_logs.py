@@ -75,7 +75,7 @@ class Under(NamedTuple):
 
 
 class Fates(NamedTuple):
-    """What became of the writes of each name.
+    """Outcome of the writes of each name.
 
     row: the row of the first write's invoke, -1 if there is none.  completed: the row of its completion, or OPEN.
     outcome: int8 of `Type`, INFO without an answer.  times: the number of writes with this name.

@@ -123,7 +123,8 @@ def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: in
 
 @kernel
 def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int, int]:
-    """As `judge_key`, with a fourth value: the largest number of bytes the search took, as the budget counts them."""
+    """Act like `judge_key`, with a fourth value: the largest number of bytes the search took, as the budget counts
+    them."""
     problem = prepare(key, limit, starts)
     words = max(1, (problem.slots + 63) // 64)
     fixed = words * 8 * (4 * problem.values + 64) + first_size_bytes(words)

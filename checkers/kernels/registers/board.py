@@ -151,13 +151,14 @@ def _is_observer(register: BoardRegister, op: int) -> bool:
 
 @inner_kernel
 def _may_linger(register: BoardRegister, op: int) -> bool:
-    """Whether it is a mutator: a write that stands unseen in the order is not owed, but may become visible instead."""
+    """Return whether it is a mutator: a write that stands unseen in the order is not owed, but may become visible
+    instead."""
     return not _is_observer(register, op)
 
 
 @inner_kernel
 def _concerns_anyone(register: BoardRegister, op: int, place: int, now: Configurations, count: int) -> bool:
-    """Whether some configuration owes the returning operation, or has its last chance to make it visible."""
+    """Return whether some configuration owes the returning operation, or has its last chance to make it visible."""
     slot = register.board.slot[op]
     w = slot >> 6
     bit = ONE << np.uint64(slot & 63)
@@ -170,7 +171,7 @@ def _concerns_anyone(register: BoardRegister, op: int, place: int, now: Configur
 
 @inner_kernel
 def _may_be_seen(register: BoardRegister, op: int, place: int) -> bool:
-    """Whether an open or later operation can observe the value of this write or cas."""
+    """Return whether an open or later operation can observe the value of this write or cas."""
     problem, board = register.problem, register.board
     if problem.kind[op] != WRITE and problem.kind[op] != CAS:
         return False
@@ -199,7 +200,8 @@ def _advance(register: BoardRegister, place: int, returning: int, step: int, sta
 
 @inner_kernel
 def _worth_trying(problem: KeyProblem, board: Board, step: int, state: int, hands: Hands) -> bool:
-    """Whether an available operation may be useful as an intermediate step (see the theory in `antichain.py`)."""
+    """Return whether an available operation may be useful as an intermediate step (see the theory in
+    `antichain.py`)."""
     need, avail = hands.need, hands.avail
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE

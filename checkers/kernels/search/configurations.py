@@ -80,7 +80,7 @@ def allow(hands: Hands, steps_max: int) -> None:
 
 @inner_kernel
 def is_spent(hands: Hands) -> bool:
-    """Whether the search has done more work than it may."""
+    """Return whether the search has done more work than it may."""
     return bool(hands.work[0] > hands.work[1])
 
 

@@ -293,7 +293,7 @@ def _advance(play: _Play, place: int, returning: int, step: int, state: int, han
 
 @inner_kernel
 def _first_of_its_class(schedule: EventSchedule, open_: _OpenSlots, step: int, class_: int, hands: Hands) -> bool:
-    """Whether no available operation of the class returns earlier."""
+    """Return whether no available operation of the class returns earlier."""
     avail = hands.avail
     mine = schedule.deadline[open_.holder[step]]
     for w in range(avail.shape[0]):

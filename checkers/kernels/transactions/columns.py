@@ -95,7 +95,7 @@ class Written(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a kernel found, by kind: how often it occurred, and the first SAMPLES as three numbers (see the kinds)."""
+    """Findings of a kernel, by kind: how often it occurred, and the first SAMPLES as three numbers (see the kinds)."""
 
     times: Int64
     sample: Int64
@@ -192,13 +192,13 @@ def _count_write(txns: Transactions, rewrites: Rewrites, element: int, t: int) -
 
 @inner_kernel
 def is_rewritten(written: Written, element: int) -> bool:
-    """Whether the element was written more than once, so that its writer is unknown."""
+    """Return whether the element was written more than once, so that its writer is unknown."""
     return bool(written.rewrites.writes.shape[0] > 0 and written.rewrites.writes[element] > 0)
 
 
 @inner_kernel
 def shows_failed(rewrites: Rewrites, element: int, times: int) -> bool:
-    """Whether a rewritten element that was seen so often in one place shows a failed write of it."""
+    """Return whether a rewritten element that was seen so often in one place shows a failed write of it."""
     return bool(times > rewrites.writes[element] - rewrites.failed[element])
 
 
@@ -216,6 +216,6 @@ def note_update(update_of: Int32, version: int, t: int, row: int, found: Finding
 
 @inner_kernel
 def holds(base: Int64, writer: Int32, key: int, value: int) -> bool:
-    """Whether some transaction wrote this value to this key."""
+    """Return whether some transaction wrote this value to this key."""
     element = base[key] + value
     return bool(value >= 0 and element < base[key + 1] and writer[element] >= 0)

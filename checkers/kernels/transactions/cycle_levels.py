@@ -399,7 +399,7 @@ def step(rule: int, state: int, kind: int) -> int:
 
 @inner_kernel
 def fulfils(rule: int, state: int, first_kind: int) -> bool:
-    """Whether a path that returns to the broken edge in this state is a cycle under the rule."""
+    """Return whether a path that returns to the broken edge in this state is a cycle under the rule."""
     if rule == ANY:
         return True
     if rule == ONE_RW:

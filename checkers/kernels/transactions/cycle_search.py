@@ -113,7 +113,7 @@ def _targets(
 
 @inner_kernel
 def _is_simple(closed: int, ground: Ground, stamp: int) -> bool:
-    """Whether the walk visits no transaction twice.
+    """Return whether the walk visits no transaction twice.
 
     Under a rule, the shortest walk may visit one twice.  Then it consists of shorter cycles, and one of them has a
     worse class.  The searches for worse classes from the same start came before, so skipping this walk loses nothing.

@@ -42,7 +42,7 @@ class Graph(NamedTuple):
 
 
 class Reverse(NamedTuple):
-    """The same edges by target: those into node n are edge[first[n]:first[n + 1]], and sources likewise."""
+    """Edges by target: those into node n are edge[first[n]:first[n + 1]], and sources likewise."""
 
     first: Int64
     edge: Int32

@@ -199,7 +199,7 @@ def _count(words: Words, t: int) -> int:
 
 @inner_kernel
 def _comes_first(problem: OrderProblem, after: Words, a: int, b: int) -> bool:
-    """Whether version a certainly comes before version b of the same key: a leads to b, or to a reader of b."""
+    """Return whether version a certainly comes before version b of the same key: a leads to b, or to a reader of b."""
     by = problem.version_txn[a]
     if _leads(after, by, problem.version_txn[b]):
         return True

@@ -46,7 +46,7 @@ from checkers.kernels.transactions.columns import (
 
 
 class Versions(NamedTuple):
-    """What is known of the versions of keys.
+    """Knowledge of the versions of keys.
 
     position: int32 per element, its position in the order of its key, -1 if no list contains it or it is rewritten.
     longest: int64 per key, the row that read the longest list, or -1.  length: int32 per key, the length of that list.
@@ -167,7 +167,7 @@ def _rows_to_look_at(txns: Transactions, longest: Int64, crooked: Bools) -> Int6
 
 @inner_kernel
 def _differ(lists: Int32, a: int, b: int, size: int) -> bool:
-    """Whether two stretches differ.
+    """Return whether two stretches differ.
 
     The loop has no early exit, and its indices are never negative, so the compiler compares many elements at once."""
     first, second = np.uint64(a), np.uint64(b)

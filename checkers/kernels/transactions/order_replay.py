@@ -54,7 +54,7 @@ def replay_registers(txns: Transactions, order: Int32, key_count: int, snapshots
 
 @kernel
 def replay_lists(txns: Transactions, base: Int64, order: Int32, snapshots: bool, skipped: Bools) -> int:
-    """As `replay_registers`, for lists; base: where the elements of each key begin."""
+    """Act like `replay_registers`, for lists; base: where the elements of each key begin."""
     key_count = base.shape[0] - 1
     room = np.zeros(key_count + 1, np.int64)
     for row in range(txns.kind.shape[0]):
@@ -111,7 +111,7 @@ def _same(lists: Int32, a: int, held: Int32, b: int, size: int) -> bool:
 
 @inner_kernel
 def _ends_with_own(txns: Transactions, t: int, row: int, key: int, count: int) -> bool:
-    """Whether the list that a row read ends with the transaction's own earlier appends, `count` of them."""
+    """Return whether the list that a row read ends with the transaction's own earlier appends, `count` of them."""
     if count == 0:
         return True
     at = txns.list_first[row + 1] - count
@@ -125,7 +125,7 @@ def _ends_with_own(txns: Transactions, t: int, row: int, key: int, count: int) -
 
 @kernel
 def reads_after_writes(txns: Transactions, base: Int64, order: Int32, skipped: Bools) -> bool:
-    """Whether each value that a transaction reads was written by one before it in the order, or by itself."""
+    """Return whether each value that a transaction reads was written by one before it in the order, or by itself."""
     written = np.zeros(base[-1], np.bool_)
     for t in order:
         for row in range(txns.first[t], txns.first[t + 1]):
@@ -143,7 +143,10 @@ def reads_after_writes(txns: Transactions, base: Int64, order: Int32, skipped: B
 
 @kernel
 def keeps_sessions(process: Int32, order: Int32, snapshots: bool, process_count: int) -> bool:
-    """Whether transactions of one process follow one another.  process: numbered from 0, in order of invocation."""
+    """Return whether transactions of one process follow one another.
+
+    process: numbered from 0, in order of invocation.
+    """
     latest = np.full(process_count, -1, np.int64)
     running = np.full(process_count, -1, np.int64)
     for at in range(order.shape[0]):
@@ -162,7 +165,7 @@ def keeps_sessions(process: Int32, order: Int32, snapshots: bool, process_count:
 
 @kernel
 def keeps_real_time(txns: Transactions, order: Int32, snapshots: bool) -> bool:
-    """Whether no transaction starts before one that completed before its invoke has committed."""
+    """Return whether no transaction starts before one that completed before its invoke has committed."""
     first_end = NEVER
     for at in range(order.shape[0] - 1, -1, -1):
         t = order[at] // 2 if snapshots else order[at]

@@ -183,7 +183,7 @@ def _new_search(problem: OrderProblem, guess: Guess, snapshots: bool) -> Search:
 
 @inner_kernel
 def _has_room(search: Search) -> bool:
-    """Whether a conflict, which adds two edges, and the clause of a longest circle find room."""
+    """Return whether a conflict, which adds two edges, and the clause of a longest circle find room."""
     room = search.edge_source.shape[0]
     return bool(search.at[EDGES] + 2 <= room and search.at[ALTERNATIVES] + search.seen.shape[0] <= room)
 

@@ -246,7 +246,7 @@ class _Readers(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """What says for whom a transaction waits."""
+    """Arrays that say for whom a transaction waits."""
 
     txns: Transactions
     base: Int64
@@ -267,7 +267,7 @@ class _Walk(NamedTuple):
 
 @kernel
 def is_serial_in_time(txns: Transactions, base: Int64, written: Written, event_count: int) -> bool:
-    """Whether there is such an order, so that neither dependencies nor real time have a cycle.
+    """Return whether there is such an order, so that neither dependencies nor real time have a cycle.
 
     written: from `rw_register.read_registers`, which found nothing wrong with single reads and no value written twice.
     event_count: above all positions.

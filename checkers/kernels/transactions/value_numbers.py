@@ -21,7 +21,7 @@ class Numbered(NamedTuple):
 
 @kernel
 def are_dense(columns: Columns, key_count: int) -> bool:
-    """Whether values can serve as their own numbers.
+    """Return whether values can serve as their own numbers.
 
     They can if the largest value written to each key is not far above the number of its writes.
     """

@@ -1,4 +1,4 @@
-"""What read-atomic and causal demand of the order of commits (Biswas & Enea 2019; Møldrup & Pavlogiannis, PLDI 2025).
+"""Demands of read-atomic and causal on the order of commits (Biswas & Enea 2019; Møldrup & Pavlogiannis, PLDI 2025).
 
 Both let a transaction read from any transaction that is *visible* to it, but of the visible writers of a key it must
 read the one that commits last:

@@ -47,7 +47,10 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _guessed(operations: Sequence[Operation]) -> bool:
-    """Whether a value repeats among appends that named no offset.  Which of them a read shows is then a guess."""
+    """Return whether a value repeats among appends that named no offset.
+
+    Which of them a read shows is then a guess.
+    """
     unnamed = Counter(o.input for o in operations if o.f == "append" and _offset(o) is None)
     return max(unnamed.values(), default=0) > 1
 

@@ -83,7 +83,7 @@ def lost_transfers(
 
 
 class _Bound(NamedTuple):
-    """What a read says of the first balance of an account: at least, or at most, this."""
+    """Bound that a read sets: it speaks of the first balance of an account: at least, or at most, this."""
 
     balance: int
     read: Operation
@@ -245,7 +245,8 @@ def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer]) -> Mo
 
 
 def adds_up(wanted: Mapping[str, int], moves: Sequence[tuple[str, str, int]]) -> bool | None:
-    """Whether some of these moves (source, target, amount) change the balances by `wanted`; None if it is not known."""
+    """Return whether some of these moves (source, target, amount) change the balances by `wanted`; None if it is not
+    known."""
     order = sorted(wanted)
     changes = [tuple((a == target) * n - (a == source) * n for a in order) for source, target, n in moves]
     least, most = ([sum(pick(0, c[at]) for c in changes) for at in range(len(order))] for pick in (min, max))
@@ -313,7 +314,7 @@ TRANSFER, READ = "transfer", "read"
 
 
 class Opening(NamedTuple):
-    """What set-up opened.
+    """Accounts that set-up opened.
 
     creates: all operations of set-up.
     balances: of the accounts that were certainly opened, and their balances then.
@@ -378,7 +379,7 @@ def judge(
 
 
 def opening_of(operations: Sequence[Operation]) -> Opening | None:
-    """What set-up opened; None if this is unknown.
+    """Return what set-up opened; None if this is unknown.
 
     It is unknown if there are no creates, if one has another form, if two open one account with different balances, if
     a read was invoked before the last create ended, or if a read is a list and the accounts are not its places.
@@ -449,7 +450,7 @@ def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
 
 
 def _is_list(read: Operation) -> bool:
-    """Whether an answer names its accounts only by their places."""
+    """Return whether an answer names its accounts only by their places."""
     shown = read.output
     return isinstance(shown, tuple) and len(shown) > 0 and all(each is None or _is_number(each) for each in shown)
 

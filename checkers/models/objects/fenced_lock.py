@@ -76,7 +76,8 @@ def step(state: State, operation: Operation) -> object:
 
 
 def _with_token(handed: _Handed, token: int) -> Iterator[_Handed]:
-    """The same, if it holds this token, else all ways in which a token that no answer has shown yet may be this one."""
+    """Return the same, if it holds this token, else all ways in which a token that no answer has shown yet may be this
+    one."""
     if token in handed:
         yield handed
         return

@@ -216,7 +216,7 @@ class _Guess:
 
 
 def has_order(operations: Sequence[Operation], model: Model) -> bool | None:
-    """Whether one key has an order; None if it is not certain what its gets show.
+    """Return whether one key has an order; None if it is not certain what its gets show.
 
     operations: of one key, in order of call.  model: replays the order.
     Raises Disagreement if the order that was found does not explain the answers.
@@ -262,7 +262,7 @@ class _Generation:
 
     @property
     def length(self) -> int:
-        """Of the string with which it begins."""
+        """Return the length of the string with which it begins."""
         return 0 if self.root is None else len(_given(self.root))
 
     def in_order(self) -> list[Operation]:
@@ -396,7 +396,7 @@ class _Roots:
         return [root for root in roots if self._may_show(root, get)]
 
     def _may_show(self, root: Operation | None, get: Operation) -> bool:
-        """Whether the put was called before the get returned, and no other one lies between them as a whole."""
+        """Return whether the put was called before the get returned, and no other one lies between them as a whole."""
         if root is not None and root.call > _returned(get):
             return False
         after = BEGINNING if root is None else _returned(root)

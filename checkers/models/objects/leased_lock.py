@@ -75,7 +75,7 @@ def no_duration(operation: Operation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How a witness shows operations and states."""
+    """Words by which a witness shows operations and states."""
 
     @staticmethod
     def describe(operation: Operation) -> str:

@@ -64,7 +64,7 @@ _Writes = Mapping[Hashable, Sequence[tuple[Hashable, Operation]]]
 
 
 def same_steps(invoked: Hashable, answered: Hashable) -> bool:
-    """Whether a transaction completed the steps that were invoked.  Only the values of reads may differ.
+    """Return whether a transaction completed the steps that were invoked.  Only the values of reads may differ.
 
     An invoke of another form is left to `judge`, which refuses it.
     """
@@ -309,7 +309,8 @@ _Node = tuple[str, int]
 
 
 class Seen(NamedTuple):
-    """What one read showed of the writes.  shown, lacked: numbers of writes, which may be of any kind of event."""
+    """Record of what one read showed of the writes.  shown, lacked: numbers of writes, which may be of any kind of
+    event."""
 
     shown: frozenset[int]
     lacked: frozenset[int]

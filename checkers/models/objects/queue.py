@@ -621,7 +621,7 @@ def deadlines(stays: Sequence[Stay], empties: Sequence[Span]) -> list[Deadline]:
 
 
 def with_open_takes(stays: Sequence[Stay], takes: Sequence[Span]) -> list[Stay]:
-    """The same stays, in which open dequeues have taken what remains: the best assignment of all."""
+    """Return the same stays, in which open dequeues have taken what remains: the best assignment of all."""
     left = sorted((stay.put.ret, place) for place, stay in enumerate(stays) if stay.taken is None)
     given = dict(zip((place for _, place in left), sorted(takes, key=lambda take: take.call), strict=False))
     return [stay._replace(taken=given.get(place, stay.taken)) for place, stay in enumerate(stays)]

@@ -35,7 +35,7 @@ def permits_of(operation: Operation) -> int:
 
 
 def same_number(invoked: Hashable, answered: Hashable) -> bool:
-    """Whether the answer is no other number of permits than was invoked; nil is one."""
+    """Return whether the answer is no other number of permits than was invoked; nil is one."""
     return not isinstance(answered, int) or answered == (1 if invoked is None else invoked)
 
 
@@ -65,7 +65,7 @@ def semaphore_object(permits: int) -> KnownObject:
 
 
 def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
-    """Whether each process holds what it releases.  operations: in order of call.  Raises WrongOperation."""
+    """Return whether each process holds what it releases.  operations: in order of call.  Raises WrongOperation."""
     held = Counter[int]()
     fits = True
     for operation in operations:

@@ -91,7 +91,7 @@ class StackStep:
 
 @dataclass(frozen=True, slots=True)
 class StackOrder:
-    """What was decided.
+    """Decision about a stack.
 
     order: of all operations that happened; None if there is none, or if it is not known.
     violation: proves that there is none; None if there is one, or if it is not known.

@@ -1,1 +1,1 @@
-"""What clients were answered, against what the logs hold."""
+"""Answers to clients, compared with the logs."""

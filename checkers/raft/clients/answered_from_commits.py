@@ -152,7 +152,7 @@ def _judge(part: Part, budget: Budget) -> StaleFinding:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a key held for certain when a stale answer's operation was invoked.
+    """Value that a key held for certain when a stale answer's operation was invoked.
 
     key: its code.  value: None if it was removed.  offset: of the entry, -1 if no entry is known to be committed.
     mark: everything below it was committed.  node, known_ns: who had first reported that this entry is committed.
@@ -254,7 +254,7 @@ def _names(key: Any, value: Int64) -> Int64:
 
 
 def _written_between(answers: Answers, log: Entries, since: Int64, until: Int64, size: int) -> Bools:
-    """Whether an entry at or above `since` and below `until` writes the answer's value to its key."""
+    """Return whether an entry at or above `since` and below `until` writes the answer's value to its key."""
     kept = np.flatnonzero(log.has_value)
     if len(kept) == 0:
         return np.zeros(len(answers.key), np.bool_)

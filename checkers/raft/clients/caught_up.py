@@ -18,7 +18,7 @@ from checkers.raft.committed import CopiedLog, Marks, holds
 
 
 def caught_up(log: CopiedLog, top: Marks) -> bool:
-    """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
+    """Return whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
 
     A log that begins above 0 has not, because its lower entries are in a snapshot and cannot be compared.
     """

@@ -108,7 +108,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What later or earlier ranges of the same log have to know.
+    """Facts that later or earlier ranges of the same log have to know.
 
     called: (row of the invoke, offset) of the write that was invoked last; (-1, -1) if there is none.
     returned: (row of the completion, row of the invoke, offset) of the one that had completed first; OPEN if none has.
@@ -120,7 +120,7 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class RangeContent:
-    """What some logs hold in the range, all the same.  writes: rows of their invokes."""
+    """Content that some logs hold in the range, all the same.  writes: rows of their invokes."""
 
     logs: tuple[Log, ...]
     found: tuple[Found, ...]
@@ -206,7 +206,7 @@ def _content(logs: tuple[Log, ...], entries: Entries, name: Int32, written: Writ
 
 
 def _clashes(row: Int64, completed: Int64, outcome: Int8, offset: Int64) -> list[Found]:
-    """Of each kind in which entries disagree with the writes that they are; all columns in offset order."""
+    """Return, of each kind in which entries disagree with the writes that they are; all columns in offset order."""
     found: list[Found] = []
     failed = np.flatnonzero(outcome == Type.FAIL)
     found += [(FAILED, len(failed), (int(row[i]),), (int(offset[i]),)) for i in failed[:1].tolist()]

@@ -373,8 +373,8 @@ def _places(ops: RegisterOperations, offset: Int64, nil_comes_first: bool) -> In
 
 
 def out_of_place(key: Int32, place: Int64, invoked: Int64, completed: Int64) -> list[tuple[int, int, tuple[int, int]]]:
-    """Of each key with an answer out of place: (invoke of an operation, invoke of one that stands at a later place and
-    had returned before, offset of each or -1), in order of the later one's return.
+    """Return, of each key with an answer out of place: (invoke of an operation, invoke of one that stands at a later
+    place and had returned before, offset of each or -1), in order of the later one's return.
 
     place: as `_places` returns it; what has NO_PLACE is left out.
     Reads of one entry may stand in any order, so they are compared in the order in which they were invoked.

@@ -19,7 +19,7 @@ from checkers.raft.trace_row import TraceRow
 
 
 class EpochChange(Enum):
-    """How a change of role may change the epoch."""
+    """Ways in which a change of role may change the epoch."""
 
     SAME = "the same epoch"
     HIGHER = "a higher epoch"
@@ -100,7 +100,7 @@ def _stand(quorum: Quorum, voter: ModelVoter, epoch: int) -> None:
 
 
 def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """What the file holds of the node's epoch and vote.
+    """Return what the file holds of the node's epoch and vote.
 
     It may hold a vote that the last process did not live to report."""
     given = voter.votes.get(row.epoch)

@@ -102,7 +102,7 @@ def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
-    """What must come first, before rows of any kind."""
+    """Reject a row before which another must come first, whatever its kind."""
     if voter.ended or row.incarnation != voter.incarnation:
         return malformed(
             f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
@@ -244,5 +244,5 @@ def refused(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def of_brokers(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """What a node reports of brokers is no step of the quorum."""
+    """Ignore what a node reports of brokers: it is no step of the quorum."""
     return None

@@ -75,7 +75,7 @@ class Branch:
 
 @dataclass(slots=True)
 class ModelVoter:
-    """What one node has reported so far.  role "": its process has started and has not yet reported a role.
+    """State that one node has reported so far.  role "": its process has started and has not yet reported a role.
 
     members: the voters that its log names last; all nodes where it names none.  named_at: the offset that names them,
     None where its log names none.  must_name: that entry was removed, and its next row says who is named now.
@@ -148,7 +148,7 @@ class Quorum:
         self.snapshots: set[tuple[str, int]] = set()
 
     def holds(self, epoch: int, log: Position) -> bool:
-        """Whether the log of that epoch's leader begins with this log."""
+        """Return whether the log of that epoch's leader begins with this log."""
         limit = self.branches[epoch].end
         while epoch > log.epoch:
             limit, epoch = self.branches[epoch].start, self.branches[epoch].parent
@@ -161,7 +161,7 @@ class Quorum:
         return Position(epoch, end)
 
     def common(self, epoch: int, log: Position) -> int:
-        """How many entries a log shares with the log of that epoch's leader."""
+        """Return how many entries a log shares with the log of that epoch's leader."""
         one, other = Position(epoch, self.branches[epoch].end), log
         while one.epoch != other.epoch:
             if one.epoch > other.epoch:
@@ -171,7 +171,7 @@ class Quorum:
         return min(one.end, other.end)
 
     def note_reach(self, voter: ModelVoter) -> None:
-        """What the leader may count: a follower's durable log, as far as it is the leader's own."""
+        """Return what the leader may count: a follower's durable log, as far as it is the leader's own."""
         if voter.role in ("follower", "leader"):
             branch = self.branches[voter.epoch]
             durable = self.position(voter.log.epoch, min(voter.flushed, voter.log.end))

@@ -187,7 +187,7 @@ def _to_blame(standing: Mapping[str, Stop], until: Mapping[str, int]) -> tuple[S
 
 
 def _may_follow_from(stop: Stop, standing: Mapping[str, Stop]) -> bool:
-    """Whether nodes that stand still themselves could still report what this row waits for."""
+    """Return whether nodes that stand still themselves could still report what this row waits for."""
     answer = stop.answer
     if isinstance(answer, Unexplained):
         return False

@@ -108,7 +108,7 @@ class HistoryFigures:
         return int((self.of_keys.final_reads > 0).sum())
 
     def keys_with_writes(self, keys: Sequence[str], least: int) -> int:
-        """How many of these keys have at least `least` acknowledged writes."""
+        """Return how many of these keys have at least `least` acknowledged writes."""
         enough = set(self.keys.filter(pa.array(self.of_keys.ok_writes >= least)).to_pylist())
         return sum(key in enough for key in keys)
 
@@ -213,7 +213,10 @@ class _ClientRows:
         return inside
 
     def counted(self, chosen: Bools, spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """How many of the chosen rows lie in each span, the end exclusive.  spans: disjoint, in order of time."""
+        """Return how many of the chosen rows lie in each span, the end exclusive.
+
+        spans: disjoint, in order of time.
+        """
         if not spans:
             return ()
         times = self.time_ns[chosen]
@@ -282,7 +285,10 @@ def _open(key: Int32, type_: Int64, keys: int, invoke: int) -> tuple[Int64, Int6
 
 
 def _only_reads(payloads: pa.ChunkedArray) -> Bools:
-    """Whether a payload is a list of steps of which none writes.  A row without a payload is no list of steps."""
+    """Return whether a payload is a list of steps of which none writes.
+
+    A row without a payload is no list of steps.
+    """
     steps = pc.starts_with(payloads, "[")
     writes = pc.match_substring_regex(payloads, _WRITING_STEP)
     only = pc.fill_null(pc.and_(steps, pc.invert(writes)), False)

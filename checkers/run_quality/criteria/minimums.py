@@ -59,23 +59,23 @@ AFTERMATH_NS = 3_000_000_000
 
 
 def operations_scheduled(demands: Demands) -> float:
-    """How many scheduled operations of the main phase can be ok at all; 0 if the spec sets no rate."""
+    """Return how many scheduled operations of the main phase can be ok at all; 0 if the spec sets no rate."""
     return demands.rate_hz * demands.time_limit_s * demands.ok_share
 
 
 def ok_operations_least(demands: Demands) -> int:
-    """How many operations must be ok."""
+    """Return how many operations must be ok."""
     return max(1, ceil(SHARE_OF_OPERATIONS * (operations_scheduled(demands) or operations_of_slowest(demands))))
 
 
 def ok_reads_least(demands: Demands, invoked: int) -> int:
-    """How many reads of the main phase must be ok.  invoked: how many there were."""
+    """Return how many reads of the main phase must be ok.  invoked: how many there were."""
     return ceil(SHARE_OF_READS * demands.ok_share * invoked) if invoked >= INVOKED_LEAST else 0
 
 
 def operations_of_slowest(demands: Demands) -> float:
-    """How many operations of the main phase are ok without any fault, if each takes as long as the operation timeout
-    allows; 0 if the demands name no timeout."""
+    """Return how many operations of the main phase are ok without any fault, if each takes as long as the operation
+    timeout allows; 0 if the demands name no timeout."""
     if not demands.op_timeout_s:
         return 0.0
     turns = demands.time_limit_s / max(demands.op_timeout_s, OP_TIMEOUT_S_LEAST)
@@ -83,18 +83,18 @@ def operations_of_slowest(demands: Demands) -> float:
 
 
 def key_writes_least(demands: Demands) -> int:
-    """How many writes of one key must be acknowledged, for the key to count in `keys_least`."""
+    """Return how many writes of one key must be acknowledged, for the key to count in `keys_least`."""
     keys = max(1, len(demands.keys))
     return max(1, int(SHARE_OF_KEY_WRITES * operations_scheduled(demands) / keys))
 
 
 def keys_least(demands: Demands) -> int:
-    """How many keys must have so many acknowledged writes."""
+    """Return how many keys must have so many acknowledged writes."""
     return ceil(SHARE_OF_KEYS * len(demands.keys))
 
 
 def lets_write(faults: Sequence[FaultRecord], demands: Demands, length_ns: int) -> bool:
-    """Whether a write could be acknowledged under a fault that lasted length_ns.
+    """Return whether a write could be acknowledged under a fault that lasted length_ns.
 
     faults: this fault and all others that were in force at some time during it.
     """
@@ -117,7 +117,7 @@ def lets_write(faults: Sequence[FaultRecord], demands: Demands, length_ns: int) 
 
 
 def strikes_the_only_server(fault: FaultRecord, demands: Demands) -> bool:
-    """Whether the system is one server, and this fault strikes it or cuts it from every client."""
+    """Return whether the system is one server, and this fault strikes it or cuts it from every client."""
     if len(demands.servers) != 1:
         return False
     (server,) = demands.servers
@@ -127,7 +127,7 @@ def strikes_the_only_server(fault: FaultRecord, demands: Demands) -> bool:
 
 
 def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
-    """How many writes must be acknowledged under all faults that let the system work.
+    """Return how many writes must be acknowledged under all faults that let the system work.
 
     seconds: how long these faults lasted in all.  faults: how many there were.
     """

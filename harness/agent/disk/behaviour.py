@@ -1,4 +1,4 @@
-"""How the disk misbehaves on order: which operations fail, with which error, and how long others take.
+"""Misbehaviour of the disk on order: which operations fail, with which error, and how long others take.
 
 A behaviour is a list of rules.  A rule names operations, may name files by a pattern, and says what happens: an error,
 a delay, or both.  The first rule that fits decides.  All random choices come from the seed of the order.
@@ -64,7 +64,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What happens to one operation: first the delay, then the error (0 for none)."""
+    """Effect on one operation: first the delay, then the error (0 for none)."""
 
     delay_s: float = 0.0
     number: int = 0
@@ -83,7 +83,7 @@ class Behaviour:
         self._rules = tuple(rules)
 
     def effect(self, operation: str, name: str) -> Effect:
-        """What happens to an operation on a file of this name."""
+        """Return what happens to an operation on a file of this name."""
         for rule in self._rules:
             if operation in rule.operations and fnmatch.fnmatch(name, rule.files):
                 slow = rule.tail_share > 0 and self._rng.random() < rule.tail_share

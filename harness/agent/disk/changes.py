@@ -1,4 +1,5 @@
-"""What a folder would lose in a power loss: the changes since they were last made durable, and how to take them back.
+"""Changes that a folder would lose in a power loss: the changes since they were last made durable, and how to take them
+back.
 
 Theory.  Every change is carried out on the real folder at once, so reads need nothing special.  Beside it a journal
 keeps, for each change that is not durable yet, how to undo it and how to do it again:
@@ -79,7 +80,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a power loss did to the changes of the program.
+    """Record of what a power loss did to the changes of the program.
 
     undone: how many were taken back.  redone: how many writes the disk kept after all.
     bytes_lost: file -> bytes of its writes that the disk did not keep.  oldest_ms: age of the oldest of these writes.
@@ -154,7 +155,7 @@ class Changes:
 
     @property
     def pending(self) -> int:
-        """How many changes a power loss would take back."""
+        """Return how many changes a power loss would take back."""
         return sum(len(file.changes) for file in self._files.values()) + len(self._names)
 
     # ---- names -------------------------------------------------------------------------------------------------

@@ -308,7 +308,8 @@ def _is_hidden(name: str) -> bool:
 
 
 def _give_to_caller(real: Path) -> None:
-    """What a process makes belongs to it, and not to this daemon; to the group of a folder that is set-group-id."""
+    """Give what a process makes to that process, and not to this daemon; to the group of a folder that is
+    set-group-id."""
     user, group, _ = mfusepy.fuse_get_context()
     if real.parent.stat().st_mode & stat.S_ISGID:
         group = -1
@@ -356,7 +357,8 @@ class Writers:
         return True
 
     def _is_of_command(self, process: int) -> bool:
-        """Whether a process or one of its ancestors below the agent has the mark; False where none can be read."""
+        """Return whether a process or one of its ancestors below the agent has the mark; False where none can be
+        read."""
         for _ in range(_ANCESTORS):
             if process in (0, 1, self._agent):
                 return False

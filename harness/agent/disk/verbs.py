@@ -1,4 +1,4 @@
-"""What the agent does with the disk of its node: the verbs behind the faults, and the probes that prove them.
+"""Verbs of the agent that act with the disk of its node: the verbs behind the faults, and the probes that prove them.
 
 Proof of a power loss.  Before it, one probe file is written and fsynced, and bytes are added to another without an
 fsync.  After it, the first must be there, and the second must be gone, also where the disk keeps some writes of the
@@ -166,8 +166,8 @@ class DiskVerbs:
 
     @limit(90.0)
     def last_damage(self) -> dict[str, Any]:
-        """What the last damage was, the seed of its order, and the fingerprint of its place now; empty before the
-        first."""
+        """Return what the last damage was, the seed of its order, and the fingerprint of its place now; empty before
+        the first."""
         if self._last_damage is None:
             return {}
         return {"seed": self._damage_seed, **self._last_damage.to_json(self._disk().path / DATA)}
@@ -259,17 +259,17 @@ class Mounted:
         self._order({"order": "arm", "operation": operation, "nth": nth})
 
     def has_reached(self) -> bool:
-        """Whether the armed operation has come."""
+        """Return whether the armed operation has come."""
         while select.select([self._out()], [], [], 0)[0] and not self.reached:
             self._line(time.monotonic() + _ANSWER_S)
         return self.reached
 
     def pending(self) -> int:
-        """How many changes a power loss would take back now."""
+        """Return how many changes a power loss would take back now."""
         return int(self._order({"order": "pending"})["changes"])
 
     def was_used(self) -> bool:
-        """Whether the server wrote here since the first mount (`writers`)."""
+        """Return whether the server wrote here since the first mount (`writers`)."""
         self._used = self._used or bool(self._order({"order": "written"})["by_server"])
         return self._used
 
@@ -388,8 +388,8 @@ _BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What was done.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte that is
-    damaged, or how many names were removed.  before, after: fingerprints of the place."""
+    """Damage that was done.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte
+    that is damaged, or how many names were removed.  before, after: fingerprints of the place."""
 
     how: str
     file: str
@@ -467,7 +467,7 @@ def _used_bytes(path: Path) -> int:
 
 
 def _fingerprint(data: Path, name: str, offset: int) -> str:
-    """Of the place `offset` of a file, or of all names below `data` if there is no file's name."""
+    """Return a fingerprint of the place `offset` of a file, or of all names below `data` if there is no file's name."""
     if not name:
         held = "\n".join(sorted(str(path.relative_to(data)) for path in data.rglob("*"))).encode()
         return hashlib.sha256(held).hexdigest()

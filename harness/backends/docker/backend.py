@@ -317,7 +317,7 @@ class DockerBackend(AgentCluster):
 
 
 async def _output(helper: AgentLink, *words: str) -> str:
-    """What nft prints; "" if it fails (a table may go while it is being listed)."""
+    """Return what nft prints; "" if it fails (a table may go while it is being listed)."""
     (status, size), output = await helper.ask(Commands.run, ["nft", *words], 5.0)
     return output[:size].decode() if status == 0 else ""
 
@@ -378,7 +378,7 @@ class HostSwitch:
 
 
 async def _port(name: str, node: AgentNode) -> list[Any]:
-    """What the switch must know of a node: the number of the host's end of its veth pair, and its addresses."""
+    """Return what the switch must know of a node: the number of the host's end of its veth pair, and its addresses."""
     done = await node.run(["cat", f"{_END}/iflink", f"{_END}/address"])
     if done.status != 0:
         raise OSError(f"{name} shows no interface: {done.stderr.decode(errors='replace').strip()}")

@@ -109,7 +109,7 @@ _ALREADY = (404, 409)
 
 @dataclass(slots=True)
 class Removal:
-    """What one attempt met.  found: how many things there were.  only_networks: nothing else was among them.
+    """Record of what one attempt met.  found: how many things there were.  only_networks: nothing else was among them.
 
     refused: thing -> the engine's own words.
     """
@@ -209,7 +209,7 @@ def _delete_table(client: Any, table: Table, run_id: str) -> str:
 
 
 def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
-    """What the reaper calls over and over: removes what it finds, returns how much; the table goes last."""
+    """Return what the reaper calls over and over: removes what it finds, returns how much; the table goes last."""
     client = connect()
     pending = [(family, table)]
 
@@ -225,7 +225,7 @@ def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
 
 
 def reap_image_build(run_id: str) -> Callable[[], int]:
-    """The same for a build, which has no table."""
+    """Do the same for a build, which has no table."""
     client = connect()
     return lambda: remove_once(client, run_id).found
 

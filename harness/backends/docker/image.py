@@ -217,7 +217,7 @@ def _build_base(client: Any, tag: str, progress: Progress, stop: threading.Event
 
 
 def _registry_answers(client: Any, progress: Progress) -> bool:
-    """Whether the slim image is here or can be pulled; False as soon as the registry keeps us waiting."""
+    """Return whether the slim image is here or can be pulled; False as soon as the registry keeps us waiting."""
     if has_image(client, REGISTRY_IMAGE):
         return True
     impatient = type(client).from_env(timeout=REGISTRY_PATIENCE_S)
@@ -406,7 +406,7 @@ def ensure_own_image(client: Any, node: str, needs: Needs, progress: Progress, s
 
 
 def _inspect(client: Any, name: str, progress: Progress) -> dict[str, Any]:
-    """What the engine knows of an image, which is pulled if it is not there."""
+    """Return what the engine knows of an image, which is pulled if it is not there."""
     try:
         try:
             found: dict[str, Any] = client.api.inspect_image(name)

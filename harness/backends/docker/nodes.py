@@ -54,7 +54,7 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """What to create.  network: name of a network, or "host".  address: on that network, or ""."""
+    """Container to create.  network: name of a network, or "host".  address: on that network, or ""."""
 
     name: str
     hostname: str

@@ -139,7 +139,8 @@ class NamespacesBackend(AgentCluster):
             raise NodeGone("the switch is dead; all links are cut")
 
     def command_on(self, name: str, words: Sequence[str]) -> str:
-        """As root, or as the user of this process, by way of the agent that lives in all namespaces of the node."""
+        """Run a command as root, or as the user of this process, by way of the agent that lives in all namespaces of
+        the node."""
         assert self._folder is not None and self._process is not None
         folder = self._folder / name
         agent = next((pid for pid in _descendants(self._process.pid) if _works_in(pid, folder)), None)

@@ -1,4 +1,4 @@
-"""Whether this machine lets us make namespaces.  Some kernels allow it and then deny the rights, so they are made.
+"""Test whether this machine lets us make namespaces.  Some kernels allow it and then deny the rights, so they are made.
 
 Ubuntu 24.04, for one, lets an unprivileged `unshare` succeed and takes the capabilities away; only a real mount, a real
 veth and a real packet socket tell.

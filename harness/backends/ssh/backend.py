@@ -364,8 +364,8 @@ class NodeClock:
 
 @dataclass(frozen=True, slots=True)
 class HostCut:
-    """What one host does to packets from the addresses of other nodes.  cut: it drops them.  reject: of these, it
-    answers TCP with a reset.  resets: it lets resets through, because that host answers it so."""
+    """Treatment by one host: what it does to packets from the addresses of other nodes.  cut: it drops them.  reject:
+    of these, it answers TCP with a reset.  resets: it lets resets through, because that host answers it so."""
 
     cut: frozenset[str] = frozenset()
     reject: frozenset[str] = frozenset()

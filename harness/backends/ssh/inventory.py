@@ -166,7 +166,7 @@ class _Reader:
 
 
 def _lines_of(text: str) -> dict[tuple[str | int, ...], int]:
-    """Where each table begins, and each field of it.  tomllib does not report it."""
+    """Return where each table begins, and each field of it.  tomllib does not report it."""
     lines: dict[tuple[str | int, ...], int] = {}
     table: tuple[str | int, ...] = ()
     hosts = 0

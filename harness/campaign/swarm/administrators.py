@@ -200,7 +200,7 @@ class Setting:
     number: int
 
     def read(self, image: Image) -> int | None:
-        """What a description of the image says; None if it is not set."""
+        """Return what a description of the image says; None if it is not set."""
         return _READS[self.kind](image, self.number)
 
 
@@ -240,7 +240,7 @@ def _read_config(type_: int, resource: str, name: str, image: Image) -> int | No
 
 
 def _user(number: int) -> str:
-    """Of a quota or a credential."""
+    """Return the user of a quota or a credential."""
     return f"u{number // 2}"
 
 

@@ -1,4 +1,4 @@
-"""What is demanded of a healed cluster once it has made progress.
+"""Demands that are made of a healed cluster once it has made progress.
 
     steady   nothing happens to any server for longer than two sessions of a broker: one controller leads on, and once
              the first of these sessions is over, no broker is fenced
@@ -281,7 +281,7 @@ class AfterStorm:
         self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, though nothing happens")
 
     async def _ended(self, asked: SettingAsked, what: object) -> Type | None:
-        """How the request ended; None if nobody leads."""
+        """Return how the request ended; None if nobody leads."""
         ended: asyncio.Future[SettingAsked] = self._loop.create_future()
         return (await ended).type if self._administrators.ask_setting(asked, what, ended.set_result) else None
 

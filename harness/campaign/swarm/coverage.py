@@ -1,4 +1,4 @@
-"""What the seeds of a swarm have met, what none has, and storms that are aimed at that.
+"""Coverage: what the seeds of a swarm have met, what none has, and storms that are aimed at that.
 
 A point of coverage is a moment, a transition of the table of roles, or a fault with the role and the phase in which it
 struck.  `aims_at` chooses faults that struck seldom in some role and phase.  `aimed` adds cards to a storm, each at a
@@ -39,7 +39,7 @@ ALL_AIMS = tuple(f"{fault} / {role} / {phase}" for fault in AIMED for role in _M
 
 @dataclass(slots=True)
 class StormCoverage:
-    """What was met, and how often."""
+    """Situations that were met, and how often."""
 
     moments: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)

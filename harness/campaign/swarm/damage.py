@@ -35,7 +35,7 @@ class FileKind:
 
 
 def last_batch(data: bytes) -> int:
-    """Where the last whole batch of a log begins; 0 if it holds none."""
+    """Return where the last whole batch of a log begins; 0 if it holds none."""
     return max(_batches(data), default=0)
 
 

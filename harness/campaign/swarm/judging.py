@@ -1,4 +1,4 @@
-"""What must hold at the end of a scenario: every answer fits the one committed log.
+"""Rules that must hold at the end of a scenario: every answer fits the one committed log.
 
 The committed log gives the one order of all changes, so that linearizability needs no search.  Each operation has a
 place: a write that of its change, a read that of the change whose value it saw.  The history is linearizable with that

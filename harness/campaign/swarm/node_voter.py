@@ -130,7 +130,7 @@ class NodeVoter(VoterOnMachine):
         return status
 
     async def _serve_brokers(self, machine: Machine, ports: Ports) -> int:
-        """The same with the part that brokers and their controller need.  Raises CannotStart."""
+        """Serve the same with the part that brokers and their controller need.  Raises CannotStart."""
         with machine.disk.for_observer():
             left = atomic.read(machine.disk, CLEAN_SHUTDOWN)
         if left is not None:
@@ -381,7 +381,7 @@ class DurableLog:
         self._end = 0
 
     def begin_anew(self) -> None:
-        """What was read may be another log by now."""
+        """Forget what was read: it may be another log by now."""
         self._base = -1
 
     def end_offset(self, disk: VolatileDisk) -> int:

@@ -250,7 +250,7 @@ class Strangers:
 
 
 def _as_a_voter(asking: VoterOnMachine, asked: VoterOnMachine) -> list[RaftRequest]:
-    """What the one voter might ask the other, of each kind, but for the cluster id."""
+    """Return what the one voter might ask the other, of each kind, but for the cluster id."""
     epoch, (last_epoch, end) = asked.epoch, asked.end
     me, other, cluster = asking.replica, asked.replica, OTHER_CLUSTER_ID
     return [

@@ -132,12 +132,12 @@ class Scenario:
 
     @property
     def dynamic(self) -> bool:
-        """Whether voters can change."""
+        """Return whether voters can change."""
         return self.spares > 0
 
     @property
     def may_vote(self) -> int:
-        """How many servers vote, or may come to; they are numbered from 1 on, and the observers behind them."""
+        """Return how many servers vote, or may come to; they are numbered from 1 on, and the observers behind them."""
         return self.nodes + self.spares
 
     @property

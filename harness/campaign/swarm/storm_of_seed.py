@@ -142,7 +142,8 @@ def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm, and a leader whose fsync goes on for so long that its segment gets more entries, and is full."""
+    """Return the same storm, and a leader whose fsync goes on for so long that its segment gets more entries, and is
+    full."""
     cards = [
         StormCard("disk", "leader", at_s, 3.0, how="slow", size=round(random.uniform(0.05, 0.4), 3))
         for at_s in sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
@@ -153,8 +154,8 @@ def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_parts(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm, and often snapshots of many parts: servers are away for so long that they need one, and while
-    they fetch it, they or their leader are lost."""
+    """Return the same storm, and often snapshots of many parts: servers are away for so long that they need one, and
+    while they fetch it, they or their leader are lost."""
     part_bytes = random.choice((0, 100, 300, 600))
     cards: list[StormCard] = []
     for _ in range(random.choice((2, 5)) if part_bytes and scenario.seconds > 12 else 0):
@@ -172,7 +173,7 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm, and strangers that ask: at any time, or while voters are about to follow somebody."""
+    """Return the same storm, and strangers that ask: at any time, or while voters are about to follow somebody."""
     cards = []
     for _ in range(random.choice((4, 12))):
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 2)), 3)
@@ -192,7 +193,7 @@ def _mended(card: StormCard) -> StormCard:
 
 
 def _with_voters(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm over voters that change.  No file is damaged that a voter cannot do without: the voters may
+    """Return the same storm over voters that change.  No file is damaged that a voter cannot do without: the voters may
     be few."""
     wipes = random.random() < 0.4
     spares = random.choice((1, 1, 2))
@@ -223,8 +224,8 @@ _PART_BYTES_OF_BROKERS = 600
 
 
 def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
-    """The same storm over brokers that register.  Only files are damaged that a broker can do without, and parts of
-    snapshots are larger: a snapshot holds what brokers and administrators have set, and has to arrive in time."""
+    """Return the same storm over brokers that register.  Only files are damaged that a broker can do without, and parts
+    of snapshots are larger: a snapshot holds what brokers and administrators have set, and has to arrive in time."""
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill", "stop"]
     cards = [_mended(card) for card in scenario.cards]
     for number in (3, 4, 9, 14):  # t0 to t3: three of them with a config

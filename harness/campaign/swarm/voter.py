@@ -61,7 +61,7 @@ Change = tuple[Position, str, int | str | None]
 
 
 class VoterOnMachine(ABC):
-    """What a whole node and a core alone share: a machine, its lives, and the lanes to the others."""
+    """Part that a whole node and a core alone share: a machine, its lives, and the lanes to the others."""
 
     def __init__(
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
@@ -157,12 +157,12 @@ class VoterOnMachine(ABC):
 
     @property
     def log_start(self) -> int:
-        """Where its log begins."""
+        """Return where its log begins."""
         return 0
 
     @property
     def snapshot_end(self) -> int:
-        """Where its newest snapshot ends."""
+        """Return where its newest snapshot ends."""
         return 0
 
     @abstractmethod
@@ -319,5 +319,5 @@ class DriftingClock:
 
 
 def elements(text: str | None) -> tuple[int, ...] | None:
-    """What a list in a record holds; None for no list."""
+    """Return what a list in a record holds; None for no list."""
     return None if text is None else tuple(int(member.partition(":")[0]) for member in text.split(",") if member)

@@ -1,4 +1,4 @@
-"""What must hold after every event.  A `Watch` sees the rows of all traces at once, as no voter does.
+"""Rules that must hold after every event.  A `Watch` sees the rows of all traces at once, as no voter does.
 
 The rows are those of `checkers.base.columns.TRACE_EVENTS`, as a voter writes them: after what they report is durable,
 before any message that depends on it leaves.  So no rule needs a clock, and none can blame a voter wrongly:
@@ -166,7 +166,7 @@ class Watch:
         return voter.name in self._led_from
 
     def has_committed(self, voter: Watched) -> bool:
-        """Whether a leader has committed something of its own epoch."""
+        """Return whether a leader has committed something of its own epoch."""
         led = self._led_from.get(voter.name)
         return led is not None and led[0] in self._published
 
@@ -368,7 +368,7 @@ class Watch:
 
 
 def _names(voter: Watched) -> tuple[str, str]:
-    """What a vote may name it by: some voters know its number alone."""
+    """Return what a vote may name it by: some voters know its number alone."""
     return voter.name, voter.name.removeprefix("n")
 
 

@@ -1,4 +1,4 @@
-"""What must hold of brokers and partitions: each record is looked at when its commit is first published.
+"""Rules that must hold of brokers and partitions: each record is looked at when its commit is first published.
 
     records     the rules of `checkers.cluster.replay`: one incarnation of a broker, and partitions whose changes follow
                 from one another, with a leader that is alive and in sync
@@ -96,7 +96,7 @@ class BrokerWatch:
 
     @property
     def image(self) -> Image:
-        """What is committed."""
+        """Return what is committed."""
         return self._image
 
     def committed(self, server: Watched, batches: Sequence[CommittedBatch]) -> None:
@@ -265,7 +265,7 @@ class BrokerWatch:
             self._violated(REFUSED_ITSELF, server, f"{what}; this incarnation is refused")
 
     def unsettled(self, brokers: Collection[int]) -> str:
-        """What keeps these brokers from serving, while all of them run; "" for nothing."""
+        """Return what keeps these brokers from serving, while all of them run; "" for nothing."""
         known = self._image.brokers
         for number in brokers:
             if number not in known:

@@ -1,4 +1,5 @@
-"""What a leader owes to those who ask it: the part of the watch that sees requests arrive and answers leave.
+"""Rules about what a leader owes to those who ask it: the part of the watch that sees requests arrive and answers
+leave.
 
     check quorum         a leader from which no majority fetches any more resigns (KIP-595)
     an answer in time    a Fetch waits for news no longer than it asks for, any other request of a voter not at all
@@ -41,7 +42,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Asked:
-    """Of one server, in this life.  fetched_s: of each replica, when its last Fetch of this epoch came.
+    """Requests of one server, in this life.  fetched_s: of each replica, when its last Fetch of this epoch came.
 
     parts_end: replica and snapshot -> where the parts end that it was sent in this epoch.
 
@@ -84,7 +85,7 @@ class CallWatch:
         known.look_s = min(known.look_s, self._now())
 
     def left_office(self, server: Watched) -> None:
-        """What still waits is to be answered before anything else happens."""
+        """Answer what still waits before anything else happens."""
         known = self._of(server)
         known.since_s = None
         for waiting in known.waiting.values():

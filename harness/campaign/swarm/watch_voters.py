@@ -1,4 +1,4 @@
-"""What must hold while voters change (KIP-853): the part of the watch that knows who votes.
+"""Rules that must hold while voters change (KIP-853): the part of the watch that knows who votes.
 
 The sets are read from the log of each server whenever its log was changed, and not from what its core believes.
 
@@ -42,7 +42,8 @@ def keys_of(voters: VoterSet) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Known:
-    """Of one server, in this life.  history: of its log.  untold_s: since when a set that was cut off is not reported.
+    """Knowledge of one server, in this life.  history: of its log.  untold_s: since when a set that was cut off is not
+    reported.
 
     ends: (time, end of the log) at each append since it leads.  must_resign_s: since when its removal is committed.
     reported: the names of the voters that it reported last.  differs_s: since when these are not those of its log."""

@@ -1,4 +1,4 @@
-"""What the watch of a swarm sees of a voter, and of a server that may become one."""
+"""Parts that the watch of a swarm sees of a voter, and of a server that may become one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Watched(Protocol):
 
     @property
     def log_start(self) -> int:
-        """Where its log begins: all below it is in a snapshot."""
+        """Return where its log begins: all below it is in a snapshot."""
         ...
 
     @property
     def snapshot_end(self) -> int:
-        """Where its newest snapshot ends; 0: it has none."""
+        """Return where its newest snapshot ends; 0: it has none."""
         ...
 
     def prefix(self, offset: int) -> int | None:
@@ -57,7 +57,7 @@ class Member(Watched, Protocol):
     epoch: int
 
     def voter_history(self) -> VoterHistory:
-        """As its log names them."""
+        """Return the voters as its log names them."""
         ...
 
     def snapshot_voters(self) -> VoterSet | None:

@@ -146,7 +146,7 @@ SCHEMA = pa.schema(
 
 
 def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]:
-    """What became of a seed.  aims: what it was aimed at."""
+    """Return what became of a seed.  aims: what it was aimed at."""
     first = played.found[0] if played.found else None
     return unplayed_row(played.scenario, revision, aims, INVALID if first else VALID) | {
         "symptom": played.symptom,
@@ -171,7 +171,7 @@ def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]
 def unplayed_row(
     scenario: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = ""
 ) -> dict[str, Any]:
-    """Of a seed that was not played, or not to its end.  what: why not."""
+    """Return the row of a seed that was not played, or not to its end.  what: why not."""
     return {
         "seed": scenario.seed,
         "layer": scenario.layer,

@@ -52,7 +52,8 @@ STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
 
 @dataclass(slots=True)
 class Played:
-    """How a scenario went.  digest: of every row and operation.  faults: (fault, role, phase) -> how often it struck.
+    """Record of how a scenario went.  digest: of every row and operation.  faults: (fault, role, phase) -> how often it
+    struck.
 
     struck: the kinds of fault until the first violation, in order.  calm_s: how long the healed system took; -1: it
     did not recover."""
@@ -74,8 +75,8 @@ class Played:
 
     @property
     def symptom(self) -> str:
-        """What stands for the cause, as far as it can be seen from outside: the first rule that did not hold, the role
-        of the voter, and the layer."""
+        """Return what stands for the cause, as far as it can be seen from outside: the first rule that did not hold,
+        the role of the voter, and the layer."""
         if not self.found:
             return ""
         first = self.found[0]
@@ -114,8 +115,8 @@ def play(scenario: Scenario) -> Played:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What nodes print and log goes to their machines, or nowhere.  Garbage is collected afterwards, in one go: while a
-    scenario is played that would cost a sixth of its time."""
+    """Send what nodes print and log to their machines, or nowhere.  Garbage is collected afterwards, in one go:
+    while a scenario is played that would cost a sixth of its time."""
     before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()

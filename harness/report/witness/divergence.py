@@ -72,7 +72,10 @@ class LogTable:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBallot:
-    """What one node did in one epoch.  votes: (candidate, seq) in order; led: seq at which it became leader."""
+    """Record of what one node did in one epoch.
+
+    votes: (candidate, seq) in order; led: seq at which it became leader.
+    """
 
     node: str
     votes: list[tuple[str, int]]
@@ -91,7 +94,8 @@ class Ballots:
 
 @dataclass(frozen=True, slots=True)
 class NodeReach:
-    """How far one node's log reached.  end: log end; durable: how far of it was on disk; shares of the drawn span."""
+    """Record of how far one node's log reached.  end: log end; durable: how far of it was on disk; shares of the drawn
+    span."""
 
     node: str
     role: str
@@ -104,7 +108,10 @@ class NodeReach:
 
 @dataclass(frozen=True, slots=True)
 class LogReach:
-    """What was called committed, and how far every log reached at that moment.  base: where the bars begin."""
+    """Record of what was called committed, and how far every log reached at that moment.
+
+    base: where the bars begin.
+    """
 
     committed_below: int
     mark_share: float
@@ -114,7 +121,7 @@ class LogReach:
 
 
 def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> LogReach | None:
-    """How far each log reached when the last trace row of the witness was written; None if it is about no mark.
+    """Return how far each log reached when the last trace row of the witness was written; None if it is about no mark.
 
     By the nodes' traces up to that time, on the harness' clock: a picture, from which nothing was concluded.
     """
@@ -276,7 +283,7 @@ def _when(data: ReportData, node: str, copy: int) -> str:
 
 
 def _high_watermark(data: ReportData, node: str, copy: int) -> int | None:
-    """What the node last knew to be committed when its log was copied."""
+    """Return what the node last knew to be committed when its log was copied."""
     table = data.traces.get(node)
     upto = _copy(data, node, copy).get("trace_seq")
     if table is None or not isinstance(upto, int):
@@ -350,7 +357,8 @@ def cycle_of(story: Story) -> Cycle | None:
 
 
 def _is_simple_cycle(edges: Sequence[Edge]) -> bool:
-    """Whether the edges form one cycle that visits each transaction once.  The page also shows files of other hands."""
+    """Return whether the edges form one cycle that visits each transaction once.  The page also shows files of other
+    hands."""
     graph = _graph_of(edges)
     each_once = graph.number_of_nodes() == graph.number_of_edges() == len(edges) > 1
     return each_once and bool(networkx.is_strongly_connected(graph))
@@ -361,7 +369,7 @@ def _graph_of(edges: Sequence[Edge]) -> networkx.DiGraph:
 
 
 def _short(edge: Edge) -> str:
-    """What stands on the ring: kind and key."""
+    """Return what stands on the ring: kind and key."""
     return f"{edge.kind} {shorten(edge.key, KEY_SHOWN_MOST)}" if edge.key else edge.kind
 
 

@@ -89,7 +89,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Knew:
-    """What one server knew when the answer was given.  "" and "–": nothing is recorded."""
+    """Facts that one server knew when the answer was given.  "" and "–": nothing is recorded."""
 
     node: str
     role: str
@@ -117,8 +117,8 @@ class Diagram:
 
 @dataclass(frozen=True, slots=True)
 class _Canvas:
-    """What shapes are laid out on.  rows: name of a line -> its y.  x_of: of a time.  The times drawn are those from
-    first_ns to last_ns."""
+    """Area on which shapes are laid out on.  rows: name of a line -> its y.  x_of: of a time.  The times drawn are
+    those from first_ns to last_ns."""
 
     diagram: Diagram
     rows: Mapping[str, float]
@@ -379,7 +379,7 @@ def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]
 
 
 def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
-    """How a write came into the logs, up to a moment; None if no log holds it or no trace shows it."""
+    """Return how a write came into the logs, up to a moment; None if no log holds it or no trace shows it."""
     written = op.new if op.f == "cas" else op.given if op.f == "write" else None
     if not isinstance(written, int) or op.key is None or not data.traces:
         return None

@@ -180,7 +180,7 @@ def _lasting(ns: int) -> str:
 
 
 def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], right: float) -> dict[int, float]:
-    """Where each step of the order takes effect: within its bar, one after another."""
+    """Return where each step of the order takes effect: within its bar, one after another."""
     out: dict[int, float] = {}
     last = 0.0
     for i in order.steps if order else ():
@@ -200,7 +200,7 @@ def _room_before(before: str, target: int) -> float:
 def _held(
     order: Order | None, dots: dict[int, float], left: float, room: float, right: float, before: str
 ) -> list[HeldState]:
-    """What it holds at first, and after every step that changes it."""
+    """Return what it holds at first, and after every step that changes it."""
     words = shorten(value(order.states[0]) if order and order.steps else before, _BEFORE_MOST)
     if not order:
         return [HeldState(left, room, words, 0)] if words else []
@@ -322,7 +322,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class HeldState:
-    """What the object holds between two steps of the legal order."""
+    """State that the object holds between two steps of the legal order."""
 
     x: float
     width: float

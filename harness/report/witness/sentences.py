@@ -53,8 +53,8 @@ class Sentence:
 def in_sentences(
     window: DrawnWindow, held_before: str, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
 ) -> list[Sentence]:
-    """What clients invoked and which answers they got, in the order of the history, with the faults and elections of
-    that time.  held_before: a sentence about the state before, or ""."""
+    """Return what clients invoked and which answers they got, in the order of the history, with the faults and
+    elections of that time.  held_before: a sentence about the state before, or ""."""
     ops = window.operations
     if not ops:
         return []
@@ -115,7 +115,7 @@ def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits
 
 
 def steps(window: DrawnWindow) -> list[str]:
-    """What the stepper says at each step, from 1; the last says why the order ends."""
+    """Return what the stepper says at each step, from 1; the last says why the order ends."""
     ops, order, last = window.operations, window.order, window.culprit
     if not order:
         return []

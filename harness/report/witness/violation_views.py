@@ -45,7 +45,7 @@ MOST_DRAWN = 60
 
 @dataclass(frozen=True, slots=True)
 class OtherWitness:
-    """What another checker shows of the same operation."""
+    """Witness of what another checker shows of the same operation."""
 
     checker_title: str
     kind: str
@@ -91,7 +91,7 @@ class FindingView:
 
     @property
     def hashes(self) -> bool:
-        """Whether hashes are compared: of prefixes of logs, or of applied states."""
+        """Return whether hashes are compared: of prefixes of logs, or of applied states."""
         return sum(isinstance(r.get("hash"), int) for r in self.trace_rows) > 1
 
     @property
@@ -135,7 +135,7 @@ def in_order(found: Sequence[GroupView]) -> list[FindingView]:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a run shows besides its violations: the data of its page, its faults, and who led."""
+    """Data that a run shows besides its violations: the data of its page, its faults, and who led."""
 
     data: ReportData
     faults: Sequence[FaultView] = ()
@@ -225,7 +225,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
 
 
 def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
-    """The same violations, the first of each kind open, at most so many."""
+    """Return the same violations, the first of each kind open, at most so many."""
     seen: set[str] = set()
     out = []
     for each in views:
@@ -253,7 +253,7 @@ class RowTable:
 
 
 def _message_tables(story: Story) -> list[RowTable]:
-    """What sends and polls show of each log of messages."""
+    """Return what sends and polls show of each log of messages."""
     columns = ["offset", "value", "sent by", "polled by"]
     logs = message_logs(story.window)
     return [RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in logs.items()]

@@ -1,4 +1,4 @@
-"""What a broker is beside its data: that it registers, lives, reports who is in sync, and leaves.  Pure.
+"""Life of a broker beside its data: it registers, lives, reports who is in sync, and leaves.  Pure.
 
     lifecycle   registration, heartbeats, controlled shutdown
     in_sync     which replicas of the partitions that it leads are in sync

@@ -125,7 +125,7 @@ class Lifecycle:
 
 
 class Answered:
-    """Whether the last heartbeat that the controller answered was sent less than `within_s` ago.
+    """Lease that holds while the last heartbeat that the controller answered was sent less than `within_s` ago.
 
     Each method returns what has changed, in the words of the trace, None for nothing.  A controller hears of a broker
     after the heartbeat was sent and before its answer arrives, so it heard of the broker no longer ago than that.
@@ -157,5 +157,5 @@ class Answered:
         return f"heard {round(self._within_s * 1000)}"
 
     def for_ms(self, now_s: float) -> int:
-        """How long ago the last heartbeat was sent that was answered; -1 without one."""
+        """Return how long ago the last heartbeat was sent that was answered; -1 without one."""
         return -1 if math.isinf(self._sent_s) else math.ceil((now_s - self._sent_s) * 1000)

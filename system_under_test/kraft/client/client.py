@@ -186,7 +186,8 @@ BUGS: dict[str, str] = {
 
 
 def may_resend(bugs: Collection[str] = ()) -> bool:
-    """Whether a write whose outcome is unknown is sent again.  Never: the first one may still take effect, later."""
+    """Return whether a write whose outcome is unknown is sent again.  Never: the first one may still take effect,
+    later."""
     return RESENDS_AFTER_TIMEOUT in bugs
 
 

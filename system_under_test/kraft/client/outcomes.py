@@ -1,4 +1,4 @@
-"""What an answer, or its absence, proves about an operation.
+"""Proofs: what an answer, or its absence, proves about an operation.
 
     answered without error                                    OK
     nothing was sent (refused, not connected in time)         FAIL
@@ -60,13 +60,13 @@ def error_of(answer: Entity) -> int:
 
 
 def of_answer(request: Request, answer: Entity, node: str) -> Outcome:
-    """What the answer of a node proves about a request."""
+    """Return what the answer of a node proves about a request."""
     message = getattr(_only_result(answer), "error_message", None) or ""
     return of_error(request, answer, error_of(answer), message, node)
 
 
 def of_error(request: Request, answer: Entity, error: int, message: str, node: str) -> Outcome:
-    """What an answer with this error code and message proves; `answer` is read only where there is no error."""
+    """Return what an answer with this error code and message proves; `answer` is read only where there is no error."""
     if error == ErrorCode.none or (request.f == "create" and error == ErrorCode.topic_already_exists):
         return _answered(request, answer, node)
     if error == ErrorCode.not_controller and message.startswith(NOT_QUEUED):

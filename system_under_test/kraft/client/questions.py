@@ -74,7 +74,8 @@ def question(request: Request, broker_count: int) -> Entity:
 
 
 def value_of(config: str, text: str | None) -> int | list[int] | None:
-    """What a config holds; None as text: it has no override.  Raises ValueError for a text that no client can write."""
+    """Return what a config holds; None as text: it has no override.  Raises ValueError for a text that no client can
+    write."""
     if config == REGISTER:
         return None if text is None else int(text)
     return [_element(member) for member in text.split(",")] if text else []

@@ -65,7 +65,7 @@ class Listed:
 
 
 async def listed(servers: Sequence[tuple[str, int]], network: Network | None = None) -> Listed:
-    """What the leader lists now.  Raises NotAgreed if no server hands the question on to one."""
+    """Return what the leader lists now.  Raises NotAgreed if no server hands the question on to one."""
     why = "no server"
     for server in servers:
         try:

@@ -1,4 +1,5 @@
-"""What the nodes left behind, read independently: data directories and traces become the tables that checkers judge.
+"""Files that the nodes left behind, read independently: data directories and traces become the tables that checkers
+judge.
 
 A reader that used the subject's own codec would repeat its mistakes, so this one shares nothing with
 `system_under_test/kraft/log`.
@@ -102,7 +103,7 @@ def write_tables(
 
 
 class _Beginnings:
-    """What stood in logs below the offset where they begin now, as far as any copy of any node still shows it.
+    """Entries that stood in logs below the offset where they begin now, as far as any copy of any node still shows it.
 
     A prefix hash stands for one prefix of the log alone.  So the entries below a snapshot may be taken from any copy
     whose log has at the snapshot's end the prefix hash that the snapshot names.
@@ -131,8 +132,8 @@ class _Beginnings:
 
 
 def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
-    """Of the logs of these copies that begin above 0; memory: the longest log that begins at 0, and one for each cut
-    that it takes to reach the others."""
+    """Return the beginnings of the logs of these copies that begin above 0; memory: the longest log that begins at 0,
+    and one for each cut that it takes to reach the others."""
     found = _Beginnings()
     cut = [c for c in copies if log_start(c.folder / LOG_FOLDER) > 0]
     if not cut:
@@ -217,7 +218,7 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
 
 
 def _of_another_node(copy: Collected) -> str | None:
-    """What is wrong where the data directory names another node as its own; None where it names none."""
+    """Return what is wrong where the data directory names another node as its own; None where it names none."""
     found = _property(copy, "node.id")
     if found is None or f"n{found}" == copy.node:
         return None
@@ -225,7 +226,7 @@ def _of_another_node(copy: Collected) -> str | None:
 
 
 def _property(copy: Collected, name: str) -> str | None:
-    """What meta.properties says of this; None if it says nothing."""
+    """Return what meta.properties says of this; None if it says nothing."""
     try:
         text = (copy.folder / "meta.properties").read_text(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a node's trace has reported so far, read row by row while the node runs."""
+"""State that a node's trace has reported so far, read row by row while the node runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Hearsay:
-    """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
-    of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
-    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  voters: the names
-    that its log names last, empty if it names none.  disk: its id, "" if no row names it.
+    """State that a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a
+    follower of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
+    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  voters: the names that its
+    log names last, empty if it names none.  disk: its id, "" if no row names it.
     lost: the trace no longer goes on where it was read last, so what it reported before may not hold any more."""
 
     read_bytes: int = 0

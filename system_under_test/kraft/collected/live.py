@@ -1,4 +1,5 @@
-"""What one node adds to its trace and to its log while it runs, brought to the harness without stopping the node.
+"""Rows and entries that one node adds to its trace and to its log while it runs, brought to the harness without
+stopping the node.
 
 Rows of the trace are read by `status` anyway, several times a second, and a follower takes the same bytes.  It takes
 of the log only what lies below a high watermark that the trace reported *before* the bytes were read.  A node never
@@ -91,7 +92,7 @@ def _segment_name(first_offset: int) -> str:
 
 
 def _entries(node: str, copy: int, batches: Batches) -> NewEntries:
-    """As `checkers.base.columns.LOG` defines offset, epoch and checksum."""
+    """Return entries as `checkers.base.columns.LOG` defines offset, epoch and checksum."""
     count = batches.records.astype(np.int64)
     delta = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     return NewEntries(

@@ -159,7 +159,8 @@ def read_log(folder: Path) -> LogFile:
 
 
 def scan_headers(folder: Path) -> Headers:
-    """The same without looking into the records: offsets, epochs, CRCs (checked) and prefix hashes of all batches."""
+    """Return the same without looking into the records: offsets, epochs, CRCs (checked) and prefix hashes of all
+    batches."""
     begins = _beginning(folder)
     torn_bytes, error, log_end = 0, missing(folder) or begins.error, begins.end_offset
     pieces = [(_no(np.int64), _no(np.int32), _no(np.int64))]
@@ -277,7 +278,8 @@ def _number(data: UInt8, at: int, size: int) -> int:
 
 
 def _begins_append(tail: UInt8, log_end: int) -> bool:
-    """Whether these bytes may be the beginning of a batch at `log_end`, written in part and followed by zeros."""
+    """Return whether these bytes may be the beginning of a batch at `log_end`, written in part and followed by
+    zeros."""
     written = tail.tobytes().rstrip(b"\0")
     length, magic = written[8:12], written[16:17]
     return (

@@ -1,4 +1,4 @@
-"""What the records of a metadata log amount to, computed from their bytes alone.
+"""State to which the records of a metadata log amount, computed from their bytes alone.
 
 The node's own machine (`controller/image.py`) is a program that may have a mistake.  This model is a second one: it
 shares no code with it and follows Kafka's published definitions of the records (KIP-631, KIP-730, KIP-778, KIP-856,

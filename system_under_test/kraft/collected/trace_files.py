@@ -96,7 +96,8 @@ def table_of(node: str, lines: bytes, started_monotonic_ns: int) -> pa.Table:
 
 
 def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
-    """As `write_trace` returns, of the rows before the first line that is none; nothing where there is no trace."""
+    """Return what `write_trace` does, of the rows before the first line that is none; nothing where there is no
+    trace."""
     ends, seqs, end = [], [], 0
     try:
         for line in _lines(path) if path.exists() else ():

@@ -125,7 +125,7 @@ def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[Record
 
 
 def matches(wanted: AclFilter, acl: Acl) -> bool:
-    """Whether an entry matches a filter (KIP-290)."""
+    """Return whether an entry matches a filter (KIP-290)."""
     numbers = (
         (wanted.resource_type, acl.resource_type),
         (wanted.operation, acl.operation),
@@ -250,7 +250,7 @@ def alter_credentials(
 
 
 def describe_credentials(image: Image, users: Sequence[str]) -> list[Credentials]:
-    """What each user has; no users: everyone's."""
+    """Return what each user has; no users: everyone's."""
     held: dict[str, list[tuple[int, int]]] = {}
     for record in image.table(UserScramCredentialRecord).values():
         held.setdefault(record.name, []).append((record.mechanism, record.iterations))

@@ -115,7 +115,7 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class Session:
-    """What the active controller remembers of one broker.
+    """Facts that the active controller remembers of one broker.
 
     heard_s: when its last heartbeat arrived.  metadata_offset: what that heartbeat reported.
     shutdown_offset: NOT_SHUTTING_DOWN, or the offset that the others must reach before the broker may stop.
@@ -144,7 +144,7 @@ class Sessions:
         return self._by_broker.setdefault(broker, Session(now_s))
 
     def live(self, broker: int, now_s: float) -> bool:
-        """Whether the broker was heard of within a session."""
+        """Return whether the broker was heard of within a session."""
         session = self._by_broker.get(broker)
         return session is not None and now_s < session.heard_s + self._timeout_s
 
@@ -283,7 +283,7 @@ def _lose_directories(
 
 
 def directories_are_named(image: Image) -> bool:
-    """Whether records name the directories of replicas; where `metadata.version` is not in use, they do."""
+    """Return whether records name the directories of replicas; where `metadata.version` is not in use, they do."""
     return image.metadata_version is None or image.metadata_version >= DIRECTORIES_SINCE
 
 
@@ -368,7 +368,7 @@ def is_online(image: Image, number: int, directory: UUID) -> bool:
 
 
 def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:
-    """Whether a partition of the topic gets a leader that is not in sync rather than none."""
+    """Return whether a partition of the topic gets a leader that is not in sync rather than none."""
     return may_elect_unclean(effective_config(image, topic, UNCLEAN_ELECTION).lower() == "true", bugs)
 
 

@@ -32,7 +32,7 @@ MIN_INSYNC = "min.insync.replicas"
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs says it."""
+    """Type of a config, as DescribeConfigs says it."""
 
     BOOLEAN = 1
     STRING = 2
@@ -43,7 +43,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a described value comes from."""
+    """Source from which a described value comes from."""
 
     TOPIC = 1
     BROKER = 2
@@ -54,7 +54,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """Of IncrementalAlterConfigs (KIP-339)."""
+    """Operation of IncrementalAlterConfigs (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -180,7 +180,7 @@ class Alteration(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What AlterConfigs calls a resource, and what shall become of its configs."""
+    """Resource of AlterConfigs, and what shall become of its configs."""
 
     type: int
     name: str
@@ -233,7 +233,7 @@ def alter_configs(
 def replace_configs(
     image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
 ) -> tuple[list[Record], list[ResourceResult]]:
-    """As the older AlterConfigs has it: overrides that a resource does not name are removed."""
+    """Replace as the older AlterConfigs does: overrides that a resource does not name are removed."""
 
     def completed(resource: Resource) -> Resource:
         named = {alteration.name for alteration in resource.alterations}
@@ -361,7 +361,7 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
 
 
 def _repeated(names: Sequence[Hashable]) -> Collection[Hashable]:
-    """What is named more than once.  Nearly all requests name one thing, for which a Counter is too dear."""
+    """Return what is named more than once.  Nearly all requests name one thing, for which a Counter is too dear."""
     return () if len(names) < 2 else {name for name, times in Counter(names).items() if times > 1}
 
 
@@ -406,7 +406,7 @@ def _members(value: str) -> list[str]:
 
 
 def _expected(definition: Definition, value: str) -> str | None:
-    """What the value should have been; None if it is that."""
+    """Return what the value should have been; None if it is that."""
     match definition.type:
         case ConfigType.BOOLEAN:
             return None if value.strip().lower() in ("true", "false") else "true or false"

@@ -58,27 +58,27 @@ def epoch_of_registration(record_offset: int, former_epoch: int | None, bugs: Co
 
 
 def is_fenced_at_first(bugs: Collection[str] = ()) -> bool:
-    """Whether a new incarnation is registered as fenced, until it has applied its own registration."""
+    """Return whether a new incarnation is registered as fenced, until it has applied its own registration."""
     return REGISTERS_UNFENCED not in bugs
 
 
 def renews_session(bugs: Collection[str] = ()) -> bool:
-    """Whether a heartbeat begins the broker's session anew."""
+    """Return whether a heartbeat begins the broker's session anew."""
     return SESSION_NOT_RENEWED not in bugs
 
 
 def expects_heartbeat(fenced: bool, bugs: Collection[str] = ()) -> bool:
-    """Whether a new controller awaits a heartbeat of a broker of which only the log tells."""
+    """Return whether a new controller awaits a heartbeat of a broker of which only the log tells."""
     return not fenced and FAILOVER_FORGETS_SESSIONS not in bugs
 
 
 def fences_by_record(bugs: Collection[str] = ()) -> bool:
-    """Whether the end of a session is written into the log: a successor knows of it by nothing else."""
+    """Return whether the end of a session is written into the log: a successor knows of it by nothing else."""
     return FENCE_WITHOUT_RECORD not in bugs
 
 
 def knows_its_registration(metadata_offset: int, broker_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Whether a broker has applied the record of its own registration.
+    """Return whether a broker has applied the record of its own registration.
 
     On a busy log the broker never reaches the end, so no more than that is demanded (KAFKA-13959).
     """
@@ -86,27 +86,27 @@ def knows_its_registration(metadata_offset: int, broker_epoch: int, bugs: Collec
 
 
 def proposal_is_old(proposed_on: int, partition_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Whether the partition changed since a leader made its proposal, which saw `proposed_on`."""
+    """Return whether the partition changed since a leader made its proposal, which saw `proposed_on`."""
     return proposed_on < partition_epoch and ISR_IGNORES_PARTITION_EPOCH not in bugs
 
 
 def may_be_in_sync(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
-    """Whether a registered broker may be in an in-sync set."""
+    """Return whether a registered broker may be in an in-sync set."""
     return not (fenced or shutting_down) or FENCED_JOINS_ISR in bugs
 
 
 def may_lead(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
-    """Whether a registered broker may become the leader of a partition (KIP-841)."""
+    """Return whether a registered broker may become the leader of a partition (KIP-841)."""
     return not fenced and (not shutting_down or LEAVING_BROKER_LEADS in bugs)
 
 
 def is_this_incarnation(proposed_epoch: int, registered_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Whether a leader means the broker that is registered now: a former one may have had what this one lost."""
+    """Return whether a leader means the broker that is registered now: a former one may have had what this one lost."""
     return proposed_epoch == registered_epoch or STALE_EPOCH_JOINS_ISR in bugs
 
 
 def may_elect_unclean(configured: bool, bugs: Collection[str] = ()) -> bool:
-    """Whether losing acknowledged data is preferred to having no leader: only if the topic's config says so."""
+    """Return whether losing acknowledged data is preferred to having no leader: only if the topic's config says so."""
     return configured or UNCLEAN_BY_DEFAULT in bugs
 
 
@@ -120,7 +120,7 @@ def lost_replicas(unclean_shutdown: Collection[int], bugs: Collection[str] = ())
 
 
 def reassignment_is_done(remaining: Collection[int], in_sync: Collection[int], bugs: Collection[str] = ()) -> bool:
-    """Whether the replicas that shall remain are all in sync, so that the others can go."""
+    """Return whether the replicas that shall remain are all in sync, so that the others can go."""
     if REASSIGNMENT_DONE_EARLY in bugs:
         return bool(set(remaining) & set(in_sync))
     return set(remaining) <= set(in_sync)
@@ -132,5 +132,5 @@ def topic_id_after_change(topic_id: UUID, bugs: Collection[str] = ()) -> UUID:
 
 
 def configs_go_with_topic(bugs: Collection[str] = ()) -> bool:
-    """Whether a topic that is deleted takes its configs along: no record of their own removes them (KIP-631)."""
+    """Return whether a topic that is deleted takes its configs along: no record of their own removes them (KIP-631)."""
     return DELETES_TOPIC_KEEPS_CONFIGS not in bugs

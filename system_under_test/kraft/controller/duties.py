@@ -1,4 +1,4 @@
-"""What the active controller does by itself, and when.  Pure: the node sets a timer and appends the records.
+"""Duties of the active controller, and when.  Pure: the node sets a timer and appends the records.
 
 duties = Duties(image, now_s, settings)     when a node becomes the active controller
 duties.next_due_s(image)                    when `perform` has something to do

@@ -90,7 +90,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """How records of one type become entries.
+    """Table by which records of one type become entries.
 
     key: record -> its key in the table.  removes: whether the record takes its entry away instead of setting it.
     """
@@ -163,7 +163,7 @@ class Image:
 
     @property
     def keeps_elr(self) -> bool:
-        """Whether eligible leader replicas are kept (KIP-966)."""
+        """Return whether eligible leader replicas are kept (KIP-966)."""
         held = self.table(FeatureLevelRecord).get("eligible.leader.replicas.version")
         return held is not None and held.level > 0
 
@@ -174,12 +174,15 @@ class Image:
 
     @property
     def unknown(self) -> int:
-        """How many records of unknown types the image keeps."""
+        """Return how many records of unknown types the image keeps."""
         return len(self._unknown)
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a metadata transaction is open.  Its records have no effect yet, so no snapshot can be taken."""
+        """Return whether a metadata transaction is open.
+
+        Its records have no effect yet, so no snapshot can be taken.
+        """
         return self._transaction is not None
 
     @property
@@ -253,7 +256,7 @@ class Image:
         return record
 
     def apply(self, record: Record | UnknownRecord) -> None:
-        """As `replay`, of a record that is decoded already."""
+        """Act like `replay`, on a record that is decoded already."""
         kind = type(record)
         if self._transaction is None or kind in _ENDS_TRANSACTION:
             _APPLY[kind](self, record)
@@ -277,13 +280,13 @@ class Image:
         self._changed[UnknownRecord, len(self._unknown)] = record
 
     def _enter(self, record: Record) -> None:
-        """Of a type of TABLES."""
+        """Enter a record of a type of TABLES."""
         kind = type(record)
         table = TABLES[kind]
         self._set(kind, table.key(record), None if table.removes(record) else record)
 
     def _take_away(self, record: Record) -> None:
-        """Of a type of REMOVERS."""
+        """Apply a record of a type of REMOVERS."""
         of, key = REMOVERS[type(record)]
         self._set(of, key(record), None)
 

@@ -60,7 +60,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRules:
-    """What decides beside the partition itself.
+    """Facts that decide beside the partition itself.
 
     alive: whether a broker can lead: registered, not fenced, not shutting down.
     min_insync: `min.insync.replicas` of the topic.  elr: whether eligible leader replicas are kept (KIP-966).
@@ -80,7 +80,7 @@ class PartitionRules:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What shall become of a partition; None leaves it as it is.
+    """Wishes for what shall become of a partition; None leaves it as it is.
 
     isr: the in-sync set from now on.  replicas, removing, adding: of a reassignment.  unclean_shutdown: brokers that
     may have lost data.  assigned: broker -> the directory of its replica.
@@ -211,7 +211,7 @@ def _led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
 
 
 def _uncleanly_led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
-    """What the others hold beyond this leader's log is lost: nobody but the leader is in sync."""
+    """Drop what the others hold beyond this leader's log: nobody but the leader is in sync."""
     return replace(target, leader=leader, isr=(leader,), elr=None, last_known_elr=None, recovery_state=RECOVERING)
 
 

@@ -1,4 +1,4 @@
-"""How a decision refuses a request, or a part of one."""
+"""Refusal by a decision of a request, or a part of one."""
 
 from __future__ import annotations
 

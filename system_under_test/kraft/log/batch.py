@@ -75,7 +75,7 @@ class IncompleteBatch(CorruptBatch):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """What the first 61 bytes say.  size_bytes: of the whole batch, header and all."""
+    """Header in the first 61 bytes.  size_bytes: of the whole batch, header and all."""
 
     base_offset: int
     size_bytes: int
@@ -186,7 +186,7 @@ def check(batch: Batch) -> None:
 
 
 def next_whole(data: bytes, position: int) -> int | None:
-    """Where the first whole batch with a right CRC begins, at `position` or behind it; None if there is none.
+    """Return where the first whole batch with a right CRC begins, at `position` or behind it; None if there is none.
 
     A batch of this log is found by its producer id, epoch and sequence, which are all -1: fourteen bytes 0xff.
     """
@@ -223,7 +223,7 @@ def split(data: bytes) -> tuple[Batch, ...]:
 
 
 def is_control(raw: bytes) -> bool:
-    """Whether a whole batch is one of the quorum's own; its records are not for the state machine."""
+    """Return whether a whole batch is one of the quorum's own; its records are not for the state machine."""
     return bool(raw[22] & _CONTROL)
 
 

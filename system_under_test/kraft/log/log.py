@@ -63,7 +63,7 @@ CACHE_MAX_BYTES = 8 << 20
 
 
 class CorruptLog(ValueError):
-    """What was durable is damaged; the message says where.  The node must not start."""
+    """Durable data is damaged; the message says where.  The node must not start."""
 
 
 class DamagedLog(ValueError):
@@ -76,7 +76,7 @@ class LogRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LogRecovery:
-    """What was found at start.  torn_bytes: cut off the end, `torn_because` says why."""
+    """Facts that were found at start.  torn_bytes: cut off the end, `torn_because` says why."""
 
     batches: int
     torn_bytes: int
@@ -147,8 +147,8 @@ class Log:
         return None if found is None else self._batches.hashes[found]
 
     def prefix_at(self, offset: int) -> SnapshotId | None:
-        """What a snapshot of everything below `offset` is called; None inside a batch, below the start or beyond the
-        end."""
+        """Return what a snapshot of everything below `offset` is called; None inside a batch, below the start or beyond
+        the end."""
         if offset == self.start_offset:
             return self._start
         found = self._batch_ending_at(offset)
@@ -156,7 +156,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments together."""
+        """Return the size of all segments together."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:

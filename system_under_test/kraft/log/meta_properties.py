@@ -35,7 +35,7 @@ def parse_uuid(text: str) -> UUID:
 
 
 def derived_uuid(*parts: object) -> UUID:
-    """The same UUID for the same parts, so that a test's ids follow from its seed."""
+    """Return the same UUID for the same parts, so that a test's ids follow from its seed."""
     return UUID(bytes=blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest(), version=4)
 
 

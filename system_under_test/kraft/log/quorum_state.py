@@ -34,7 +34,7 @@ class QuorumStateFile:
         self._voters = None if voters is None else sorted(voters)
 
     def load(self) -> QuorumState:
-        """What was stored last; epoch 0 and no vote if nothing ever was.
+        """Return what was stored last; epoch 0 and no vote if nothing ever was.
 
         Raises UnreadableQuorumState, also for a leader or a vote that is none of the voters that the file names.
         """

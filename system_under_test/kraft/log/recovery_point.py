@@ -1,4 +1,5 @@
-"""How far the log is known to be durable: one offset in a small file, which recovery compares with what it finds.
+"""Recovery point: how far the log is known to be durable: one offset in a small file, which recovery compares with what
+it finds.
 
     recovery-point    int64 offset, big endian | uint32 CRC-32C of these eight bytes
 
@@ -49,7 +50,7 @@ class RecoveryPoint:
 
 
 def read(content: bytes) -> int:
-    """What the file promises; -1 for nothing."""
+    """Return what the file promises; -1 for nothing."""
     if len(content) < _CONTENT.size:
         return -1
     offset, crc = _CONTENT.unpack(content)

@@ -106,7 +106,7 @@ class Segment:
         self.write_indexes()
 
     def has_room(self, size_bytes: int, timestamp_ms: int, max_size_bytes: int) -> bool:
-        """Whether batches of so many bytes belong into this segment.  One that is full or old takes no more."""
+        """Return whether batches of so many bytes belong into this segment.  One that is full or old takes no more."""
         if not self.size_bytes:
             return True
         age_ms = timestamp_ms - (self.first_timestamp_ms or timestamp_ms)
@@ -129,7 +129,7 @@ class Segment:
         return data
 
     def next_whole_batch(self, position: int) -> int | None:
-        """Where the first readable batch begins, at `position` or behind it; None if there is none."""
+        """Return where the first readable batch begins, at `position` or behind it; None if there is none."""
         return codec.next_whole(self._log.read_at(0, self._log.size()), position)
 
     @property
@@ -152,8 +152,8 @@ class Segment:
         self._log.fsync()
 
     def begin_flush(self, done: Callable[[Exception | None], None]) -> None:
-        """As `flush`, but the fsync goes on beside the loop, and `done` is called on the loop after it.  One at a time;
-        what is appended meanwhile is not written before the next flush."""
+        """Act like `flush`, but the fsync goes on beside the loop, and `done` is called on the loop after it.  One at a
+        time; what is appended meanwhile is not written before the next flush."""
         self._write()
         self._syncing = True
         self._disk.beside(self._log.fsync, partial(self._synced, done))

@@ -199,7 +199,7 @@ def assemble_quorum(
     calls: Calls | None = None,
     trace: Trace | None = None,
 ) -> QuorumNode:
-    """What a node is without its listening socket and its clients.  Raises CannotStart.
+    """Return what a node is without its listening socket and its clients.  Raises CannotStart.
 
     calls: in place of a transport.  trace: in place of the one in `ports`."""
     bugs = frozenset() if config.bug is None else frozenset({config.bug})
@@ -361,7 +361,7 @@ def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVot
 
 
 def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int, *, reported: bool) -> bool:
-    """Whether this voter reports to its leader who it is.  reported: it has done so to this leader."""
+    """Return whether this voter reports to its leader who it is.  reported: it has done so to this leader."""
     if role not in (Role.FOLLOWER, Role.LEADER) or not voters.holds(me.key):
         return False
     if kraft_version == 0:
@@ -440,7 +440,7 @@ class OwnVoter:
 
 
 def must_register(registration: RegisterControllerRecord, image: Image) -> bool:
-    """Whether a controller has still to register, where `metadata.version` has registrations of controllers."""
+    """Return whether a controller has still to register, where `metadata.version` has registrations of controllers."""
     held = image.table(RegisterControllerRecord).get(registration.controller_id)
     return (image.metadata_version or 0) >= CONTROLLERS_REGISTER_SINCE and held != registration
 

@@ -354,7 +354,7 @@ def _take_clean_epoch(disk: Disk) -> int:
 
 
 def clean_epoch(data: bytes) -> int:
-    """What CLEAN_SHUTDOWN holds."""
+    """Return what CLEAN_SHUTDOWN holds."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):

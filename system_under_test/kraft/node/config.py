@@ -124,7 +124,7 @@ class Config:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this node can be a voter."""
+        """Return whether this node can be a voter."""
         return self.brokers is None or CONTROLLER in self.brokers.roles
 
     @property

@@ -1,4 +1,4 @@
-"""How far every other replica has fetched from this node while it leads: what DescribeQuorum shows.
+"""Progress: how far every other replica has fetched from this node while it leads: what DescribeQuorum shows.
 
 A replica is an id with the directory of its disk: one whose disk was replaced is not the voter of the same id."""
 

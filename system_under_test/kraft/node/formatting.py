@@ -50,7 +50,7 @@ def format_directory(
 
 
 def format_disk(disk: Disk, properties: MetaProperties) -> None:
-    """What an empty disk gets: an empty log, and meta.properties last, so that a format that broke off is none.
+    """Return what an empty disk gets: an empty log, and meta.properties last, so that a format that broke off is none.
 
     The log is there before the first start, because a copy of the disk may be made before it: to a reader, a folder
     without a log is a copy that lost it.
@@ -61,7 +61,7 @@ def format_disk(disk: Disk, properties: MetaProperties) -> None:
 
 
 def _directory_id(folder: Path) -> UUID | None:
-    """Of a directory that is formatted."""
+    """Return the id of a directory that is formatted."""
     try:
         return meta_properties.parse_properties((folder / meta_properties.NAME).read_bytes()).directory_id
     except (FileNotFoundError, meta_properties.WrongDirectory):

@@ -47,6 +47,9 @@ class Lease:
         self._proved_ms.clear()
 
     def answers(self, wall_ms: int, voters: Collection[int]) -> bool:
-        """Whether a read may be answered now without asking the others.  voters: those in force, at least one."""
+        """Return whether a read may be answered now without asking the others.
+
+        voters: those in force, at least one.
+        """
         proved = [wall_ms if voter == self._me else self._proved_ms.get(voter, _NEVER_MS) for voter in voters]
         return may_answer_by_lease(held_by_majority(proved) + self._lasts_ms, wall_ms, self._bugs)

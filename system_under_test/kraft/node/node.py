@@ -278,7 +278,7 @@ class QuorumNode:
             self._proposals.soon(self._core.high_watermark or 0)
 
     async def write(self, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
-        """As `submit`, for callers that can wait; raises what `settled` would get."""
+        """Act like `submit`, for callers that can wait; raises what `settled` would get."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settled(result: T, problem: Exception | None) -> None:
@@ -379,7 +379,7 @@ class QuorumNode:
             self._end_by(problem)
 
     def _end_by(self, problem: Exception) -> None:
-        """What goes wrong is this node's end, with its reason."""
+        """End this node, with the reason for what went wrong."""
         match problem:
             case OSError():
                 self._refuse(f"the disk failed: {problem}")

@@ -1,4 +1,4 @@
-"""What a node is made of: who it is, its disk and its trace, and the ports to clock and network."""
+"""Parts of a node: who it is, its disk and its trace, and the ports to clock and network."""
 
 from __future__ import annotations
 

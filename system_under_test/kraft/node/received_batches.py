@@ -1,4 +1,4 @@
-"""What a follower takes of a Fetch response: all before the first damaged batch.
+"""Batches that a follower takes of a Fetch response: all before the first damaged batch.
 
 A leader whose disk rots must not stop its followers.  They refuse the batch, report it once, and fetch again.
 """

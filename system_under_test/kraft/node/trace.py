@@ -1,4 +1,4 @@
-"""What a node reports of itself: one JSON object a line, one write(2) a line, on a disk that no fault touches.
+"""Trace that a node reports of itself: one JSON object a line, one write(2) a line, on a disk that no fault touches.
 
 A row reports what has become true *and durable*.  It is written before any message that depends on it leaves.  Later,
 a kill would leave acknowledgements without the commits behind them; earlier, votes that were never cast.  The node

@@ -185,7 +185,7 @@ def _all_hold_the_version(voter: Voter, leader: Leader) -> bool:
 
 
 def _bodies(voter: Voter, leader: Leader, change: VoterChange) -> list[KRaftVersion | VoterSet]:
-    """What a change appends, the voters last; nothing if it changes nothing in the log."""
+    """Return what a change appends, the voters last; nothing if it changes nothing in the log."""
     voters = voter.history.latest
     match change:
         case AddVoter(entry):

@@ -1,4 +1,5 @@
-"""What a leader may call committed, and the answers that depend on it: fetches that wait for news, and reads."""
+"""Entries that a leader may call committed, and the answers that depend on it: fetches that wait for news, and
+reads."""
 
 from __future__ import annotations
 

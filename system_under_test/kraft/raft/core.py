@@ -113,7 +113,7 @@ class Core:
 
     @property
     def halted(self) -> bool:
-        """Whether a Fatal was returned."""
+        """Return whether a Fatal was returned."""
         return self._halted
 
     @property
@@ -379,7 +379,7 @@ def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
 
 
 def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse) -> bool:
-    """What holds for every response, in this order; afterwards it is one of this epoch and without an error."""
+    """Verify what holds for every response, in this order; afterwards it is one of this epoch and without an error."""
     if response.leader_epoch < voter.epoch or response.error == Error.UNKNOWN_LEADER_EPOCH:
         voter.back_off(peer, now)  # the peer lags behind
         return False
@@ -443,7 +443,7 @@ def _may_fetch(voter: Voter) -> bool:
 
 
 def _kind(voter: Voter) -> type[RaftRequest] | None:
-    """What this voter's state, which is not a leader's, sends to its peers."""
+    """Return what this voter's state, which is not a leader's, sends to its peers."""
     if isinstance(voter.state, Follower) and voter.state.download is not None:
         return FetchSnapshotRequest
     return _KIND[voter.role]

@@ -107,7 +107,7 @@ def grants_vote(
     has_fetched: bool,
     bugs: Collection[str] = (),
 ) -> bool:
-    """Whether a voter in `role` grants a vote of its own epoch (KIP-595; pre-votes: KIP-996).
+    """Return whether a voter in `role` grants a vote of its own epoch (KIP-595; pre-votes: KIP-996).
 
     up_to_date: the candidate's (last epoch, log end) is at least mine.  has_fetched: a follower whose leader has
     answered.  A pre-vote does not bind the voter.  Only whether an election would be useful counts for it; a
@@ -125,7 +125,7 @@ def grants_vote(
 
 
 def may_join(caught_up_s_ago: float, within_s: float, bugs: Collection[str] = ()) -> bool:
-    """Whether a replica becomes a voter: once its log has reached the leader's, at most within_s ago (KIP-853).
+    """Return whether a replica becomes a voter: once its log has reached the leader's, at most within_s ago (KIP-853).
 
     Until it has fetched the rest, every majority might need it, and nothing would commit."""
     return caught_up_s_ago <= within_s or JOINS_WITHOUT_CATCHING_UP in bugs
@@ -139,14 +139,17 @@ def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = (
 
 
 def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collection[str] = ()) -> bool:
-    """Whether these votes, `me`'s own among them, elect.  That of a candidate that is no voter does not count."""
+    """Return whether these votes, `me`'s own among them, elect.
+
+    That of a candidate that is no voter does not count.
+    """
     if LONE_VOTE in bugs and me in granted:
         return True
     return len(set(granted) & set(voters)) >= majority(len(voters))
 
 
 def must_flush_before_campaign(bugs: Collection[str] = ()) -> bool:
-    """Whether a candidate makes its log durable before it asks for votes.
+    """Return whether a candidate makes its log durable before it asks for votes.
 
     Voters compare their logs with what it reports.  After a power loss it may end lower, and the same votes would elect
     it again in this epoch: a voter grants the vote that it gave, and compares no more."""
@@ -154,12 +157,12 @@ def must_flush_before_campaign(bugs: Collection[str] = ()) -> bool:
 
 
 def own_end_that_counts(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> int:
-    """How much of its own log a leader counts for the high watermark: what is durable (KAFKA-10533)."""
+    """Return how much of its own log a leader counts for the high watermark: what is durable (KAFKA-10533)."""
     return end_offset if COUNTS_UNFLUSHED_SELF in bugs else flushed_end
 
 
 def may_acknowledge(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> bool:
-    """Whether a follower may tell a leader where its log ends, as every Fetch does: once all of it is durable
+    """Return whether a follower may tell a leader where its log ends, as every Fetch does: once all of it is durable
     (KAFKA-17332)."""
     return flushed_end >= end_offset or FETCH_ACKS_UNFLUSHED in bugs
 
@@ -184,7 +187,7 @@ def committed_end(own_flushed_end: int | None, other_ends: Sequence[int], bugs: 
 
 
 def leader_counts_itself(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
-    """Whether the leader's own log counts for the high watermark: not while it leads on after its removal
+    """Return whether the leader's own log counts for the high watermark: not while it leads on after its removal
     (KAFKA-16530)."""
     return is_voter or REMOVED_LEADER_COUNTS_ITSELF in bugs
 
@@ -197,12 +200,14 @@ def voters_in_force(history: VoterHistory, high_watermark: int | None, bugs: Col
 
 
 def takes_voters_back(bugs: Collection[str] = ()) -> bool:
-    """Whether a truncation takes back the voters whose record it removes: another leader's log never named them."""
+    """Return whether a truncation takes back the voters whose record it removes: another leader's log never named
+    them."""
     return VOTERS_NOT_TRUNCATED not in bugs
 
 
 def may_change_voters(mark: int | None, bugs: Collection[str] = ()) -> bool:
-    """Whether a leader with this high watermark, None before a record of its epoch has committed, may change voters.
+    """Return whether a leader with this high watermark, None before a record of its epoch has committed, may change
+    voters.
 
     Not before: an older leader may have appended another change of the same voters, and the two may go to majorities
     that do not overlap (Ongaro's erratum of 2015)."""
@@ -210,7 +215,7 @@ def may_change_voters(mark: int | None, bugs: Collection[str] = ()) -> bool:
 
 
 def may_change_again(last_change_offset: int, mark: int | None, bugs: Collection[str] = ()) -> bool:
-    """Whether the voters may change once more: only if the last change is committed.
+    """Return whether the voters may change once more: only if the last change is committed.
 
     Else two changes would be on their way, and majorities of the sets before and after them need not overlap."""
     return (mark is not None and last_change_offset < mark) or TWO_CHANGES_AT_ONCE in bugs
@@ -230,12 +235,12 @@ def snapshot_instead(log: LogView, request: FetchRequest) -> SnapshotId | None:
 
 
 def counts_for_commit(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
-    """Whether the log end of a replica that fetches counts for the high watermark: only a voter's does."""
+    """Return whether the log end of a replica that fetches counts for the high watermark: only a voter's does."""
     return is_voter or OBSERVER_COUNTS in bugs
 
 
 def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) -> EpochEnd | None:
-    """Where a fetching log leaves ours, or None if it is a prefix of ours.
+    """Return where a fetching log leaves ours, or None if it is a prefix of ours.
 
     A log is determined by the epoch and the offset of its end, for a leader writes each offset of its epoch once
     (log matching).  So the follower's log is a prefix of ours exactly if we have its last epoch and that epoch ends
@@ -251,12 +256,12 @@ def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) 
 
 
 def must_confirm(bugs: Collection[str] = ()) -> bool:
-    """Whether a leader has to prove that it still leads before it answers a read."""
+    """Return whether a leader has to prove that it still leads before it answers a read."""
     return STALE_READ not in bugs
 
 
 def must_confirm_no_op(bugs: Collection[str] = ()) -> bool:
-    """Whether a leader has to prove that it still leads before it acknowledges a write that needs no record.
+    """Return whether a leader has to prove that it still leads before it acknowledges a write that needs no record.
 
     A write with records proves it by being committed.  One without rests on the leader's image, as a read does.
     """
@@ -264,22 +269,23 @@ def must_confirm_no_op(bugs: Collection[str] = ()) -> bool:
 
 
 def must_check_batches(bugs: Collection[str] = ()) -> bool:
-    """Whether a batch that comes from a disk or from a peer is checked against its CRC (KAFKA-14104)."""
+    """Return whether a batch that comes from a disk or from a peer is checked against its CRC (KAFKA-14104)."""
     return ACCEPTS_CORRUPT_BATCH not in bugs
 
 
 def must_fsync(bugs: Collection[str] = ()) -> bool:
-    """Whether the log is fsynced before anything counts as durable (KAFKA-10533)."""
+    """Return whether the log is fsynced before anything counts as durable (KAFKA-10533)."""
     return NO_FSYNC not in bugs
 
 
 def must_stop_on(disk_error: int | None, bugs: Collection[str] = ()) -> bool:
-    """Whether a node must stop because an append failed with this errno.  After any error it must."""
+    """Return whether a node must stop because an append failed with this errno.  After any error it must."""
     return not (disk_error == errno.ENOSPC and FORGETS_ON_FULL_DISK in bugs)
 
 
 def durable_state(state: QuorumState, bugs: Collection[str] = ()) -> QuorumState:
-    """What quorum-state has to hold before a voter acts on `state`: all of it (Raft, figure 2: persistent state)."""
+    """Return what quorum-state must hold before a voter acts on `state`: all of it (Raft, figure 2: persistent
+    state)."""
     return replace(state, voted=None) if VOTE_NOT_PERSISTED in bugs else state
 
 
@@ -294,12 +300,13 @@ def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: 
 
 
 def keeps_lease(bugs: Collection[str] = ()) -> bool:
-    """Whether a leader notes how long the others will seek no office: only if it may answer reads by that."""
+    """Return whether a leader notes how long the others will seek no office: only if it may answer reads by that."""
     return LEASE_BY_WALL_CLOCK in bugs
 
 
 def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] = ()) -> bool:
-    """Whether a leader may answer a read at once, because no other voter can have been elected before lease_end_ms.
+    """Return whether a leader may answer a read at once, because no other voter can have been elected before
+    lease_end_ms.
 
     Never, for that rests on clocks; least of all by a wall clock, which may be set.
     """
@@ -307,18 +314,19 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
 
 
 def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
-    """Whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
+    """Return whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
     return not keeps_lease(bugs)
 
 
 def is_answered(end_offset: int, applied_offset: int, bugs: Collection[str] = ()) -> bool:
-    """Whether a write is acknowledged whose last record is the one before `end_offset`: once it is committed and
+    """Return whether a write is acknowledged whose last record is the one before `end_offset`: once it is committed and
     applied.  Before that a successor may still overwrite it."""
     return end_offset <= applied_offset or ACKS_BEFORE_COMMIT in bugs
 
 
 def drops_what_it_decided(bugs: Collection[str] = ()) -> bool:
-    """Whether a node that ceases to lead throws away the state on which it decided: parts of it may never commit."""
+    """Return whether a node that ceases to lead throws away the state on which it decided: parts of it may never
+    commit."""
     return RENOUNCE_KEEPS_SPECULATIVE not in bugs
 
 
@@ -334,7 +342,7 @@ def snapshot_entries(entries: Iterable[T], bugs: Collection[str] = ()) -> Iterat
 
 
 def may_snapshot_uncommitted(bugs: Collection[str] = ()) -> bool:
-    """Whether a snapshot may hold what is not committed.  Never, for it cannot be truncated (KIP-630)."""
+    """Return whether a snapshot may hold what is not committed.  Never, for it cannot be truncated (KIP-630)."""
     return SNAPSHOT_OF_UNCOMMITTED in bugs
 
 
@@ -345,23 +353,27 @@ def snapshot_end(end_offset: int, bugs: Collection[str] = ()) -> int:
 
 
 def must_fsync_snapshot(bugs: Collection[str] = ()) -> bool:
-    """Whether the bytes of a snapshot must be durable before it gets the name of a complete one."""
+    """Return whether the bytes of a snapshot must be durable before it gets the name of a complete one."""
     return RENAME_BEFORE_FSYNC not in bugs
 
 
 def next_log_start(snapshots: Sequence[SnapshotId], high_watermark: int, bugs: Collection[str] = ()) -> NewStart | None:
-    """Where a log that grows too large may begin: behind the second of its snapshots, and never later, for what lies
-    below the start is in no other place (KAFKA-14238).  None: nowhere but where it begins now."""
+    """Return where a log that grows too large may begin: behind the second of its snapshots, and never later, for what
+    lies below the start is in no other place (KAFKA-14238).  None: nowhere but where it begins now."""
     if CLEANS_PAST_SNAPSHOT in bugs:
         return NewStart(snapshots[-1], high_watermark) if snapshots else None
     return NewStart(snapshots[1], snapshots[1].end_offset) if len(snapshots) > 1 else None
 
 
 def keeps_state_under_snapshot(bugs: Collection[str] = ()) -> bool:
-    """Whether a node that loads a snapshot keeps the entries it had.  No: what the snapshot lacks was removed."""
+    """Return whether a node that loads a snapshot keeps the entries it had.
+
+    No: what the snapshot lacks was removed.
+    """
     return APPLIES_DELTA_AFTER_SNAPSHOT in bugs
 
 
 def same_key(wanted: ReplicaKey, actual: ReplicaKey) -> bool:
-    """Whether `actual` is the replica that `wanted` names; one without a directory names every directory (KIP-853)."""
+    """Return whether `actual` is the replica that `wanted` names; one without a directory names every directory
+    (KIP-853)."""
     return wanted.id == actual.id and wanted.directory in (None, actual.directory)

@@ -1,4 +1,4 @@
-"""What the core wants done, in order.
+"""Effects that the core wants done, in order.
 
 The order is the contract.  The executor carries effects out one after another, and finishes each before it begins the
 next.  A crash may fall between any two of them.  The executor writes the trace row of an effect directly after carrying

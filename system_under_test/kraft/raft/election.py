@@ -168,12 +168,12 @@ def led_by(voter: Voter) -> int | None:
 
 
 def follows(voter: Voter, leader_id: int, epoch: int) -> bool:
-    """Whether this voter knows already that `leader_id` leads or led this epoch."""
+    """Return whether this voter knows already that `leader_id` leads or led this epoch."""
     return epoch == voter.epoch and led_by(voter) == leader_id
 
 
 def contradicts(voter: Voter, leader_id: int, epoch: int) -> bool:
-    """Whether a request names another leader of this epoch than the one this voter knows."""
+    """Return whether a request names another leader of this epoch than the one this voter knows."""
     return epoch == voter.epoch and led_by(voter) not in (None, leader_id)
 
 

@@ -146,7 +146,7 @@ class NewStart(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """As its response, a tuple: a frozen dataclass of so many fields takes five times as long to make."""
+    """Tuple, as is its response: a frozen dataclass of so many fields takes five times as long to make."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -199,7 +199,7 @@ RaftResponse = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotRespo
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What must survive a crash besides the log (the quorum-state file)."""
+    """State that must survive a crash besides the log (the quorum-state file)."""
 
     epoch: int = 0
     leader_id: int | None = None

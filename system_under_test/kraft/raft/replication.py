@@ -124,7 +124,8 @@ def look_for_leader(voter: Voter, now: float) -> None:
 
 
 def must_campaign(voter: Voter) -> bool:
-    """Whether an observer that hears of no leader campaigns now: one that may be needed, whenever it has asked all."""
+    """Return whether an observer that hears of no leader campaigns now: one that may be needed, whenever it has asked
+    all."""
     return voter.may_be_needed and voter.asked % (len(voter.others) + 1) == len(voter.others)
 
 

@@ -47,7 +47,7 @@ class Role(StrEnum):
 
 
 class EpochStep(Enum):
-    """How a transition may change the epoch."""
+    """Ways in which a transition may change the epoch."""
 
     SAME = "same epoch"
     NEXT = "the next epoch"
@@ -130,7 +130,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What a leader knows of one other voter."""
+    """Facts that a leader knows of one other voter."""
 
     end_offset: int = -1  # its log end; -1 until its first Fetch that fits our log
     fetched_at: float = -float("inf")
@@ -194,7 +194,7 @@ class Leader:
         self.reads.take_voters(others, counts_itself=counts_itself)
 
     def observer(self, key: ReplicaKey) -> FollowerProgress:
-        """What is known of a replica that does not vote; of the OBSERVERS_MAX that fetched last."""
+        """Return what is known of a replica that does not vote; of the OBSERVERS_MAX that fetched last."""
         if key not in self.observers and len(self.observers) >= OBSERVERS_MAX:
             del self.observers[min(self.observers, key=lambda each: self.observers[each].fetched_at)]
         return self.observers.setdefault(key, FollowerProgress())

@@ -1,4 +1,4 @@
-"""How long a voter waits: for a leader, for an answer, for a majority."""
+"""Times for which a voter waits: for a leader, for an answer, for a majority."""
 
 from __future__ import annotations
 

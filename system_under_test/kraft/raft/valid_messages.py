@@ -1,4 +1,4 @@
-"""What a message may hold: every field of every message is checked before it touches memory or disk.
+"""Validity of messages: every field of every message is checked before it touches memory or disk.
 
 A message may come from another voter, from another program, or from a voter of a broken configuration.  Believing it
 is dangerous: quorum-state would keep a leader from which no voter can fetch, and the node could not even start again.
@@ -47,7 +47,7 @@ EPOCHS_PER_S = 10
 
 
 class EpochAllowance:
-    """How far requests for votes may raise the epoch: EPOCHS_AT_ONCE_MAX at once, and EPOCHS_PER_S after that.
+    """Limit to which requests for votes may raise the epoch: EPOCHS_AT_ONCE_MAX at once, and EPOCHS_PER_S after that.
 
     An election takes a second or so, so that elections never need more.  A voter that lags behind by more learns the
     epoch from the answers to its own requests.  At this rate the epochs of int32 last for six years.
@@ -58,7 +58,7 @@ class EpochAllowance:
         self._counted_at = now
 
     def grants(self, now: float, jump: int) -> bool:
-        """Whether the epoch may rise by `jump` now; what is granted is used up."""
+        """Return whether the epoch may rise by `jump` now; what is granted is used up."""
         self._left = min(EPOCHS_AT_ONCE_MAX, self._left + (now - self._counted_at) * EPOCHS_PER_S)
         self._counted_at = now
         if jump > self._left:
@@ -78,7 +78,7 @@ class Trusted(NamedTuple):
         return key.id >= 0 if self.may_change else self.voters.holds(key)
 
     def may_lead(self, leader_id: int) -> bool:
-        """Whether a message may name this leader; it does not say with which disk."""
+        """Return whether a message may name this leader; it does not say with which disk."""
         return leader_id >= 0 if self.may_change else self.voters.entry(leader_id) is not None
 
 
@@ -102,7 +102,7 @@ def request_error(trusted: Trusted, request: RaftRequest) -> Error:
 
 
 def is_sane(trusted: Trusted, response: RaftResponse) -> bool:
-    """Whether a voter can have answered this."""
+    """Return whether a voter can have answered this."""
     leader = response.leader_id
     if leader is not None and not trusted.may_lead(leader):
         return False

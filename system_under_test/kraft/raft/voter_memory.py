@@ -161,14 +161,14 @@ class Voter:
 
     @property
     def alone(self) -> bool:
-        """Whether this voter is the only one."""
+        """Return whether this voter is the only one."""
         return not self.others and not self.observes
 
     # Who votes
 
     @property
     def may_be_needed(self) -> bool:
-        """Whether this replica is no voter by a change that may not be committed yet.
+        """Return whether this replica is no voter by a change that may not be committed yet.
 
         The others may not know of the change, and may lack what this log holds.  Then only this replica can win an
         election, so it campaigns, without a vote of its own (Ongaro 2014, section 4.2.2, figure 4.6)."""

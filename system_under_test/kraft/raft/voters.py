@@ -25,7 +25,7 @@ from system_under_test.kraft.raft.messages import Batch, Identity, ReplicaKey
 
 
 class VoterEndpoint(NamedTuple):
-    """Where a listener of a voter is reached."""
+    """Address at which a listener of a voter is reached."""
 
     listener: str
     host: str
@@ -66,7 +66,7 @@ class VoterSet:
         return ReplicaKey(voter) if entry is None else entry.key
 
     def holds(self, key: ReplicaKey) -> bool:
-        """Whether this replica is one of the voters.  Its directory counts where both sides know it."""
+        """Return whether this replica is one of the voters.  Its directory counts where both sides know it."""
         entry = self.entry(key.id)
         if entry is None:
             return False
@@ -135,7 +135,7 @@ class VoterHistory:
 
     @property
     def may_change(self) -> bool:
-        """Whether `kraft.version` is 1: the log names a set of voters."""
+        """Return whether `kraft.version` is 1: the log names a set of voters."""
         return self._offsets[-1] != CONFIGURED
 
     @property
@@ -201,5 +201,5 @@ def held_by_majority(values: Sequence[int]) -> int:
 
 
 def is_lost(voter_count: int, refused_count: int) -> bool:
-    """Whether so many voters refused that the rest are no majority any more."""
+    """Return whether so many voters refused that the rest are no majority any more."""
     return voter_count - refused_count < majority(voter_count)

@@ -450,7 +450,7 @@ def decode(value: bytes) -> Record | UnknownRecord:
 
 
 def canonical(value: bytes) -> bytes:
-    """The same record in the lowest version that holds all of it; bytes that are no record as they are."""
+    """Return the same record in the lowest version that holds all of it; bytes that are no record as they are."""
     try:
         return encode(decode(value))
     except CorruptRecord:

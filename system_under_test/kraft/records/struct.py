@@ -1,4 +1,4 @@
-"""How a dataclass becomes bytes of Kafka's flexible encoding (KIP-482): the annotations are the table of its fields.
+"""Encoding of a dataclass as bytes of Kafka's flexible encoding (KIP-482): the annotations are the table of its fields.
 
     @dataclass(frozen=True, slots=True)
     class Endpoint(Struct):

@@ -252,7 +252,7 @@ def list_config_resources(types: ModuleType, found: Sequence[tuple[int, str]] | 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where clients reach a broker."""
+    """Address at which clients reach a broker."""
 
     id: int
     host: str

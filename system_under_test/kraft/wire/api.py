@@ -336,7 +336,7 @@ class Api:
         return await self._write(partial(decide, validate_only=check_only))
 
     async def _write(self, decide: Callable[[Image], tuple[list[Record], T]]) -> T:
-        """What `QuorumService.submit` settles with.  Raises what it raises."""
+        """Return what `QuorumService.submit` settles with.  Raises what it raises."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settled(results: T, problem: Exception | None) -> None:
@@ -376,7 +376,8 @@ class Api:
     async def _found(
         self, refusal: Refusal | None, describe: Callable[[Image], Sized]
     ) -> tuple[Any, ErrorCode, str | None]:
-        """What a linearizable read finds, and the error and message if it finds nothing because it was refused."""
+        """Return what a linearizable read finds, and the error and message if it finds nothing because it was
+        refused."""
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         if isinstance(image, Refusal):
             return (), image.error, image.message
@@ -467,7 +468,8 @@ FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, DESCRIBE_QUORUM}) - {
 
 
 def _is_principal(data: bytes) -> bool:
-    """Whether bytes are Kafka's DefaultPrincipalData of version 0: type, name, and whether a token authenticated it."""
+    """Return whether bytes are Kafka's DefaultPrincipalData of version 0: type, name, and whether a token authenticated
+    it."""
     try:
         at = 2
         for _ in range(2):

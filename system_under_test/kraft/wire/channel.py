@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class ChannelState(Enum):
-    """Of one lane (Kafka keeps the same three per node)."""
+    """State of one lane (Kafka keeps the same three per node)."""
 
     READY = "ready"
     AWAITING_RESPONSE = "awaiting response"
@@ -91,8 +91,8 @@ class Channel:
         return await lane.request(request, self._endpoint)
 
     def send_at_once(self, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
-        """As `request`, for a Fetch and without a task; `answered` is called later.  False if nothing was sent, because
-        the connection is not open or not free."""
+        """Act like `request`, for a Fetch and without a task; `answered` is called later.  False if nothing was sent,
+        because the connection is not open or not free."""
         return self._fetches.send_at_once(request, answered)
 
     def states(self) -> tuple[ChannelState, ChannelState]:

@@ -48,7 +48,10 @@ class RequestHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Codec:
-    """How one version of one API is read and written.  requests, responses: kio's modules of entity types."""
+    """Means by which one version of one API is read and written.
+
+    requests, responses: kio's modules of entity types.
+    """
 
     request_type: type[Any]
     response_type: type[Any]

@@ -88,7 +88,7 @@ def pack_response(leader_id: int, epoch: int, high_watermark: int | None, record
 
 
 def read_response(body: bytes) -> tuple[int, int, int | None, bytes] | None:
-    """What `pack_response` was given; None if the bytes have not the usual form."""
+    """Return what `pack_response` was given; None if the bytes have not the usual form."""
     behind = len(body) - _LEADER.size
     if behind <= _RESPONSE.size:
         return None
@@ -116,7 +116,8 @@ def _response_head(high_watermark: int | None) -> bytes:
 
 @lru_cache(64)
 def _request_ends(cluster_id: str, replica: ReplicaKey) -> tuple[bytes, bytes] | None:
-    """What stands before the high watermark behind the partition, and behind it; None for a cluster id too long."""
+    """Return what stands before the high watermark behind the partition, and behind it; None for a cluster id too
+    long."""
     name = cluster_id.encode()
     if not 0 < len(name) < _SHORT_MAX:
         return None

@@ -1,4 +1,4 @@
-"""What the client-facing requests need of the quorum they are served from: the Protocol a node implements.
+"""Services that the client-facing requests need of the quorum they are served from: the Protocol a node implements.
 
 How a request can end, and what a client may conclude (the reason this file exists apart from `api.py`):
 
@@ -65,7 +65,7 @@ class VoterState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
-    """What DescribeQuorum shows.  leader_id is None where unknown, high_watermark None where unknown."""
+    """State that DescribeQuorum shows.  leader_id is None where unknown, high_watermark None where unknown."""
 
     leader_id: int | None
     leader_epoch: int
@@ -105,7 +105,7 @@ class QuorumService(Protocol):
 
     @property
     def registers_brokers(self) -> bool:
-        """Whether brokers register themselves; if not, every voter is a broker."""
+        """Return whether brokers register themselves; if not, every voter is a broker."""
         ...
 
     @property
@@ -169,7 +169,7 @@ class QuorumService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """What a decision needs beside the image.  new_uuid: a fresh topic id."""
+    """Context that a decision needs beside the image.  new_uuid: a fresh topic id."""
 
     quorum: QuorumService
     new_uuid: Callable[[], UUID]

@@ -66,7 +66,7 @@ CONNECTIONS_MAX = 4096
 
 
 def connections_limit() -> int:
-    """As many as the limit of open files allows, and CONNECTIONS_MAX at most."""
+    """Return as many as the limit of open files allows, and CONNECTIONS_MAX at most."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(CONNECTIONS_MAX, files - FILES_RESERVED if files > 2 * FILES_RESERVED else files // 2))
 

@@ -102,7 +102,7 @@ class StateMachine:
 
     @property
     def pending_records(self) -> int:
-        """How many records are decided and not handed to the core yet."""
+        """Return how many records are decided and not handed to the core yet."""
         return sum(len(write.records) for write in self._pending)
 
     def apply(self, batch: Batch) -> list[UnknownRecord]:
