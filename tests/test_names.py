@@ -34,6 +34,8 @@ LONGER = 36
 """So many functions have more parameters.  Commands are left out: their options are parameters.  It may only shrink."""
 
 
+CLAUSE = re.compile(r"(What|Where|Whether|How|As|So|Of|The same)\b")
+
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -85,6 +87,23 @@ def test_few_functions_have_many_parameters() -> None:
     ]
     assert len(longer) <= LONGER, "join parameters that belong together into a value:\n" + "\n".join(longer)
     assert len(longer) > LONGER - 5, f"there are {len(longer)} now: lower LONGER"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    """At most one docstring in fifty may begin with a word that makes a clause its subject."""
+    trees = (ast.parse(path.read_text()) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    documented = (ast.Module, Definition)
+    texts = [
+        text
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and (text := ast.get_docstring(node))
+    ]
+    clauses = [text for text in texts if CLAUSE.match(text)]
+    assert len(clauses) * 50 <= len(texts), "begin with a verb (Return, Verify, Reject) or a noun:\n" + "\n".join(
+        clauses
+    )
+    assert CLAUSE.match("Whether it is so.") and not CLAUSE.match("Return whether it is so.")
 
 
 def _bearing(word: str, path: str, defined: Iterable[ast.AST]) -> Iterator[str]:

@@ -41,7 +41,7 @@ class LossCause:
     healed: bool
 
     @property
-    def place(self) -> int:
+    def phase(self) -> int:
         """0: acknowledged before the fault, 1: during, 2: after its heal."""
         return 0 if self.before_ns > 0 else 2 if self.healed else 1
 
@@ -49,7 +49,7 @@ class LossCause:
         """When it was acknowledged, as the end of a sentence."""
         named = f"fault {self.fault.card.number} ({self.fault.kind or self.fault.card.kind})"
         before = f"in the {ceil(self.before_ns / 1e9)} s before {named}"
-        return (before, f"during {named}", f"after {named} was healed")[self.place]
+        return (before, f"during {named}", f"after {named} was healed")[self.phase]
 
 
 def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRecord]:
