@@ -330,7 +330,7 @@ def describe_log_dirs(types: ModuleType, image: Image, broker: int, log_dir: str
         if (hosted := [number for number in numbers if _why_absent(image, broker, name, number) is None])
     )
     described = make(types.DescribeLogDirsResult, error_code=ErrorCode.none, log_dir=log_dir, topics=topics)
-    return make(types.DescribeLogDirsResponse, throttle_time=NO_TIME, error_code=ErrorCode.none, results=(described,))
+    return make(types.DescribeLogDirsResponse, error_code=ErrorCode.none, results=(described,))
 
 
 def alter_replica_log_dirs(types: ModuleType, image: Image, broker: int, log_dir: str, body: Any) -> Entity:
@@ -345,8 +345,8 @@ def alter_replica_log_dirs(types: ModuleType, image: Image, broker: int, log_dir
                 results.setdefault(topic.name, []).append(
                     types.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
                 )
-    return types.AlterReplicaLogDirsResponse(
-        throttle_time=NO_TIME,
+    return make(
+        types.AlterReplicaLogDirsResponse,
         results=tuple(
             types.AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
             for name, partitions in results.items()

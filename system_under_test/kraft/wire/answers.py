@@ -5,7 +5,7 @@ Fields a version does not have are left out by `make`; everything that differs b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from types import ModuleType
@@ -13,18 +13,15 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.access import Acl, AclResult, Credentials, FilterResult, QuotaResult, UserResult
+from system_under_test.kraft.controller.access import Acl, Credentials, FilterResult, QuotaResult
 from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
-from system_under_test.kraft.controller.features import FeatureResult
 from system_under_test.kraft.controller.image import Image, Topic
 from system_under_test.kraft.controller.topics import TopicResult
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord, QuotaEntity
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
-from system_under_test.kraft.wire.versions import NO_TIME, make
-
-MESSAGE_MAX_CHARACTERS = 500
+from system_under_test.kraft.wire.versions import filled, make, short
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -43,73 +40,48 @@ LISTENER = "CONTROLLER"
 """The name of the one listener every node has."""
 
 
+def of_results(response: str, field: str, result: str, **whole: Any) -> Callable[[ModuleType, Iterable[Any]], Entity]:
+    """Return what makes the response with this name, whose `field` has an entity of the name `result` for each result.
+
+    whole: further fields of the response."""
+
+    def respond(types: ModuleType, results: Iterable[Any]) -> Entity:
+        made = tuple(filled(getattr(types, result), each) for each in results)
+        return make(getattr(types, response), **{field: made}, **whole)
+
+    return respond
+
+
+create_partitions = of_results("CreatePartitionsResponse", "results", "CreatePartitionsTopicResult")
+update_features = of_results(
+    "UpdateFeaturesResponse", "results", "UpdatableFeatureResult", error_code=ErrorCode.none, error_message=None
+)
+"""From version 2 on there would be no results, and one error for all; kio knows versions 0 and 1."""
+create_acls = of_results("CreateAclsResponse", "results", "AclCreationResult")
+alter_user_scram_credentials = of_results(
+    "AlterUserScramCredentialsResponse", "results", "AlterUserScramCredentialsResult"
+)
+alter_configs = of_results("AlterConfigsResponse", "responses", "AlterConfigsResourceResponse")
+incremental_alter_configs = of_results("IncrementalAlterConfigsResponse", "responses", "AlterConfigsResourceResponse")
+
+
 def create_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
-    topics = tuple(
-        make(
-            types.CreatableTopicResult,
-            name=result.name,
-            topic_id=result.topic_id,
-            error_code=result.error,
-            error_message=_short(result.message),
-            num_partitions=result.partitions,
-            replication_factor=result.replication_factor,
-            configs=None if result.error else (),
-        )
-        for result in results
-    )
-    return make(types.CreateTopicsResponse, throttle_time=NO_TIME, topics=topics)
-
-
-def create_partitions(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
-    topics = tuple(
-        types.CreatePartitionsTopicResult(
-            name=result.name, error_code=result.error, error_message=_short(result.message)
-        )
-        for result in results
-    )
-    return types.CreatePartitionsResponse(throttle_time=NO_TIME, results=topics)
+    topics = (filled(types.CreatableTopicResult, each, configs=None if each.error else ()) for each in results)
+    return make(types.CreateTopicsResponse, topics=tuple(topics))
 
 
 def delete_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
     """A topic that was named by an unknown id has no name."""
-    responses = tuple(
-        make(
-            types.DeletableTopicResult,
-            name=None if result.topic_id is not None and not result.name else result.name,
-            topic_id=result.topic_id,
-            error_code=result.error,
-            error_message=_short(result.message),
-        )
-        for result in results
-    )
-    return types.DeleteTopicsResponse(throttle_time=NO_TIME, responses=responses)
-
-
-def update_features(types: ModuleType, results: Sequence[FeatureResult]) -> Entity:
-    """From version 2 on there would be no results, and one error for all; kio knows versions 0 and 1."""
-    features = tuple(
-        types.UpdatableFeatureResult(
-            feature=result.feature, error_code=result.error, error_message=_short(result.message)
-        )
-        for result in results
-    )
-    return types.UpdateFeaturesResponse(
-        throttle_time=NO_TIME, error_code=ErrorCode.none, error_message=None, results=features
-    )
-
-
-def create_acls(types: ModuleType, results: Iterable[AclResult]) -> Entity:
-    created = tuple(
-        types.AclCreationResult(error_code=result.error, error_message=_short(result.message)) for result in results
-    )
-    return types.CreateAclsResponse(throttle_time=NO_TIME, results=created)
+    unnamed = (None if each.topic_id is not None and not each.name else each.name for each in results)
+    topics = (filled(types.DeletableTopicResult, each, name=name) for each, name in zip(results, unnamed, strict=True))
+    return make(types.DeleteTopicsResponse, responses=tuple(topics))
 
 
 def delete_acls(types: ModuleType, results: Iterable[FilterResult]) -> Entity:
     filters = tuple(
-        types.DeleteAclsFilterResult(
-            error_code=result.error,
-            error_message=_short(result.message),
+        filled(
+            types.DeleteAclsFilterResult,
+            result,
             matching_acls=tuple(
                 types.DeleteAclsMatchingAcl(error_code=ErrorCode.none, error_message=None, **asdict(acl))
                 for acl in result.matching
@@ -117,7 +89,7 @@ def delete_acls(types: ModuleType, results: Iterable[FilterResult]) -> Entity:
         )
         for result in results
     )
-    return types.DeleteAclsResponse(throttle_time=NO_TIME, filter_results=filters)
+    return make(types.DeleteAclsResponse, filter_results=filters)
 
 
 def describe_acls(types: ModuleType, found: Iterable[Acl], error: ErrorCode, message: str | None) -> Entity:
@@ -128,31 +100,16 @@ def describe_acls(types: ModuleType, found: Iterable[Acl], error: ErrorCode, mes
             resource_type=resource_type,
             resource_name=name,
             pattern_type=pattern_type,
-            acls=tuple(
-                types.AclDescription(
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=acl.operation,
-                    permission_type=acl.permission_type,
-                )
-                for acl in entries
-            ),
+            acls=tuple(filled(types.AclDescription, acl) for acl in entries),
         )
         for (resource_type, name, pattern_type), entries in by_resource
     )
-    return types.DescribeAclsResponse(
-        throttle_time=NO_TIME, error_code=error, error_message=_short(message), resources=resources
-    )
+    return make(types.DescribeAclsResponse, error_code=error, error_message=short(message), resources=resources)
 
 
 def alter_client_quotas(types: ModuleType, results: Iterable[QuotaResult]) -> Entity:
-    entries = tuple(
-        types.EntryData(
-            error_code=result.error, error_message=_short(result.message), entity=_quota_entity(types, result.entity)
-        )
-        for result in results
-    )
-    return types.AlterClientQuotasResponse(throttle_time=NO_TIME, entries=entries)
+    entries = tuple(filled(types.EntryData, each, entity=_quota_entity(types, each.entity)) for each in results)
+    return make(types.AlterClientQuotasResponse, entries=entries)
 
 
 def describe_client_quotas(
@@ -168,8 +125,9 @@ def describe_client_quotas(
         )
         for entity, values in found.items()
     )
-    return types.DescribeClientQuotasResponse(
-        throttle_time=NO_TIME, error_code=error, error_message=_short(message), entries=None if error else entries
+    found_entries = None if error else entries
+    return make(
+        types.DescribeClientQuotasResponse, error_code=error, error_message=short(message), entries=found_entries
     )
 
 
@@ -177,50 +135,19 @@ def _quota_entity(types: ModuleType, entity: Iterable[QuotaEntity]) -> tuple[Ent
     return tuple(types.EntityData(entity_type=part.type, entity_name=part.name) for part in entity)
 
 
-def alter_user_scram_credentials(types: ModuleType, results: Iterable[UserResult]) -> Entity:
-    users = tuple(
-        types.AlterUserScramCredentialsResult(
-            user=result.user, error_code=result.error, error_message=_short(result.message)
-        )
-        for result in results
-    )
-    return types.AlterUserScramCredentialsResponse(throttle_time=NO_TIME, results=users)
-
-
 def describe_user_scram_credentials(
     types: ModuleType, found: Iterable[Credentials], error: ErrorCode, message: str | None
 ) -> Entity:
     results = tuple(
-        types.DescribeUserScramCredentialsResult(
-            user=each.user,
-            error_code=each.error,
-            error_message=_short(each.message),
+        filled(
+            types.DescribeUserScramCredentialsResult,
+            each,
             credential_infos=tuple(types.CredentialInfo(mechanism=m, iterations=n) for m, n in each.credentials),
         )
         for each in found
     )
-    return types.DescribeUserScramCredentialsResponse(
-        throttle_time=NO_TIME, error_code=error, error_message=_short(message), results=results
-    )
-
-
-def alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entity:
-    return types.AlterConfigsResponse(throttle_time=NO_TIME, responses=_altered(types, results))
-
-
-def incremental_alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entity:
-    return types.IncrementalAlterConfigsResponse(throttle_time=NO_TIME, responses=_altered(types, results))
-
-
-def _altered(types: ModuleType, results: Iterable[ResourceResult]) -> tuple[Entity, ...]:
-    return tuple(
-        types.AlterConfigsResourceResponse(  # both APIs have it
-            error_code=result.error,
-            error_message=_short(result.message),
-            resource_type=result.type,
-            resource_name=result.name,
-        )
-        for result in results
+    return make(
+        types.DescribeUserScramCredentialsResponse, error_code=error, error_message=short(message), results=results
     )
 
 
@@ -228,16 +155,14 @@ def describe_configs(
     types: ModuleType, results: Iterable[tuple[ResourceResult, Sequence[Described]]], *, synonyms: bool
 ) -> Entity:
     described = tuple(
-        types.DescribeConfigsResult(
-            error_code=result.error,
-            error_message=_short(result.message),
-            resource_type=result.type,
-            resource_name=result.name,
+        filled(
+            types.DescribeConfigsResult,
+            result,
             configs=tuple(_config(types, config, synonyms) for config in configs),
         )
         for result, configs in results
     )
-    return types.DescribeConfigsResponse(throttle_time=NO_TIME, results=described)
+    return make(types.DescribeConfigsResponse, results=described)
 
 
 def list_config_resources(types: ModuleType, found: Sequence[tuple[int, str]] | None) -> Entity:
@@ -247,7 +172,7 @@ def list_config_resources(types: ModuleType, found: Sequence[tuple[int, str]] | 
     resources = tuple(
         make(types.ConfigResource, resource_type=number, resource_name=name) for number, name in found or ()
     )
-    return types.ListConfigResourcesResponse(throttle_time=NO_TIME, error_code=error, config_resources=resources)
+    return make(types.ListConfigResourcesResponse, error_code=error, config_resources=resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +225,6 @@ def metadata(types: ModuleType, quorum: QuorumService, image: Image, body: Any) 
     )
     return make(
         types.MetadataResponse,
-        throttle_time=NO_TIME,
         brokers=brokers,
         cluster_id=quorum.cluster_id,
         controller_id=_controller_for_clients(quorum, alive),
@@ -339,7 +263,6 @@ def describe_cluster(types: ModuleType, quorum: QuorumService, image: Image, bod
     )
     return make(
         types.DescribeClusterResponse,
-        throttle_time=NO_TIME,
         error_code=ErrorCode.none if known else ErrorCode.unsupported_endpoint_type,
         error_message=None if known else f"There are no endpoints of type {kind}.",
         endpoint_type=kind,
@@ -390,7 +313,7 @@ def describe_topic_partitions(
 
 
 def _topic_partitions(types: ModuleType, topics: Iterable[Entity], cursor: Entity | None) -> Entity:
-    return types.DescribeTopicPartitionsResponse(throttle_time=NO_TIME, topics=tuple(topics), next_cursor=cursor)
+    return make(types.DescribeTopicPartitionsResponse, topics=tuple(topics), next_cursor=cursor)
 
 
 def _described(types: ModuleType, partition: PartitionRecord, alive: frozenset[int]) -> Entity:
@@ -455,7 +378,7 @@ def list_offsets(types: ModuleType, node_id: int, image: Image, wanted: Sequence
         types.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answer(topic, p) for p in topic.partitions))
         for topic in wanted
     )
-    return make(types.ListOffsetsResponse, throttle_time=NO_TIME, topics=topics)
+    return make(types.ListOffsetsResponse, topics=topics)
 
 
 def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity:
@@ -570,11 +493,6 @@ def _no_quorum(types: ModuleType, index: int) -> Entity:
         current_voters=(),
         observers=(),
     )
-
-
-def _short(message: str | None) -> str | None:
-    """Messages quote the request, which may be longer than a string of an older version can be."""
-    return message if message is None or len(message) <= MESSAGE_MAX_CHARACTERS else message[:MESSAGE_MAX_CHARACTERS]
 
 
 def _or_unknown(number: int | None) -> int:

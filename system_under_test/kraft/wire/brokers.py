@@ -6,7 +6,7 @@ decided if there is none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -53,8 +53,8 @@ from system_under_test.kraft.wire.versions import (
     BROKER_REGISTRATION,
     CONTROLLER_REGISTRATION,
     ELECT_LEADERS,
-    NO_TIME,
     UNREGISTER_BROKER,
+    filled,
     make,
 )
 
@@ -114,7 +114,7 @@ def _features_of(body: Any) -> tuple[FeatureRange, ...]:
 
 def _registered(types: ModuleType, answer: Answer) -> Entity:
     epoch = life.UNKNOWN_EPOCH if answer.found is None else answer.found
-    return types.BrokerRegistrationResponse(throttle_time=NO_TIME, error_code=answer.error, broker_epoch=epoch)
+    return filled(types.BrokerRegistrationResponse, answer, broker_epoch=epoch)
 
 
 def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
@@ -140,9 +140,9 @@ def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
 
 def _beaten(types: ModuleType, answer: Answer) -> Entity:
     state, caught_up = answer.found or (BrokerState.FENCED, False)
-    return types.BrokerHeartbeatResponse(
-        throttle_time=NO_TIME,
-        error_code=answer.error,
+    return filled(
+        types.BrokerHeartbeatResponse,
+        answer,
         is_caught_up=caught_up,
         is_fenced=state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
         should_shut_down=state is BrokerState.SHUTDOWN_NOW,
@@ -158,7 +158,7 @@ def _unregister(body: Any, cluster: DecisionContext) -> Decide:
 
 
 def _unregistered(types: ModuleType, answer: Answer) -> Entity:
-    return types.UnregisterBrokerResponse(throttle_time=NO_TIME, error_code=answer.error, error_message=answer.message)
+    return filled(types.UnregisterBrokerResponse, answer)
 
 
 def _register_controller(body: Any, cluster: DecisionContext) -> Decide:
@@ -175,9 +175,7 @@ def _register_controller(body: Any, cluster: DecisionContext) -> Decide:
 
 
 def _controller_registered(types: ModuleType, answer: Answer) -> Entity:
-    return types.ControllerRegistrationResponse(
-        throttle_time=NO_TIME, error_code=answer.error, error_message=answer.message
-    )
+    return filled(types.ControllerRegistrationResponse, answer)
 
 
 def _allocate(body: Any, cluster: DecisionContext) -> Decide:
@@ -190,9 +188,9 @@ def _allocate(body: Any, cluster: DecisionContext) -> Decide:
 
 def _allocated(types: ModuleType, answer: Answer) -> Entity:
     refused = answer.found is None
-    return types.AllocateProducerIdsResponse(
-        throttle_time=NO_TIME,
-        error_code=answer.error,
+    return filled(
+        types.AllocateProducerIdsResponse,
+        answer,
         producer_id_start=-1 if refused else answer.found,
         producer_id_len=0 if refused else PRODUCER_IDS_OF_A_BLOCK,
     )
@@ -221,9 +219,9 @@ def _assigned(types: ModuleType, answer: Answer) -> Entity:
     for (directory, topic, number), each in answer.found or ():
         partition = types.PartitionData(partition_index=number, error_code=each.error)
         found.setdefault(directory, {}).setdefault(topic, []).append(partition)
-    return types.AssignReplicasToDirsResponse(
-        throttle_time=NO_TIME,
-        error_code=answer.error,
+    return filled(
+        types.AssignReplicasToDirsResponse,
+        answer,
         directories=tuple(
             types.DirectoryData(
                 id_=directory,
@@ -259,14 +257,21 @@ def _proposal(leader: int, partition: Any) -> AlterPartition:
 
 
 def _altered(types: ModuleType, answer: Answer) -> Entity:
-    by_topic: dict[UUID, list[Entity]] = {}
-    for each in answer.found or ():
-        by_topic.setdefault(each.topic, []).append(_altered_partition(types, each))
-    return types.AlterPartitionResponse(
-        throttle_time=NO_TIME,
-        error_code=answer.error,
-        topics=tuple(types.TopicData(topic_id=key, partitions=tuple(some)) for key, some in by_topic.items()),
+    topics = _by_topic(answer, lambda each: _altered_partition(types, each))
+    return filled(
+        types.AlterPartitionResponse,
+        answer,
+        topics=tuple(types.TopicData(topic_id=key, partitions=some) for key, some in topics),
     )
+
+
+def _by_topic(answer: Answer, entity: Callable[[PartitionAnswer], Entity]) -> Iterator[tuple[Any, tuple[Entity, ...]]]:
+    """Yield each topic of an answer with the entities of its partitions, in the order of the request."""
+    found: dict[UUID | str, list[Entity]] = {}
+    for each in answer.found or ():
+        found.setdefault(each.topic, []).append(entity(each))
+    for topic, some in found.items():
+        yield topic, tuple(some)
 
 
 def _altered_partition(types: ModuleType, answer: PartitionAnswer) -> Entity:
@@ -300,18 +305,9 @@ def _elect(body: Any, cluster: DecisionContext) -> Decide:
 
 
 def _elected(types: ModuleType, answer: Answer) -> Entity:
-    by_topic: dict[str, list[Entity]] = {}
-    for each in answer.found or ():
-        result = types.PartitionResult(partition_id=each.partition, error_code=each.error, error_message=each.message)
-        by_topic.setdefault(each.topic, []).append(result)
-    return make(
-        types.ElectLeadersResponse,
-        throttle_time=NO_TIME,
-        error_code=answer.error,
-        replica_election_results=tuple(
-            types.ReplicaElectionResult(topic=name, partition_result=tuple(some)) for name, some in by_topic.items()
-        ),
-    )
+    topics = _by_topic(answer, lambda each: filled(types.PartitionResult, each))
+    results = (types.ReplicaElectionResult(topic=name, partition_result=some) for name, some in topics)
+    return filled(types.ElectLeadersResponse, answer, replica_election_results=tuple(results))
 
 
 def _reassign(body: Any, cluster: DecisionContext) -> Decide:
@@ -330,21 +326,10 @@ def _reassign(body: Any, cluster: DecisionContext) -> Decide:
 
 
 def _reassigned(types: ModuleType, answer: Answer) -> Entity:
-    by_topic: dict[str, list[Entity]] = {}
-    for each in answer.found or ():
-        response = types.ReassignablePartitionResponse(
-            partition_index=each.partition, error_code=each.error, error_message=each.message
-        )
-        by_topic.setdefault(each.topic, []).append(response)
-    return make(
-        types.AlterPartitionReassignmentsResponse,
-        throttle_time=NO_TIME,
-        allow_replication_factor_change=True,
-        error_code=answer.error,
-        error_message=answer.message,
-        responses=tuple(
-            types.ReassignableTopicResponse(name=name, partitions=tuple(some)) for name, some in by_topic.items()
-        ),
+    topics = _by_topic(answer, lambda each: filled(types.ReassignablePartitionResponse, each))
+    responses = tuple(types.ReassignableTopicResponse(name=name, partitions=some) for name, some in topics)
+    return filled(
+        types.AlterPartitionReassignmentsResponse, answer, allow_replication_factor_change=True, responses=responses
     )
 
 
@@ -356,9 +341,9 @@ def list_reassignments(
         types.OngoingTopicReassignment(
             name=name,
             partitions=tuple(
-                types.OngoingPartitionReassignment(
-                    partition_index=each.partition,
-                    replicas=each.replicas,
+                filled(
+                    types.OngoingPartitionReassignment,
+                    each,
                     adding_replicas=each.adding,
                     removing_replicas=each.removing,
                 )
@@ -367,9 +352,7 @@ def list_reassignments(
         )
         for name, partitions in found.items()
     )
-    return types.ListPartitionReassignmentsResponse(
-        throttle_time=NO_TIME, error_code=error, error_message=message, topics=topics
-    )
+    return make(types.ListPartitionReassignmentsResponse, error_code=error, error_message=message, topics=topics)
 
 
 DECISIONS: dict[int, Decision] = {

@@ -107,6 +107,7 @@ LEVEL_0_SINCE = 4
 """Clients of version 3 do not accept a supported range that begins at 0, so it is left out for them (KAFKA-17011)."""
 
 NO_TIME = timedelta(0)
+MESSAGE_MAX_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,36 @@ def _features(types: ModuleType, finalized: Finalized) -> dict[str, Any]:
 
 
 def make(entity_type: type[Any], **values: Any) -> Entity:
-    """An entity from those of `values` that its version has: fields newer than it are left out."""
+    """Make an entity from those of `values` that its version has.  By default no client is throttled."""
     known = entity_type.__dataclass_fields__
+    if "throttle_time" in known:
+        values.setdefault("throttle_time", NO_TIME)
     return entity_type(**{name: value for name, value in values.items() if name in known})
+
+
+_OURS = {
+    "error_code": "error",
+    "error_message": "message",
+    "num_partitions": "partitions",
+    "resource_type": "type",
+    "resource_name": "name",
+    "partition_index": "partition",
+    "partition_id": "partition",
+}
+"""Kafka's name of a field -> ours, where they differ."""
+
+
+def filled(entity_type: type[Any], source: object, **values: Any) -> Entity:
+    """Make an entity from `values`, else from the attributes of `source` that have the names of its fields, or ours."""
+    for known in entity_type.__dataclass_fields__:
+        name = known if hasattr(source, known) else _OURS.get(known, known)
+        if known not in values and hasattr(source, name):
+            values[known] = getattr(source, name)
+    if "error_message" in values:
+        values["error_message"] = short(values["error_message"])
+    return make(entity_type, **values)
+
+
+def short(message: str | None) -> str | None:
+    """Cut a message that quotes the request, which may be longer than a string of an older version can be."""
+    return message if message is None else message[:MESSAGE_MAX_CHARACTERS]
