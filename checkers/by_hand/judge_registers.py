@@ -31,7 +31,7 @@ from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
 from checkers.models.each_object import judge_each, verdict_of
-from checkers.models.objects.registers import ANY_VALUES
+from checkers.models.objects.registers import registers_of_any_values
 from checkers.registers import checker as linearizability
 from checkers.sealing.codes import dense_processes
 from checkers.sealing.history_rows import MISMATCH_ERRORS
@@ -144,7 +144,7 @@ def _judge_any_values(events: Sequence[Event], other: Event, budget: Budget, fai
         words = f"{other.payload:.40} is no whole number of 64 bits, and --failed-cas observed judges no other values"
         raise ForeignEvent(other.index, words)
     named = (replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in events)
-    verdict = verdict_of([judge_each([_with_pair(e) for e in named], ANY_VALUES, budget)])
+    verdict = verdict_of([judge_each([_with_pair(e) for e in named], registers_of_any_values(), budget)])
     return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
 
 

@@ -4,7 +4,7 @@ Objects can be judged separately (Herlihy & Wing 1990).  All objects share one b
 share.  Then the objects that ran out of steps get the steps that the others left, one after another.
 
 All violations are counted.  Only a few are explained, the earliest first, because an explanation costs far more than
-the judgement.  Explanations have a budget of their own (`patience.py`).
+the judgement.  Explanations have a budget of their own (`past.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from checkers.base.history import Event
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, nothing_shown
 from checkers.models.answers import demand_agreement, with_exact_values
-from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, Decided, KnownObject, NoOrder, ObjectFinding
+from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, KnownObject, ObjectFinding
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of
-from checkers.models.projection import Patience, witness
+from checkers.models.past import Patience
 from checkers.models.search import steps_first
-from checkers.models.shrink_witness import explain
+from checkers.models.witnesses import Decided, NoOrder, explain
 
 _COLUMNS = tuple(column.name for column in fields(Event))
 """Columns of HISTORY.  They are not imported from there, because `base/columns.py` imports pyarrow."""
@@ -172,6 +172,7 @@ def _judge_all(by_object: _ByObject, known: KnownObject, budget: Budget) -> dict
 
 def _judge_one(operations: Sequence[Operation], known: KnownObject, budget: Budget) -> ObjectFinding:
     try:
+        known.demand_its_functions(operations)
         return known.judge(operations, budget)
     except (WrongOperation, Disagreement) as problem:
         return ObjectFinding(reason=str(problem))
@@ -191,20 +192,12 @@ def _explained(
         if len(witnesses) == MAX_WITNESSES or (witnesses and patience.is_over):
             break
         try:
-            made = _witness(violation, by_object[name], patience, budget, rows)
+            made = explain(violation, by_object[name], budget, rows, patience)
         except Disagreement as problem:
             retracted[name] = _about(name, str(problem))
             continue
         witnesses.append((int(made.events[-1]["index"]) if made.events else violation.index, made))
     return witnesses, retracted
-
-
-def _witness(
-    violation: NoOrder | Decided, operations: Sequence[Operation], patience: Patience, budget: Budget, rows: Rows
-) -> Witness:
-    if isinstance(violation, NoOrder):
-        return explain(violation.model, operations, violation.index, budget, rows, patience)
-    return witness(violation.violation, violation.smaller, rows, violation.states, patience)
 
 
 def _left_out(sentences: Sequence[str]) -> str:

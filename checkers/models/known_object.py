@@ -1,6 +1,6 @@
 """The interface of one kind of object: how its operations are judged.
 
-A `KnownObject` stands at the end of its file in `objects/` and has one entry in `objects_by_name.py`.  Nothing else is
+A `KnownObject` stands at the end of its file in `objects/`, where `objects_by_name.py` finds it.  Nothing else is
 needed: `check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
 
     operations of one object --judge--> ObjectFinding --explain (only a few)--> Witness
@@ -17,49 +17,9 @@ from checkers.base.checker import Budget
 from checkers.base.values import with_article
 from checkers.models.answers import Repeats
 from checkers.models.model import REFUSED, Model, Operation, WrongOperation, by_key
-from checkers.models.projection import Violation
 from checkers.models.read_own_model import BadModel
 from checkers.models.search import judge_object
-
-NO_ORDER = "no order"
-"""The kind of a violation that a search found."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoOrder:
-    """A search found that there is no order.  index: of an event at which this was certain."""
-
-    model: Model
-    index: int
-
-    @property
-    def kind(self) -> str:
-        """Return the kind, as in `Witness`."""
-        return NO_ORDER
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A rule found a violation without a search.
-
-    smaller: the model of the object, reduced to the values of the violation (`projection.py`).
-    states: those in which the reduced object may begin; None: the first state of `smaller`.
-    """
-
-    violation: Violation
-    smaller: Model
-    states: tuple[Hashable, ...] | None = None
-
-    @property
-    def kind(self) -> str:
-        """Return the kind, as in `Witness`."""
-        return self.violation.kind
-
-    @property
-    def index(self) -> int:
-        """Index of the answer that is wrong."""
-        return self.violation.culprit.ret or 0
-
+from checkers.models.witnesses import Decided, NoOrder
 
 EXCUSED, UNANSWERED = "excused_by_unanswered_dequeues", "unanswered_dequeues"
 """Names of counts of a queue: of the values that had to come out and that no answer showed, and of the dequeues
@@ -92,6 +52,7 @@ class KnownObject:
     name: of the model and of its checker.  title, question: as in `Checker`.
     judge: decides the history of one object.  Its operations are in order of call.  Raises WrongOperation if such an
     object does not have one of the operations.
+    noun, functions: what it is, and the functions that such an object has; empty: `judge` finds out.
     partition: the object of an operation.
     whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
     set_up: whether the judge also gets the operations of set-up (CREATE).
@@ -109,6 +70,8 @@ class KnownObject:
     title: str
     question: str
     judge: Callable[[Sequence[Operation], Budget], ObjectFinding]
+    noun: str = ""
+    functions: tuple[str, ...] = ()
     partition: Callable[[Operation], Hashable] = by_key
     whole: bool = False
     set_up: bool = False
@@ -120,6 +83,13 @@ class KnownObject:
     exact: bool = True
     observers: frozenset[str] = frozenset()
     also_shows: Callable[[Operation], bool] | None = None
+
+    def demand_its_functions(self, operations: Iterable[Operation]) -> None:
+        """Raises WrongOperation if such an object does not have one of the functions."""
+        for operation in operations:
+            if self.functions and operation.f not in self.functions:
+                listed = ", ".join(self.functions)
+                raise WrongOperation(f"{operation.f} is not an operation of {self.noun} ({listed})")
 
     def is_unseen(self, operations: Iterable[Operation]) -> bool:
         """Return whether something may have happened to an object, and no answer shows anything of it.
@@ -215,7 +185,7 @@ def searched(
         title,
         question,
         judge,
-        model.partition,
+        partition=model.partition,
         fixed=fixed or {},
         exact=exact,
         observers=model.observers,

@@ -29,6 +29,9 @@ __all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "
 
 State = Hashable
 
+NEVER = 2**62
+"""`ends` of an operation that never returned."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -55,6 +58,11 @@ class Operation:
     @property
     def returned(self) -> bool:
         return self.ret is not None
+
+    @property
+    def ends(self) -> int:
+        """Index of the `ok`; NEVER if there is none."""
+        return NEVER if self.ret is None else self.ret
 
 
 Rows = Callable[[Sequence[Operation]], tuple[dict[str, Any], ...]]

@@ -1,50 +1,27 @@
-"""The objects that the project knows, by name.  To add one, write a file in `objects/` and list its object here."""
+"""Finds the objects that the project knows, by name.  To add one, write a file in `objects/` that ends with it."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 
+from checkers.models import objects
 from checkers.models.known_object import KnownObject
-from checkers.models.objects.append_log import APPEND_LOG
-from checkers.models.objects.at_least_once_queue import AT_LEAST_ONCE_QUEUE
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
 from checkers.models.objects.bank import judge as judge_bank
-from checkers.models.objects.counter import COUNTER_OBJECT
-from checkers.models.objects.fenced_lock import FENCED_LOCK
-from checkers.models.objects.kv import KV_OBJECT
-from checkers.models.objects.leased_lock import LEASED_LOCK
-from checkers.models.objects.long_fork import LONG_FORK
-from checkers.models.objects.mutex import MUTEX_OBJECT
-from checkers.models.objects.priority_queue import PRIORITY_QUEUE_OBJECT
-from checkers.models.objects.queue import QUEUE_OBJECT
 from checkers.models.objects.semaphore import PERMITS_MAX, semaphore_object
-from checkers.models.objects.sets import SET
-from checkers.models.objects.stack import STACK_OBJECT
-from checkers.models.objects.unique_ids import UNIQUE_IDS
 
 KNOWN: dict[str, KnownObject] = {
     known.name: known
-    for known in (
-        KV_OBJECT,
-        QUEUE_OBJECT,
-        AT_LEAST_ONCE_QUEUE,
-        STACK_OBJECT,
-        PRIORITY_QUEUE_OBJECT,
-        SET,
-        COUNTER_OBJECT,
-        MUTEX_OBJECT,
-        FENCED_LOCK,
-        LEASED_LOCK,
-        APPEND_LOG,
-        UNIQUE_IDS,
-        BANK,
-        BANK_OVERDRAFT,
-        LONG_FORK,
-    )
+    for module in pkgutil.iter_modules(objects.__path__, f"{objects.__name__}.")
+    for known in vars(import_module(module.name)).values()
+    if isinstance(known, KnownObject)
 }
+"""All of them, in the order of their files."""
 
 SETTINGS = {"total": (BANK.name, BANK_OVERDRAFT.name), "empty": tuple(n for n, k in KNOWN.items() if k.container)}
 """Statement that a user can make about an object -> the models that take it.

@@ -12,14 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-NEVER = 2**62
-"""`ret` of an operation that never returned."""
-
 
 class Ranked(NamedTuple):
     """One operation.
 
-    rank: its rank, of any size.  call, ret: event indices.
+    rank: its rank, of any size.  call, ret: event indices; ret is `model.NEVER` if it never returned.
     must_precede: whether higher ranks must follow this operation.  False if another of its rank does its part already.
     """
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from checkers.base.checker import Budget
+from checkers.base.independent_search import Disagreement
 from checkers.kernels.operations import OPEN
 from checkers.kernels.search import table_search
 from checkers.kernels.search.table_search import EventSchedule, Table
@@ -88,6 +89,21 @@ def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
         for o in operations
         if o.call <= index
     ]
+
+
+def demand_explanation(operations: Sequence[Operation], order: Sequence[Operation], model: Model) -> None:
+    """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
+    state: State = model.init()
+    latest = -1
+    for operation in order:
+        latest = max(latest, operation.call)
+        after = model.step(state, operation)
+        if after is REFUSED or operation.ends < latest:
+            raise Disagreement(f"the order that was found does not explain {operation.f} at index {operation.call}")
+        state = after
+    placed = {operation.call for operation in order}
+    if len(placed) < len(order) or any(o.returned and o.call not in placed for o in operations):
+        raise Disagreement("the order that was found does not have every operation once")
 
 
 def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:

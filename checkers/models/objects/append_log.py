@@ -21,10 +21,11 @@ from typing import Final
 from checkers.base.checker import Budget
 from checkers.base.values import MapValue, SetValue
 from checkers.models.answers import same_or_placed
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation, impossible, real_time
-from checkers.models.ranks import NEVER, Ranked, out_of_order
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.past import impossible
+from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.witnesses import Decided, real_time
 
 
 class NotRanked(ValueError):
@@ -32,14 +33,15 @@ class NotRanked(ValueError):
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge by ranks if the answers show the offset of every append, else by the search.  Raises WrongOperation."""
+    """Judge by ranks if the answers show the offset of every append, else by the search."""
     try:
         wrong = out_of_rank(operations)
     except NotRanked:
         return by_search(whole(operations), operations, budget)
     if wrong is None:
         return ObjectFinding(steps=len(operations))
-    window = sorted(wrong.violation.operations, key=lambda o: o.call)
+    window = sorted(wrong.operations, key=lambda o: o.call)
+    assert wrong.smaller is not None
     certain = impossible(wrong.smaller, window, (wrong.smaller.init(),))
     if certain is False or (certain is None and _guessed(operations)):
         return by_search(whole(operations), operations, budget)
@@ -56,7 +58,7 @@ def _guessed(operations: Sequence[Operation]) -> bool:
 
 
 def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
-    """The violation of one log, if there is one.  Raises WrongOperation, NotRanked."""
+    """The violation of one log, if there is one.  Raises NotRanked."""
     appends, reads = _split(operations)
     longest = max(reads, key=lambda r: len(_shown(r)), default=None)
     holder: dict[int, Operation] = {}
@@ -66,10 +68,7 @@ def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
         or _from_nowhere(appends, reads, longest, holder)
         or _out_of_order(appends, reads, longest, holder)
     )
-    if found is None:
-        return None
-    violation, values = found
-    return Decided(_with_appends(violation, values, appends), seen_through(values))
+    return None if found is None else _with_appends(found, appends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +160,21 @@ def _in_words(state: State) -> str:
     return f"[{', '.join(entries)}]"
 
 
-def _with_appends(violation: Violation, values: Sequence[Hashable], appends: Sequence[Operation]) -> Violation:
+def _with_appends(violation: Decided, appends: Sequence[Operation]) -> Decided:
     """The violation, with those appends of its values that were invoked before the last answer."""
-    end = max(o.ret for o in violation.operations if o.ret is not None)
+    values, end = violation.about, max(o.ret for o in violation.operations if o.ret is not None)
     concerned = [a for a in appends if a.input in values and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
     apart = f"Only {' and '.join(map(text_of, values))} matter{'s' * (len(values) == 1)} here; what else the log holds"
     why = [*violation.why, *([f"{apart} is left out"] if values else [])]
-    return replace(violation, operations=[*concerned, *others], why=why)
+    return replace(violation, operations=[*concerned, *others], why=why, smaller=seen_through(values))
 
-
-_Found = tuple[Violation, tuple[Hashable, ...]]
-"""A violation, and the values that it is about."""
 
 _ONE_EACH = "An offset holds one value for ever"
 _STAYS = "What is in a log stays there"
 
 
-def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> _Found | None:
+def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> Decided | None:
     for read in reads:
         assert longest is not None
         for at, (value, other) in enumerate(zip(_shown(read), _shown(longest), strict=False)):
@@ -186,13 +182,13 @@ def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> _Fou
                 words = f"one read saw {text_of(value)} at offset {at}, another {text_of(other)}"
                 right = f"the same value at offset {at} for every reader"
                 kind = "two values at one offset"
-                return Violation(kind, words, [read, longest], read, right, [_ONE_EACH]), (value, other)
+                return Decided(kind, words, [read, longest], read, right, [_ONE_EACH], about=(value, other))
     return None
 
 
 def _two_at_an_offset(
     appends: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
-) -> _Found | None:
+) -> Decided | None:
     """Fills `holder` with the appends that name their offsets."""
     shown = _shown(longest)
     for append in appends:
@@ -206,14 +202,14 @@ def _two_at_an_offset(
             words = f"{text_of(append.input)} was acknowledged at offset {offset}, where {text_of(held)} stands"
             kind, right = "two values at one offset", "an offset of its own"
             values = tuple(dict.fromkeys((append.input, held)))
-            return Violation(kind, words, [append, other], append, right, [_ONE_EACH]), values
+            return Decided(kind, words, [append, other], append, right, [_ONE_EACH], about=values)
         holder[offset] = append
     return None
 
 
 def _from_nowhere(
     appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
-) -> _Found | None:
+) -> Decided | None:
     """Fills `holder` with the appends whose offsets only reads show."""
     unplaced = _unplaced(appends, holder)
     for offset, value in enumerate(_shown(longest)):
@@ -226,7 +222,7 @@ def _from_nowhere(
             why = [
                 f"No append of {text_of(value)}, answered or not, can have put it there; one that failed did not happen"
             ]
-            return Violation("value from nowhere", words, [read], read, right, why), (value,)
+            return Decided("value from nowhere", words, [read], read, right, why, about=(value,))
         holder[offset] = unplaced[value].pop(0)
     return None
 
@@ -242,13 +238,13 @@ def _unplaced(appends: Sequence[Operation], holder: dict[int, Operation]) -> dic
 
 def _out_of_order(
     appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
-) -> _Found | None:
+) -> Decided | None:
     """holder: offset -> the append of its value, for every offset that an answer names or a read shows."""
     unread = [a for waiting in _unplaced(appends, holder).values() for a in waiting if a.returned]
     length = len(_shown(longest))
     if unread and any(at >= length for at in holder):
         raise NotRanked("some acknowledged appends name their offset and others, never read, do not")
-    ranked = [(Ranked(2 * offset, a.call, NEVER if a.ret is None else a.ret), a) for offset, a in holder.items()]
+    ranked = [(Ranked(2 * offset, a.call, a.ends), a) for offset, a in holder.items()]
     ranked += [(Ranked(2 * length, a.call, a.ret or 0, must_precede=False), a) for a in unread]
     ranked += [(Ranked(2 * len(_shown(r)) - 1, r.call, r.ret or 0), r) for r in reads]
     pair = out_of_order([r for r, _ in ranked])
@@ -258,7 +254,7 @@ def _out_of_order(
     return _in_wrong_order(early, late, longest)
 
 
-def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> _Found:
+def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> Decided:
     """The violation of two operations: `early` returned before `late` was called, but stands behind it in the log.
 
     longest: the longest read.  It shows the offsets of values whose appends named none.
@@ -268,31 +264,28 @@ def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None
     if late.f == "read" and early.f == "append":
         words = f"{text_of(x)} was acknowledged before a read was invoked that did not show it"
         why = [real_time(early, f"{text_of(x)} was acknowledged", late, "the read was invoked"), _STAYS]
-        return Violation("stale read", words, both, late, f"an answer that shows {text_of(x)}", why), (x,)
+        return Decided("stale read", words, both, late, f"an answer that shows {text_of(x)}", why, about=(x,))
     if late.f == "read":
         words = "a read showed less than one that had been answered before it was invoked"
         why = [real_time(early, "The longer answer was given", late, "the other read was invoked"), _STAYS]
         right = f"an answer of {len(_shown(early))} values or more"
-        return Violation("stale read", words, both, late, right, why), ()
+        return Decided("stale read", words, both, late, right, why, about=())
     if early.f == "read":
         words = f"a read showed {text_of(y)} before it was appended"
         first = f"the append of {text_of(y)} that may have happened was invoked"
         why = [real_time(early, "The read was answered", late, first)]
         right = f"an answer that ends before {text_of(y)}"
-        return Violation("value from nowhere", words, both, early, right, why), (y,)
+        return Decided("value from nowhere", words, both, early, right, why, about=(y,))
     words = (
         f"{text_of(x)} was acknowledged before the append of {text_of(y)} was invoked, and stands behind it in the log"
     )
     why = [real_time(early, f"{text_of(x)} was acknowledged", late, f"the append of {text_of(y)} was invoked")]
     shows = [longest] if longest is not None and None in (_offset(early), _offset(late)) else []
     right = f"an offset behind that of {text_of(x)}"
-    return Violation("order cycle", words, [*both, *shows], late, right, why), (x, y)
+    return Decided("order cycle", words, [*both, *shows], late, right, why, about=(x, y))
 
 
 def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
-    for operation in operations:
-        if operation.f not in ("append", "read"):
-            raise WrongOperation(f"{operation.f} is not an operation of an append-only log (append, read)")
     appends = [o for o in operations if o.f == "append"]
     return appends, [o for o in operations if o.f == "read" and o.returned]
 
@@ -332,6 +325,8 @@ APPEND_LOG = KnownObject(
     "Append-only log",
     "Does every acknowledged value stay at its offset, for every reader?",
     judge,
+    "an append-only log",
+    ("append", "read"),
     fixed={"append": same_or_placed},
     given=frozenset({"append"}),
     answered=frozenset({"read"}),

@@ -18,7 +18,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import EXCUSED, UNANSWERED, Decided, ObjectFinding
+from checkers.models.known_object import EXCUSED, UNANSWERED, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import by_value, not_conserved
 from checkers.models.objects.queue import (
@@ -31,6 +31,7 @@ from checkers.models.objects.queue import (
     lost_for_certain,
     open_dequeues,
 )
+from checkers.models.witnesses import Decided
 
 NOWHERE = "value from nowhere"
 
@@ -61,9 +62,9 @@ def deliveries_of(values: Sequence[Hashable]) -> Model:
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Find values from nowhere and lost values.  Raises WrongOperation."""
+    """Find values from nowhere and lost values."""
     found = [
-        replace(each, violation=replace(each.violation, expected="a value whose enqueue had been invoked, or nil"))
+        replace(each, expected="a value whose enqueue had been invoked, or nil")
         for each in not_conserved(operations, NAMES, lambda value: deliveries_of([value]))
         if each.kind == NOWHERE
     ]
@@ -75,8 +76,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
             missing += [(value, certain)] if certain and value not in takes else []
         lost = lost_for_certain(missing, takes, drain, open_dequeues(operations, drain), deliveries_of)
     if lost is not None:
-        right = lost.violation.expected.replace("as often as put there", "at least once")
-        lost = replace(lost, violation=replace(lost.violation, expected=right))
+        lost = replace(lost, expected=lost.expected.replace("as often as put there", "at least once"))
     acknowledged = {value for value, of_value in puts.items() if any(o.returned for o in of_value)}
     counts = {
         "acknowledged": len(acknowledged),

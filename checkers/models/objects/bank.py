@@ -39,10 +39,10 @@ from typing import Any, NamedTuple
 from checkers.base.checker import Budget
 from checkers.base.history import CREATE
 from checkers.models.answers import the_same
-from checkers.models.known_object import ONLY_BOUNDS, Decided, KnownObject, NoOrder, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation
+from checkers.models.known_object import ONLY_BOUNDS, KnownObject, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.search import steps_first
+from checkers.models.witnesses import Decided, NoOrder
 
 SUMS_MAX = 20_000
 
@@ -181,31 +181,9 @@ def _contradiction(
         f"Only account {account} matters here; all others are left out",
     ]
     right = f"a balance of account {account} that shows every acknowledged transfer"
-    violation = Violation("wrong balances", words, [*involved, *two], culprit, right, why)
-    states = (opened.get(account),)
-    return Decided(violation, _of_account(account, {t.operation.call: t for t in on_account}), states)
-
-
-def _of_account(account: str, transfer_at: Mapping[int, Transfer]) -> Model:
-    """The model of a bank that is reduced to one account.  The state is its balance; None: not known yet."""
-
-    def step(state: State, operation: Operation) -> object:
-        if (transfer := transfer_at.get(operation.call)) is not None:
-            change = transfer.amount * ((account == transfer.target) - (account == transfer.source))
-            return None if state is None else _number(state) + change
-        if not operation.returned:
-            return state
-        shown = dict(balances_of(operation))[account]
-        return shown if state is None or state == shown else REFUSED
-
-    return Model(
-        "bank", init=lambda: None, step=step, show=lambda state: f"{account}: {'?' if state is None else state}"
-    )
-
-
-def _number(state: State) -> int:
-    assert isinstance(state, int)
-    return state
+    known = {account: opened[account]} if account in opened else {}
+    smaller = in_real_time(known, on_account, account)
+    return Decided("wrong balances", words, [*involved, *two], culprit, right, why, smaller)
 
 
 def balances_of(read: Operation) -> Balances:
@@ -217,8 +195,10 @@ def balances_of(read: Operation) -> Balances:
     return tuple(sorted((str(account), balance) for account, balance in pairs if balance is not None))
 
 
-def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer]) -> Model:
-    """The model of a whole bank: the state is its balances; None: no read has shown them yet."""
+def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer], only: str | None = None) -> Model:
+    """Return the model of a bank whose state is its balances; None: no read has shown them yet.
+
+    only: the account to which the bank is reduced; None: all of them."""
     transfer_at = {t.operation.call: t for t in transfers}
     first: State = tuple(sorted(opened.items())) if opened else None
 
@@ -234,12 +214,12 @@ def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer]) -> Mo
             return tuple(sorted(balances.items()))
         if operation.f != "read" or not operation.returned:
             return state
-        shown = balances_of(operation)
+        shown = tuple(each for each in balances_of(operation) if only in (None, each[0]))
         return shown if state is None or state == shown else REFUSED
 
     def show(state: State) -> str:
         assert isinstance(state, tuple | None)
-        return "not known" if state is None else _words(dict(state))
+        return f"{only or 'balances'}: ?" if state is None else _words(dict(state))
 
     return Model("bank", init=lambda: first, step=step, observers=frozenset({"read"}), show=show)
 
@@ -280,34 +260,11 @@ def _in_words(
     why.append("All acknowledged transfers had returned before the read was invoked, and stand in the first state here")
     involved = [*(t.operation for t in unanswered), read]
     right = _words(expected) + ", and what transfers without an answer change" * bool(unanswered)
-    violation = Violation("wrong balances", words, involved, read, right, why)
-    return Decided(violation, _after_all(unanswered, tuple(sorted(shown.items()))), (tuple(sorted(expected.items())),))
+    return Decided("wrong balances", words, involved, read, right, why, in_real_time(expected, unanswered))
 
 
 def _words(balances: Mapping[str, int]) -> str:
     return ", ".join(f"{account}: {balance}" for account, balance in sorted(balances.items()))
-
-
-def _after_all(unanswered: Sequence[Transfer], shown: Balances) -> Model:
-    """The model of a bank that begins with all acknowledged transfers.  The state is its balances.
-
-    shown: what the only read answered.
-    """
-    of_call = {transfer.operation.call: transfer for transfer in unanswered}
-
-    def step(state: State, operation: Operation) -> object:
-        assert isinstance(state, tuple)
-        if operation.call in of_call:
-            balances = Counter(dict(state))
-            _move(balances, of_call[operation.call])
-            return tuple(sorted(balances.items()))
-        return state if shown == state else REFUSED
-
-    def show(state: State) -> str:
-        assert isinstance(state, tuple)
-        return _words(dict(state))
-
-    return Model("bank", init=tuple, step=step, show=show)
 
 
 TRANSFER, READ = "transfer", "read"
@@ -329,13 +286,10 @@ class Opening(NamedTuple):
 def judge(
     operations: Sequence[Operation], budget: Budget, *, overdraft: bool, total: int | None = None
 ) -> ObjectFinding:
-    """Find the first wrong read of each kind.  Raises WrongOperation.
+    """Find the first wrong read of each kind.
 
     overdraft: balances may be negative.  total: of all accounts, if it is stated.
     """
-    for operation in operations:
-        if operation.f not in (CREATE, TRANSFER, READ):
-            raise WrongOperation(f"{operation.f} is not an operation of a bank (transfer, read)")
     reads = [(o, balances_of(o)) for o in operations if o.f == READ and o.returned]
     usual = _usual_accounts(reads) if reads else ()
     counts = {"reads": len(reads), "transfers": sum(o.f == TRANSFER for o in operations)}
@@ -352,7 +306,7 @@ def judge(
     elif opening.uncertain:
         found = [_not_as_opened(reads, opening), _other_total(with_usual_accounts, total)]
     else:
-        found += [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
+        found += [_not_as_opened(reads, opening), _other_total(reads, opening=opening)]
         if not isinstance(transfers, Operation) and not any(found):
             found.append(lost_transfers(opening.balances, transfers, reads))
     opened = opening.balances if opening is not None and not opening.uncertain else {}
@@ -497,28 +451,16 @@ def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:
             words = f"a read showed a balance of {', '.join(strange)}, which set-up did not open"
         else:
             continue
-        fits = _since_opening(lambda opened, b: set(opened) <= set(_accounts(b)) and set(_accounts(b)) <= possible)
-        return Decided(Violation("other accounts", words, [*opening.creates, read], read, right, why), fits)
+        fits = _ruled(lambda opened, b: set(opened) <= set(_accounts(b)) and set(_accounts(b)) <= possible)
+        return Decided("other accounts", words, [*opening.creates, read], read, right, why, fits)
     return None
 
 
-def _not_the_opening_total(reads: _Reads, opening: Opening) -> Decided | None:
-    """The first read whose total differs from that of set-up, which is certain about every account."""
-    total = sum(opening.balances.values())
-    for read, shown in reads:
-        if _total(shown) != total:
-            words = f"a read showed a total of {_total(shown)}; set-up opened the accounts with {total} in all"
-            why = [f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"]
-            right = f"balances that add up to {total}"
-            violation = Violation("wrong total", words, [*opening.creates, read], read, right, why)
-            return Decided(violation, _since_opening(lambda opened, b: sum(opened.values()) == _total(b)))
-    return None
+def _ruled(fits: Callable[[dict[str, int], Balances], bool], rule: str = "no account") -> Model:
+    """Return the model of a bank that checks only one rule about reads; its state is the accounts that were opened.
 
-
-def _since_opening(fits: Callable[[dict[str, int], Balances], bool]) -> Model:
-    """The model of a bank whose state is the opened accounts with their first balances.
-
-    fits: (openings, balances of a read) -> whether the read is right.  No other rule about reads is checked.
+    fits: (accounts with their first balances, balances of a read) -> whether the read is right.
+    rule: in words, as a state without accounts is shown.
     """
 
     def step(state: State, operation: Operation) -> object:
@@ -532,7 +474,7 @@ def _since_opening(fits: Callable[[dict[str, int], Balances], bool]) -> Model:
 
     def show(state: State) -> str:
         assert isinstance(state, frozenset)
-        return ", ".join(f"{account}: {balance}" for account, balance in sorted(state)) or "no account"
+        return ", ".join(f"{account}: {balance}" for account, balance in sorted(state)) or rule
 
     return Model("bank", init=frozenset, step=step, observers=frozenset({READ}), show=show)
 
@@ -550,22 +492,30 @@ def _other_accounts(reads: _Reads) -> Decided | None:
             words = f"a read showed the accounts {these}; other reads show {others}"
             right = "a balance of every account, and of no other"
             why = ["Transfers neither open nor close accounts"]
-            violation = Violation("other accounts", words, [read], read, right, why)
-            return Decided(violation, _accepting("bank", lambda b: _accounts(b) == usual, repr(usual)))
+            smaller = _ruled(lambda _, b: _accounts(b) == usual, repr(usual))
+            return Decided("other accounts", words, [read], read, right, why, smaller)
     return None
 
 
-def _other_total(reads: _Reads, stated: int | None = None) -> Decided | None:
-    """Return the first read with another total than the stated one, or than most reads show."""
-    totals = Counter(_total(shown) for _, shown in reads)
-    total, times = totals.most_common(1)[0] if stated is None else (stated, 0)
+def _other_total(reads: _Reads, stated: int | None = None, opening: Opening | None = None) -> Decided | None:
+    """Return the first read with another total than set-up opened, than was stated, or than most reads show."""
+    if opening is not None:
+        total = sum(opening.balances.values())
+        known = f"set-up opened the accounts with {total} in all"
+    elif stated is not None:
+        total, known = stated, f"the stated total is {stated}"
+    else:
+        [(total, times)] = Counter(_total(shown) for _, shown in reads).most_common(1)
+        known = f"{times} of {len(reads)} reads show {total}"
+    creates = () if opening is None else opening.creates
     for read, shown in reads:
         if _total(shown) != total:
-            right = f"{times} of {len(reads)} reads show" if stated is None else "the stated total is"
-            words = f"a read showed a total of {_total(shown)}; {right} {total}"
+            words = f"a read showed a total of {_total(shown)}; {known}"
             why = [f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"]
-            violation = Violation("wrong total", words, [read], read, f"balances that add up to {total}", why)
-            return Decided(violation, _accepting("bank", lambda b: _total(b) == total, f"{total} in all"))
+            rule = "no account" if creates else f"{total} in all"
+            smaller = _ruled(lambda _, b: _total(b) == total, rule)
+            right = f"balances that add up to {total}"
+            return Decided("wrong total", words, [*creates, read], read, right, why, smaller)
     return None
 
 
@@ -575,9 +525,8 @@ def _negative(reads: _Reads) -> Decided | None:
             if balance < 0:
                 words = f"a read showed a balance of {balance} in account {account}"
                 why = ["The bank must refuse a transfer that would overdraw an account"]
-                violation = Violation("negative balance", words, [read], read, "no balance below 0", why)
-                fits = _accepting("bank", lambda b: all(balance >= 0 for _, balance in b), "no negative balance")
-                return Decided(violation, fits)
+                fits = _ruled(lambda _, b: all(balance >= 0 for _, balance in b), "no negative balance")
+                return Decided("negative balance", words, [read], read, "no balance below 0", why, fits)
     return None
 
 
@@ -585,20 +534,13 @@ def _total(shown: Balances) -> int:
     return sum(balance for _, balance in shown)
 
 
-def _accepting(name: str, fits: Callable[[Balances], bool], words: str) -> Model:
-    """The model of a bank that checks only one rule about reads.  words: the rule, as the state shows it."""
-
-    def step(state: State, operation: Operation) -> object:
-        return state if operation.f != READ or not operation.returned or fits(balances_of(operation)) else REFUSED
-
-    return Model(name, init=lambda: words, step=step, observers=frozenset({READ}), show=str)
-
-
 BANK = KnownObject(
     "bank",
     "Bank",
     "Does every read show the same total of money and no negative balance, and the last all acknowledged transfers?",
     partial(judge, overdraft=False),
+    "a bank",
+    (TRANSFER, READ, CREATE),
     whole=True,
     set_up=True,
     fixed={TRANSFER: the_same},
@@ -608,17 +550,11 @@ BANK = KnownObject(
     odd_answer=no_balances,
 )
 
-BANK_OVERDRAFT = KnownObject(
-    "bank-overdraft",
-    "Bank with overdraft",
-    "Does every read show the same total of money, and the last all acknowledged transfers?",
-    partial(judge, overdraft=True),
-    whole=True,
-    set_up=True,
-    fixed={TRANSFER: the_same},
-    given=frozenset({TRANSFER}),
-    answered=frozenset({READ}),
-    observers=frozenset({READ}),
-    odd_answer=no_balances,
+BANK_OVERDRAFT = replace(
+    BANK,
+    name="bank-overdraft",
+    title="Bank with overdraft",
+    question="Does every read show the same total of money, and the last all acknowledged transfers?",
+    judge=partial(judge, overdraft=True),
 )
 """The same, but balances may be negative."""

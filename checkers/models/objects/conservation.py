@@ -10,10 +10,8 @@ from random import Random
 
 from checkers.base.checker import Budget
 from checkers.base.values import with_article
-from checkers.models.known_object import Decided
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation
-from checkers.models.ranks import NEVER
+from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.witnesses import Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +33,10 @@ class Names:
 
 
 def by_value(operations: Sequence[Operation], names: Names) -> tuple[_ByValue, _ByValue]:
-    """Return (value -> its puts, value -> what took it, once for each time).  Raises WrongOperation."""
+    """Return (value -> its puts, value -> what took it, once for each time)."""
     puts: _ByValue = {}
     takes: _ByValue = {}
     for operation in operations:
-        functions = [f for f in (names.put, names.take, names.take_all) if f]
-        if operation.f not in functions:
-            raise WrongOperation(f"{operation.f} is not an operation of a {names.container} ({', '.join(functions)})")
         if operation.f == names.put:
             puts.setdefault(operation.input, []).append(operation)
         for value in names.taken_by(operation):
@@ -52,13 +47,29 @@ def by_value(operations: Sequence[Operation], names: Names) -> tuple[_ByValue, _
 _ByValue = dict[Hashable, list[Operation]]
 
 
+def no_more_than_were_put(put: str) -> Callable[[Sequence[Operation]], Callable[[State], State]]:
+    """Return a `Model.canonical` that refuses a state which holds a value more often than a put of it was invoked."""
+
+    def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+        invoked = Counter(o.input for o in operations if o.f == put)
+
+        def one_of(state: State) -> State:
+            assert isinstance(state, tuple)
+            held: Counter[Hashable] = Counter(state)
+            return REFUSED if any(held[value] > invoked[value] for value in held) else state
+
+        return one_of
+
+    return canonical
+
+
 def not_conserved(
     operations: Sequence[Operation], names: Names, reduced: Callable[[Hashable], Model] | None = None
 ) -> tuple[Decided, ...]:
     """Return violations of conservation: values taken more often than they can have been put there, one of each kind.
 
     reduced: the container reduced to one value; by default it counts how often it holds the value.
-    Raises WrongOperation for another function.  No value is nil, because that looks like an empty container.
+    No value is nil, because that looks like an empty container.
     """
     puts, takes = by_value(operations, names)
     found: dict[str, Decided] = {}
@@ -67,14 +78,16 @@ def not_conserved(
         calls = [put.call for put in puts.get(value, ())]
         for times, take in enumerate(in_time, 1):
             if times > (invoked := bisect_left(calls, take.ret or 0)):
-                violation = _taken_too_often(value, puts.get(value, [])[:invoked], in_time[:times], names)
                 model = _of_one_value(value, names) if reduced is None else reduced(value)
-                found.setdefault(violation.kind, Decided(violation, model))
+                wrong = _taken_too_often(value, puts.get(value, [])[:invoked], in_time[:times], names, model)
+                found.setdefault(wrong.kind, wrong)
                 break
     return tuple(found.values())
 
 
-def _taken_too_often(value: Hashable, puts: Sequence[Operation], taken: Sequence[Operation], names: Names) -> Violation:
+def _taken_too_often(
+    value: Hashable, puts: Sequence[Operation], taken: Sequence[Operation], names: Names, model: Model
+) -> Decided:
     """The violation of a value.  puts: those invoked before the last of these takes was answered."""
     take, named = taken[-1], text_of(value)
     if puts:
@@ -87,7 +100,7 @@ def _taken_too_often(value: Hashable, puts: Sequence[Operation], taken: Sequence
         why = [f"{may} when it was answered (index {take.ret}); one that failed did not happen"]
     why.append(f"What else the {names.container} holds is left out")
     right = "a value that had been put there and not yet been taken, or nil"
-    return Violation(kind, words, [*puts, *dict.fromkeys(taken)], take, right, why)
+    return Decided(kind, words, [*puts, *dict.fromkeys(taken)], take, right, why, model)
 
 
 def _of_one_value(value: Hashable, names: Names) -> Model:
@@ -127,7 +140,7 @@ def told_apart(
     for returns_decide in (False, True):
 
         def moment(o: Operation, by_return: bool = returns_decide) -> tuple[int, int]:
-            ends = NEVER if o.ret is None else o.ret
+            ends = o.ends
             return (ends, o.call) if by_return else (o.call, ends)
 
         free: dict[Hashable, list[tuple[Operation, Occurrence]]] = {}
@@ -228,7 +241,7 @@ def are_interchangeable(
     """
     latest: dict[object, int] = {}
     for o in sorted(operations, key=lambda o: o.call):
-        ends = NEVER if o.ret is None else o.ret
+        ends = o.ends
         for alike in [(put, o.input)] if o.f == put else [("take", value) for value in taken_by(o)]:
             if latest.get(alike, -1) > ends:
                 return False

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
-from checkers.models.projection import Violation
+from checkers.models.witnesses import Decided
 
 
 def amount(operation: Operation) -> int:
@@ -102,17 +102,17 @@ def _impossible_sum(
     could = f"between {low} and {high}" if low < high else f"{low}"
     of_could = f"{'of ' * (low == high)}{could}"
     why = [f"In every order, the operations before and around the read make a sum {of_could}"]
-    violation = Violation(
+    few = before[1] - before[0] < SUMS_MAX
+    return Decided(
         "impossible sum",
         f"a read answered {read.output!r}; {could} would have been right",
         [*meanwhile, read],
         read,
         f"an answer {of_could}",
         why,
+        COUNTER if few else replace(COUNTER, step=_within, show=_span),
+        tuple(range(before[0], before[1] + 1)) if few else (before,),
     )
-    few = before[1] - before[0] < SUMS_MAX
-    smaller = COUNTER if few else replace(COUNTER, step=_within, show=_span)
-    return Decided(violation, smaller, tuple(range(before[0], before[1] + 1)) if few else (before,))
 
 
 SUMS_MAX = 50

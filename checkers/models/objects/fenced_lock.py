@@ -28,23 +28,25 @@ from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding
+from checkers.models.known_object import KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
-from checkers.models.projection import Violation, real_time
-from checkers.models.ranks import NEVER, Ranked, out_of_order
+from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.witnesses import Decided, real_time
 
 ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Find the first violation of one lock.  Raises WrongOperation."""
-    acquires = [o for o in operations if _known(o).f == ACQUIRE and o.returned]
+    for write in (o for o in operations if o.f == WRITE):
+        token_of(write)
+    acquires = [o for o in operations if o.f == ACQUIRE and o.returned]
     writes = [o for o in operations if o.f == WRITE and o.returned]
     counts = {"tokens": len(acquires), "guarded_writes": len(writes)}
     violation = _twice(acquires) or _backwards(acquires) or _accepted_too_late(writes)
     violation = violation or _after_deadline(operations, acquires, writes)
     reason = "" if acquires or writes else "no acquire was answered and no write was accepted, so no token was shown"
-    found = () if violation is None else (Decided(violation, FENCED),)
+    found = () if violation is None else (violation,)
     return ObjectFinding(found, "" if found else reason, steps=len(operations), counts=counts)
 
 
@@ -109,15 +111,6 @@ def token_of(operation: Operation) -> int:
     return token
 
 
-def _known(operation: Operation) -> Operation:
-    if operation.f not in (ACQUIRE, WRITE, RELEASE):
-        words = f"{operation.f} is not an operation of a lock with fencing tokens (acquire, write, release)"
-        raise WrongOperation(words)
-    if operation.f == WRITE:
-        token_of(operation)
-    return operation
-
-
 def no_token(operation: Operation) -> str:
     """Return why the answer of an acquire shows no token, or ""."""
     if operation.f == ACQUIRE:
@@ -128,18 +121,18 @@ def no_token(operation: Operation) -> str:
     return ""
 
 
-def _twice(acquires: Sequence[Operation]) -> Violation | None:
+def _twice(acquires: Sequence[Operation]) -> Decided | None:
     first: dict[int, Operation] = {}
     for acquire in sorted(acquires, key=lambda o: o.ret or 0):
         token = token_of(acquire)
         if (other := first.setdefault(token, acquire)) is not acquire:
             words = f"token {token} was handed out to process {other.process} and to process {acquire.process}"
             why = ["Every acquire gets a token of its own", "All other tokens are left out"]
-            return Violation("token handed out twice", words, [other, acquire], acquire, "a greater token", why)
+            return Decided("token handed out twice", words, [other, acquire], acquire, "a greater token", why, FENCED)
     return None
 
 
-def _backwards(acquires: Sequence[Operation]) -> Violation | None:
+def _backwards(acquires: Sequence[Operation]) -> Decided | None:
     pair = out_of_order([Ranked(token_of(o), o.call, o.ret or 0) for o in acquires])
     if pair is None:
         return None
@@ -147,10 +140,10 @@ def _backwards(acquires: Sequence[Operation]) -> Violation | None:
     words = f"token {token_of(late)} was handed out after token {token_of(early)}, which is greater"
     why = [real_time(early, f"Token {token_of(early)} was handed out", late, "the other acquire was invoked")]
     right = f"a token greater than {token_of(early)}"
-    return Violation("tokens out of order", words, [early, late], late, right, why)
+    return Decided("tokens out of order", words, [early, late], late, right, why, FENCED)
 
 
-def _accepted_too_late(writes: Sequence[Operation]) -> Violation | None:
+def _accepted_too_late(writes: Sequence[Operation]) -> Decided | None:
     pair = out_of_order([Ranked(token_of(o), o.call, o.ret or 0) for o in writes])
     if pair is None:
         return None
@@ -158,17 +151,17 @@ def _accepted_too_late(writes: Sequence[Operation]) -> Violation | None:
     words = f"a write with token {token_of(late)} was accepted after one with token {token_of(early)}"
     why = [real_time(early, f"Token {token_of(early)} was accepted", late, "the other write was invoked")]
     why.append("The store has to refuse a token that is smaller than one it has accepted")
-    return Violation("stale token accepted", words, [early, late], late, "a refusal", why)
+    return Decided("stale token accepted", words, [early, late], late, "a refusal", why, FENCED)
 
 
 def _after_deadline(
     operations: Sequence[Operation], acquires: Sequence[Operation], writes: Sequence[Operation]
-) -> Violation | None:
+) -> Decided | None:
     """The first token that no acquire can have handed out in time.
 
     acquires, writes: those of `operations` that returned."""
     shown: dict[int, Operation] = {}
-    for operation in sorted([*acquires, *writes], key=_answered):
+    for operation in sorted([*acquires, *writes], key=_ends):
         shown.setdefault(token_of(operation), operation)
     due = _deadlines(shown)
     for acquire in acquires:
@@ -176,9 +169,9 @@ def _after_deadline(
             return _acquired_too_late(first, acquire)
     opened = [o for o in operations if o.f == ACQUIRE and not o.returned]
     answered = {token_of(acquire) for acquire in acquires}
-    unanswered = sorted(shown.keys() - answered, key=lambda token: (_answered(due[token]), token))
+    unanswered = sorted(shown.keys() - answered, key=lambda token: (due[token].ends, token))
     for count, token in enumerate(unanswered, 1):
-        before = opened[: bisect_left(opened, _answered(due[token]), key=_invoked)]
+        before = opened[: bisect_left(opened, due[token].ends, key=lambda o: o.call)]
         if count > len(before):
             return _not_in_time(unanswered[:count], shown, due, before)
     return None
@@ -189,13 +182,13 @@ def _deadlines(shown: Mapping[int, Operation]) -> dict[int, Operation]:
     due: dict[int, Operation] = {}
     first: Operation | None = None
     for token in sorted(shown, reverse=True):
-        if first is None or _answered(shown[token]) <= _answered(first):
+        if first is None or shown[token].ends <= first.ends:
             first = shown[token]
         due[token] = first
     return due
 
 
-def _acquired_too_late(first: Operation, acquire: Operation) -> Violation:
+def _acquired_too_late(first: Operation, acquire: Operation) -> Decided:
     """first: an accepted write with the token of the acquire or a greater one, which returned before its call."""
     token, used = token_of(acquire), token_of(first)
     why = [
@@ -204,20 +197,20 @@ def _acquired_too_late(first: Operation, acquire: Operation) -> Violation:
     if used == token:
         words = f"a write with token {token} was accepted, and no acquire had handed out this token"
         why.append("No other acquire can have handed out the same token")
-        return Violation("token never handed out", words, [acquire, first], first, "a refusal", why)
+        return Decided("token never handed out", words, [acquire, first], first, "a refusal", why, FENCED)
     words = f"token {token} was handed out after token {used}, which is greater, had been accepted in a write"
     right = f"a token greater than {used}"
-    return Violation("tokens out of order", words, [first, acquire], acquire, right, why)
+    return Decided("tokens out of order", words, [first, acquire], acquire, right, why, FENCED)
 
 
 def _not_in_time(
     tokens: Sequence[int], shown: Mapping[int, Operation], due: Mapping[int, Operation], opened: Sequence[Operation]
-) -> Violation:
+) -> Decided:
     """tokens: those of no answered acquire, the last of which is one too many.  opened: the acquires for them."""
     *others, token = tokens
     firsts = [due[each] for each in tokens]
     operations = list(dict.fromkeys([*opened, *(shown[each] for each in tokens), *firsts]))
-    culprit = max(operations, key=_answered)
+    culprit = max(operations, key=_ends)
     words = f"a write with token {token} was accepted, and no acquire can have handed out this token"
     if opened:
         several = f"any of the tokens {', '.join(map(str, sorted(tokens)))}" if others else f"token {token}"
@@ -235,15 +228,11 @@ def _not_in_time(
         for each in tokens
         if token_of(due[each]) != each
     ]
-    return Violation("token never handed out", words, operations, culprit, "a refusal", why)
+    return Decided("token never handed out", words, operations, culprit, "a refusal", why, FENCED)
 
 
-def _answered(operation: Operation) -> int:
-    return NEVER if operation.ret is None else operation.ret
-
-
-def _invoked(operation: Operation) -> int:
-    return operation.call
+def _ends(operation: Operation) -> int:
+    return operation.ends
 
 
 FENCED_LOCK = KnownObject(
@@ -251,6 +240,8 @@ FENCED_LOCK = KnownObject(
     "Lock with fencing tokens",
     "Do tokens rise, and is no write with an older token accepted?",
     judge,
+    "a lock with fencing tokens",
+    (ACQUIRE, WRITE, RELEASE),
     odd_answer=no_token,
     given=frozenset({WRITE}),
     answered=frozenset({ACQUIRE}),

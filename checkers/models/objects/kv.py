@@ -46,26 +46,21 @@ from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
 from checkers.base.checker import Budget
-from checkers.base.independent_search import Disagreement
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, NoOrder, ObjectFinding, by_search, searched
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation
-from checkers.models.search import cut_at
+from checkers.models.known_object import ObjectFinding, by_search, searched
+from checkers.models.model import NEVER, REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.search import cut_at, demand_explanation
+from checkers.models.witnesses import Decided, NoOrder
 
+PUT, APPEND, GET = "put", "append", "get"
 _BEYOND: Final = ("no prefix of anything read",)
 
 
 def step(state: State, operation: Operation) -> object:
-    match operation.f:
-        case "get":
-            return state if not operation.returned or state == _string(operation, operation.output) else REFUSED
-        case "put":
-            return _string(operation, operation.input)
-        case "append":
-            given = _string(operation, operation.input)
-            return _BEYOND if state == _BEYOND else str(state) + given
-    raise WrongOperation(f"{operation.f} is not an operation of a key-value store (get, put, append)")
+    if operation.f == GET:
+        return state if not operation.returned or state == _string(operation, operation.output) else REFUSED
+    given = _string(operation, operation.input)
+    return given if operation.f == PUT else _BEYOND if state == _BEYOND else str(state) + given
 
 
 def _string(operation: Operation, value: Hashable) -> str:
@@ -79,10 +74,8 @@ def _string(operation: Operation, value: Hashable) -> str:
 
 
 def demand_strings(operations: Sequence[Operation]) -> None:
-    """Raises WrongOperation for a function that a store has not, or a value that is no string."""
+    """Raises WrongOperation for a value that is no string."""
     for operation in operations:
-        if operation.f not in ("get", "put", "append"):
-            raise WrongOperation(f"{operation.f} is not an operation of a key-value store (get, put, append)")
         if operation.f != "get":
             _string(operation, operation.input)
 
@@ -135,9 +128,8 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
         why = ["No put that was invoked before the answer, with appends behind it, makes this string"]
         why.append("One that failed did not happen")
         right = "a string of values that had been written"
-        violation = Violation("value from nowhere", words, [get], get, right, why)
         never = Model("kv", init=str, step=lambda state, operation: REFUSED)
-        return Decided(violation, never)
+        return Decided("value from nowhere", words, [get], get, right, why, never)
     return None
 
 
@@ -174,16 +166,13 @@ KV_OBJECT = replace(
         {"put": the_same, "append": the_same},
     ),
     judge=judge,
+    noun="a key-value store",
+    functions=(GET, PUT, APPEND),
     given=frozenset({"put", "append"}),
     answered=frozenset({"get"}),
     odd_answer=no_string,
 )
 
-
-PUT, APPEND, GET = "put", "append", "get"
-
-NEVER = 1 << 62
-"""The place of a return that did not happen."""
 
 BEGINNING = -1
 """The place before all events, at which the first generation begins."""
@@ -236,21 +225,6 @@ def has_order(operations: Sequence[Operation], model: Model) -> bool | None:
     return None
 
 
-def demand_explanation(operations: Sequence[Operation], order: Sequence[Operation], model: Model) -> None:
-    """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
-    state: State = model.init()
-    latest = -1
-    for operation in order:
-        latest = max(latest, operation.call)
-        after = model.step(state, operation)
-        if after is REFUSED or _returned(operation) < latest:
-            raise Disagreement(f"the order that was found does not explain {operation.f} at index {operation.call}")
-        state = after
-    placed = {operation.call for operation in order}
-    if len(placed) < len(order) or any(o.returned and o.call not in placed for o in operations):
-        raise Disagreement("the order that was found does not have every operation once")
-
-
 @dataclass(slots=True)
 class _Generation:
     """root: the put that began it; None: the first one.  gets: of it.  appends: that gets show, in order."""
@@ -286,7 +260,7 @@ class _Generation:
         latest = -1
         for operation in order:
             latest = max(latest, operation.call)
-            if _returned(operation) < latest:
+            if operation.ends < latest:
                 raise _NoOrder
         return order
 
@@ -313,10 +287,10 @@ def _order(operations: Sequence[Operation], guess: _Guess) -> list[Operation]:
     for generation in generations:
         order = generation.in_order()
         shown.update(o.call for o in order)
-        first = BEGINNING if generation.root is None else min(map(_returned, order))
+        first = BEGINNING if generation.root is None else min(o.ends for o in order)
         blocks.append(_Block(order, first, max(o.call for o in order)))
     others = [o for o in operations if o.returned and o.f != GET and o.call not in shown]
-    blocks += [_Block([o], _returned(o), o.call) for o in others]
+    blocks += [_Block([o], o.ends, o.call) for o in others]
     return [operation for block in _one_after_another(blocks) for operation in block.operations]
 
 
@@ -378,11 +352,11 @@ class _Roots:
         self._calls = [o.call for o in returned]
         self._return_from = [NEVER] * (len(returned) + 1)
         for at in range(len(returned) - 1, -1, -1):
-            self._return_from[at] = min(self._return_from[at + 1], _returned(returned[at]))
+            self._return_from[at] = min(self._return_from[at + 1], returned[at].ends)
 
     def of(self, get: Operation) -> list[Operation | None]:
         """The puts that a get may show, and None if it may show the generation that begins empty."""
-        shown, returned = _shown(get), _returned(get)
+        shown, returned = _shown(get), get.ends
         begins_empty = not shown
         roots: list[Operation | None] = []
         for length in self._lengths:
@@ -397,9 +371,9 @@ class _Roots:
 
     def _may_show(self, root: Operation | None, get: Operation) -> bool:
         """Return whether the put was called before the get returned, and no other one lies between them as a whole."""
-        if root is not None and root.call > _returned(get):
+        if root is not None and root.call > get.ends:
             return False
-        after = BEGINNING if root is None else _returned(root)
+        after = BEGINNING if root is None else root.ends
         return self._return_from[bisect_right(self._calls, after)] > get.call
 
 
@@ -450,7 +424,7 @@ def _name_appends(generations: Sequence[_Generation], appends: Sequence[Operatio
         choices = {}
         for number, place in places:
             earliest, latest = windows[number][place]
-            choices[number, place] = {o.call for o in by_value[value] if o.call < latest and _returned(o) > earliest}
+            choices[number, place] = {o.call for o in by_value[value] if o.call < latest and o.ends > earliest}
         by_call = {o.call: o for o in by_value[value]}
         for (number, place), call in _chosen(choices, by_call, guess).items():
             generations[number].appends[place] = by_call[call]
@@ -467,7 +441,7 @@ def _windows(generation: _Generation, by_value: Mapping[str, Sequence[Operation]
     for get in generation.gets:
         at = bisect_left(ends, len(_shown(get)))
         called[at] = max(called[at], get.call)
-        returned[at] = min(returned[at], _returned(get))
+        returned[at] = min(returned[at], get.ends)
     latest = BEGINNING if generation.root is None else generation.root.call
     before = []
     for at, append in enumerate(certain):
@@ -480,7 +454,7 @@ def _windows(generation: _Generation, by_value: Mapping[str, Sequence[Operation]
         first = min(first, returned[at + 1])
         behind.append(first)
         one = certain[at]
-        first = min(first, NEVER if one is None else _returned(one))
+        first = min(first, NEVER if one is None else one.ends)
     return zip(before, reversed(behind), strict=True)
 
 
@@ -488,7 +462,7 @@ def _chosen(
     choices: dict[tuple[int, int], set[int]], by_call: Mapping[int, Operation], guess: _Guess
 ) -> dict[tuple[int, int], int]:
     """Place of a value -> the call of the append that stands there.  by_call: all appends of it.  Raises _NoOrder."""
-    _in_one_string(sorted(choices), choices, {call: _returned(append) for call, append in by_call.items()})
+    _in_one_string(sorted(choices), choices, {call: append.ends for call, append in by_call.items()})
     chosen: dict[tuple[int, int], int] = {}
     left = set(choices)
     while left:
@@ -517,7 +491,3 @@ def _given(operation: Operation) -> str:
 
 def _shown(operation: Operation) -> str:
     return str(operation.output or "")
-
-
-def _returned(operation: Operation) -> int:
-    return NEVER if operation.ret is None else operation.ret

@@ -22,7 +22,6 @@ than SLACK_NS, they are not of one clock, or one of them is missing.  Then the v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search
@@ -39,22 +38,17 @@ def step(state: State, operation: Operation) -> object:
     assert isinstance(state, tuple)
     holder, granted_ns, ends_ns = state
     called_ns, answered_ns = operation.time_ns
-    match operation.f:
-        case "acquire":
-            if not operation.returned or answered_ns is None:
-                return state  # that it took the lock could only refuse others
-            if answered_ns <= 0:
-                raise WrongOperation("an acquire has no time in whole nanoseconds, so nothing can be said of its lease")
-            if holder == operation.process:
-                at_ns = max(called_ns, granted_ns)
-                return holder, at_ns, max(ends_ns, at_ns + lasts_ns(operation))
-            at_ns = max(called_ns, ends_ns)
-            return REFUSED if ends_ns > answered_ns else (operation.process, at_ns, at_ns + lasts_ns(operation))
-        case "release" if holder == operation.process:
-            return holder, granted_ns, min(ends_ns, max(granted_ns, called_ns))
-        case "release":
-            return state
-    raise WrongOperation(f"{operation.f} is not an operation of a lock with a lease (acquire, release)")
+    if operation.f == "release":
+        return (holder, granted_ns, min(ends_ns, max(granted_ns, called_ns))) if holder == operation.process else state
+    if not operation.returned or answered_ns is None:
+        return state  # that it took the lock could only refuse others
+    if answered_ns <= 0:
+        raise WrongOperation("an acquire has no time in whole nanoseconds, so nothing can be said of its lease")
+    if holder == operation.process:
+        at_ns = max(called_ns, granted_ns)
+        return holder, at_ns, max(ends_ns, at_ns + lasts_ns(operation))
+    at_ns = max(called_ns, ends_ns)
+    return REFUSED if ends_ns > answered_ns else (operation.process, at_ns, at_ns + lasts_ns(operation))
 
 
 def lasts_ns(acquire: Operation) -> int:
@@ -73,25 +67,20 @@ def no_duration(operation: Operation) -> str:
     return f"an acquire answered {text_of(stated_ms)}, and no number of milliseconds"
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Words by which a witness shows operations and states."""
+def describe(operation: Operation) -> str:
+    begins_s = operation.time_ns[0] / 1e9
+    if operation.f != "acquire" or not operation.returned:
+        never = "" if operation.returned else ", never answered"
+        return f"{operation.f} at {begins_s:.3f} s{never}"
+    return f"acquire at {begins_s:.3f} s -> valid for {operation.output} ms ({operation.node or 'no node named'})"
 
-    @staticmethod
-    def describe(operation: Operation) -> str:
-        begins_s = operation.time_ns[0] / 1e9
-        if operation.f != "acquire" or not operation.returned:
-            never = "" if operation.returned else ", never answered"
-            return f"{operation.f} at {begins_s:.3f} s{never}"
-        return f"acquire at {begins_s:.3f} s -> valid for {operation.output} ms ({operation.node or 'no node named'})"
 
-    @staticmethod
-    def show(state: State) -> str:
-        assert isinstance(state, tuple)
-        holder, granted_ns, ends_ns = state
-        if state == _FREE:
-            return "free"
-        return f"process {holder} holds it from {granted_ns / 1e9:.3f} s to {ends_ns / 1e9:.3f} s at the earliest"
+def show(state: State) -> str:
+    assert isinstance(state, tuple)
+    holder, granted_ns, ends_ns = state
+    if state == _FREE:
+        return "free"
+    return f"process {holder} holds it from {granted_ns / 1e9:.3f} s to {ends_ns / 1e9:.3f} s at the earliest"
 
 
 MODEL = Model(
@@ -100,13 +89,13 @@ MODEL = Model(
     step=step,
     process_matters=True,
     times_matter=True,
-    describe=_Words.describe,
-    show=_Words.show,
+    describe=describe,
+    show=show,
 )
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Let the search judge one lock, if its times are those of one clock.  Raises WrongOperation."""
+    """Let the search judge one lock, if its times are those of one clock."""
     fell = _fallen_time(operations)
     return ObjectFinding(reason=fell, steps=len(operations)) if fell else by_search(MODEL, operations, budget)
 
@@ -130,6 +119,8 @@ LEASED_LOCK = KnownObject(
     "Lock with a lease",
     "Was the lock never given to another process while a stated lease was still valid?",
     judge,
+    "a lock with a lease",
+    ("acquire", "release"),
     answered=frozenset({"acquire"}),
     odd_answer=no_duration,
 )

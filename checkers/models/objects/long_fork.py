@@ -33,9 +33,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding
+from checkers.models.known_object import KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation, real_time
+from checkers.models.witnesses import Decided, real_time
 
 LONG_FORK_KIND = "long fork"
 CIRCLE_KIND = "writes in a circle"
@@ -101,8 +101,6 @@ def _sorted_out(operations: Sequence[Operation]) -> tuple[_Writes, list[_Read], 
     reads: list[_Read] = []
     reason = ""
     for operation in operations:
-        if operation.f not in FUNCTIONS:
-            raise WrongOperation(f"{operation.f} is not an operation of a long-fork test ({', '.join(FUNCTIONS)})")
         steps = _steps(operation)
         if all(f == "r" for f, _, _ in steps):
             if operation.output is not None:
@@ -165,10 +163,10 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
                 may = f"No write of {text_of(value)} to {text_of(key)} that may have happened is in the history"
                 why = [f"{may}, answered or not; one that failed did not happen"]
             of_key = [o for _, o in writes.get(key, ())]
-            right = "nil, or a value that a write had been invoked with before the answer"
+            right = f"nil, or a value that a write had been invoked with before the answer, of {text_of(key)}"
             involved = list(dict.fromkeys([*of_key, operation]))
-            violation = Violation("value from nowhere", words, involved, operation, f"{right}, of {text_of(key)}", why)
-            return Decided(violation, _seen_through(frozenset({key})))
+            smaller = _seen_through(frozenset({key}))
+            return Decided("value from nowhere", words, involved, operation, right, why, smaller)
     return None
 
 
@@ -194,7 +192,7 @@ def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes
         f"Only {text_of(x)} and {text_of(y)} matter here; all other keys are left out",
     ]
     right = "an answer that shows all that the other read showed, or nothing more than it"
-    return _disordered(Violation(LONG_FORK_KIND, words, [first, later], later, right, why), (x, y), writes)
+    return _disordered(Decided(LONG_FORK_KIND, words, [first, later], later, right, why, about=(x, y)), writes)
 
 
 def _circle(groups: Mapping[frozenset[Hashable], Sequence[_Read]], writes: _Writes) -> Decided | None:
@@ -242,12 +240,12 @@ def _half(read: Operation, x: Hashable, y: Hashable, writes: _Writes) -> Decided
     why = [
         f"The write of {text_of(x)} and {text_of(y)} happens at one moment, so no read can come between its two halves"
     ]
-    violation = Violation(HALF_KIND, words, [read], read, "an answer that shows both or none", why)
-    return _disordered(violation, (x, y), writes)
+    right = "an answer that shows both or none"
+    return _disordered(Decided(HALF_KIND, words, [read], read, right, why, about=(x, y)), writes)
 
 
 def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writes) -> Decided:
-    keys = list(dict.fromkeys(key for _, x, y in steps for key in (x, y)))
+    keys = tuple(dict.fromkeys(key for _, x, y in steps for key in (x, y)))
     each = ", ".join(f"{text_of(x)} without {text_of(y)}" for _, x, y in steps)
     words = f"{len(steps)} reads showed {each}: the writes have no order"
     why = [
@@ -256,13 +254,14 @@ def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writ
     ]
     reads = sorted((read for read, _, _ in steps), key=_answered)
     right = "an answer that fits into one order of the writes together with the other reads"
-    return _disordered(Violation(CIRCLE_KIND, words, reads, reads[-1], right, why), keys, writes)
+    return _disordered(Decided(CIRCLE_KIND, words, reads, reads[-1], right, why, about=keys), writes)
 
 
-def _disordered(violation: Violation, keys: Sequence[Hashable], writes: _Writes) -> Decided:
+def _disordered(violation: Decided, writes: _Writes) -> Decided:
     """violation: with its reads alone, in order of answer, the last of them the culprit."""
-    involved = [*(write for key in keys for _, write in writes[key]), *violation.operations]
-    return Decided(replace(violation, operations=list(dict.fromkeys(involved))), _seen_through(frozenset(keys)))
+    involved = [*(write for key in violation.about for _, write in writes[key]), *violation.operations]
+    smaller = _seen_through(frozenset(violation.about))
+    return replace(violation, operations=list(dict.fromkeys(involved)), smaller=smaller)
 
 
 def _answered(operation: Operation) -> int:
@@ -291,6 +290,8 @@ LONG_FORK = KnownObject(
     "Long fork",
     "Do all reads see the writes in one order?",
     judge,
+    "a long-fork test",
+    FUNCTIONS,
     whole=True,
     fixed=dict.fromkeys(FUNCTIONS, same_steps),
     given=frozenset(FUNCTIONS),

@@ -22,25 +22,22 @@ from checkers.base.checker import Budget
 from checkers.kernels.operations import NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
-from checkers.models.projection import Violation
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State
+from checkers.models.witnesses import Decided
 
 
 def step(state: State, operation: Operation) -> object:
-    match operation.f:
-        case "acquire":
-            return REFUSED if state == "held" else "held"
-        case "release":
-            return "free" if state == "held" else REFUSED
-    raise WrongOperation(f"{operation.f} is not an operation of a mutex (acquire, release)")
+    if operation.f == "acquire":
+        return REFUSED if state == "held" else "held"
+    return "free" if state == "held" else REFUSED
 
 
 MUTEX = Model("mutex", init=lambda: "free", step=step, show=str)
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge by pairs if every release follows its own acquire, else by the search.  Raises WrongOperation."""
+    """Judge by pairs if every release follows its own acquire, else by the search."""
     matched = pairs(operations)
     if matched is None:
         return by_search(MUTEX, operations, budget)
@@ -113,15 +110,15 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
         f"Certainly {' and '.join(spans)}: neither can come before the other",
         "Only these two processes matter here; the locks that others held are left out",
     ]
-    violation = Violation(
+    return Decided(
         "held twice",
         held,
         [o for pair in two for o in pair if o is not None],
         later,
         f"no answer before {_who(first)} had released the lock",
         why,
+        MUTEX,
     )
-    return Decided(violation, MUTEX)
 
 
 def _who(operation: Operation) -> str:
@@ -140,4 +137,5 @@ def _asked(release: Operation) -> str:
     return f"{called_ns / 1e9:.2f} s (index {release.call})" if called_ns else f"index {release.call}"
 
 
-MUTEX_OBJECT = KnownObject("mutex", "Lock", "Was the lock never held by two processes at once?", judge)
+_QUESTION = "Was the lock never held by two processes at once?"
+MUTEX_OBJECT = KnownObject("mutex", "Lock", _QUESTION, judge, "a mutex", ("acquire", "release"))

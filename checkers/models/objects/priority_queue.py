@@ -26,7 +26,7 @@ from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, NoOrder, ObjectFinding, by_search
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.objects.conservation import (
     Names,
@@ -36,7 +36,7 @@ from checkers.models.objects.conservation import (
     repeats,
     told_apart,
 )
-from checkers.models.projection import Violation
+from checkers.models.witnesses import Decided, NoOrder
 
 INSERT, EXTRACT = "insert", "extract-min"
 NAMES = Names("priority queue", INSERT, EXTRACT)
@@ -46,8 +46,6 @@ def step(state: State, operation: Operation) -> object:
     assert isinstance(state, tuple)
     if operation.f == INSERT:
         return tuple(sorted((*state, operation.input)))
-    if operation.f != EXTRACT:
-        raise WrongOperation(f"{operation.f} is not an operation of a priority queue ({INSERT}, {EXTRACT})")
     if not operation.returned:
         return state[1:]
     if operation.output is None:
@@ -202,8 +200,7 @@ def _smaller_was_there(found: _Refuted) -> Decided:
     own = [o for o in (insert, extract) if o is not None]
     involved = [o for stay in needed for o in (stay.insert, stay.extract) if o is not None]
     right = f"an answer of {min(stay.value for stay in filling)!r}"
-    violation = Violation("out of order", words, [*involved, *own], extract, right, why)
-    return Decided(violation, PRIORITY_QUEUE)
+    return Decided("out of order", words, [*involved, *own], extract, right, why, PRIORITY_QUEUE)
 
 
 def _is(count: int) -> str:
@@ -247,6 +244,8 @@ PRIORITY_QUEUE_OBJECT = KnownObject(
     "Priority queue",
     "Does every value come out once, the smallest one first?",
     judge,
+    "a priority queue",
+    (INSERT, EXTRACT),
     fixed={INSERT: the_same},
     given=frozenset({INSERT}),
     answered=frozenset({EXTRACT}),

@@ -52,36 +52,27 @@ by then as values have their deadline until then.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
-from checkers.models.known_object import (
-    EXCUSED,
-    NO_ORDER,
-    UNANSWERED,
-    Decided,
-    KnownObject,
-    NoOrder,
-    ObjectFinding,
-    by_search,
-)
-from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.known_object import EXCUSED, UNANSWERED, KnownObject, ObjectFinding, by_search
+from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
     Stuck,
     are_interchangeable,
     by_value,
     is_told_apart_anew,
+    no_more_than_were_put,
     not_conserved,
     repeats,
     told_apart,
 )
-from checkers.models.projection import SEARCHED_MAX, Violation, real_time
-from checkers.models.ranks import NEVER
+from checkers.models.past import SEARCHED_MAX
+from checkers.models.witnesses import NO_ORDER, Decided, NoOrder, real_time
 
 PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
 NAMES = Names("queue", PUT, TAKE, DRAIN)
@@ -112,23 +103,11 @@ def no_drained_list(operation: Operation) -> str:
     return f"a drain answered {text_of(operation.output)}, which is no list"
 
 
-def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """A state is refused if it holds a value more often than an enqueue of it was invoked."""
-    invoked = Counter(o.input for o in operations if o.f == PUT)
-
-    def one_of(state: State) -> State:
-        assert isinstance(state, tuple)
-        held = Counter(state)
-        return REFUSED if any(held[value] > invoked[value] for value in held) else state
-
-    return one_of
-
-
-QUEUE = Model("queue", init=tuple, step=step, canonical=canonical)
+QUEUE = Model("queue", init=tuple, step=step, canonical=no_more_than_were_put(PUT))
 
 
 def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
-    """Violations of conservation in one queue, at most one of each kind.  Raises WrongOperation."""
+    """Violations of conservation in one queue, at most one of each kind."""
     decided = {each.kind: each for each in not_conserved(operations, NAMES, lambda value: seen_through([value]))}
     drain = last_drain(operations)
     if drain is not None:
@@ -140,7 +119,7 @@ def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
     return tuple(decided.values())
 
 
-def missing_fromlast_drain(operations: Sequence[Operation]) -> int:
+def missing_from_last_drain(operations: Sequence[Operation]) -> int:
     """The number of values that the last drain had to bring to light, and no answer showed."""
     drain = last_drain(operations)
     return 0 if drain is None else len(_missing(*by_value(operations, NAMES), drain))
@@ -230,8 +209,8 @@ def lost_for_certain(
     why.append(f"Only {named} matter{s} here; what else the queue holds is left out")
     right = f"that {named} come{s} out of the queue as often as put there, at the latest in the last drain"
     operations = list(dict.fromkeys([*involved, *unanswered, drain]))
-    violation = Violation("acknowledged element lost", words, operations, drain, right, why)
-    return Decided(violation, (reduced or seen_through)(list(shown)))
+    smaller = (reduced or seen_through)(list(shown))
+    return Decided("acknowledged element lost", words, operations, drain, right, why, smaller)
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
@@ -240,7 +219,7 @@ def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
     for o in operations:
         if o.call < busy_until and (o.f == DRAIN or (last is not None and last.f == DRAIN)):
             return o if o.f == DRAIN else last
-        ret = NEVER if o.ret is None else o.ret
+        ret = o.ends
         if ret > busy_until:
             busy_until, last = ret, o
     return None
@@ -249,7 +228,7 @@ def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge conservation first, and then the order: without a search if values are unique, else by the search.
 
-    counts: as in `_counts`; if values are conserved, also those that are excused.  Raises WrongOperation.
+    counts: as in `_counts`; if values are conserved, also those that are excused.
     """
     counts = _counts(operations)
     if lost := lost_or_made_up(operations):
@@ -265,7 +244,7 @@ def _excused(operations: Sequence[Operation]) -> int:
     """
     if not any(o.f == TAKE and not o.returned for o in operations):
         return 0
-    missing = missing_fromlast_drain(operations)
+    missing = missing_from_last_drain(operations)
     if repeats(operations, PUT):
         return missing
     stays, empties, _ = _spans(with_dequeues(operations))
@@ -321,7 +300,7 @@ def _stuck_at(operations: Sequence[Operation], overlaps: bool) -> Stuck | None:
     wrong = out_of_order(operations)
     if wrong is None or (overlaps and out_of_order(operations, late=True) is None):
         return None
-    return Stuck(-wrong.index, [o.input for o in wrong.violation.operations if o.f == PUT])
+    return Stuck(-wrong.index, [o.input for o in wrong.operations if o.f == PUT])
 
 
 def with_dequeues(operations: Sequence[Operation]) -> list[Operation]:
@@ -386,8 +365,8 @@ def _no_order(operations: Sequence[Operation], index: int) -> Decided:
     )
     if len(shown) < len(operations):
         why.append(f"The last {len(shown)} of {len(operations)} operations are shown")
-    violation = Violation(NO_ORDER, words, shown, culprit, "another answer", why)
-    return Decided(violation, QUEUE, states=(() if len(shown) < len(operations) else ((),)))
+    states = () if len(shown) < len(operations) else ((),)
+    return Decided(NO_ORDER, words, shown, culprit, "another answer", why, QUEUE, states)
 
 
 def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided | None:
@@ -404,17 +383,14 @@ def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided
     if open_takes:
         sure = _wrong([stay for stay in stays if stay.taken is not None], empties)
         found = sure or _wrong_in_every_case(stays, empties, open_takes)
-    if found is None:
-        return None
-    values, violation = found
-    return Decided(violation, seen_through(values))
+    return None if found is None else replace(found, smaller=seen_through(found.about))
 
 
-def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Found | None:
+def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Decided | None:
     return _overtaken(stays) or _not_empty(empties, stays)
 
 
-def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Found | None:
+def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Decided | None:
     """The violation that remains for every choice of values that open dequeues took; None if there is none."""
     found = _wrong(with_open_takes(stays, open_takes), empties)
     if found is None:
@@ -455,7 +431,7 @@ def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[St
     return [stay for stay in stays if stay.taken is not None or stay.put.operation.returned], empties, open_takes
 
 
-def _overtaken(stays: Sequence[Stay]) -> Found | None:
+def _overtaken(stays: Sequence[Stay]) -> Decided | None:
     """The violation of the first value that was dequeued before a value that had been enqueued before it."""
     by_return = sorted(stays, key=lambda stay: stay.certain_from)
     returns = [stay.certain_from for stay in by_return]
@@ -473,7 +449,7 @@ def _overtaken(stays: Sequence[Stay]) -> Found | None:
     return None if found is None else _overtaken_in_words(found[1], found[2])
 
 
-def _overtaken_in_words(first: Stay, later: Stay) -> Found:
+def _overtaken_in_words(first: Stay, later: Stay) -> Decided:
     a, b = first.value, later.value
     assert later.taken is not None
     put, put_later, culprit = first.put.operation, later.put.operation, later.taken.operation
@@ -498,12 +474,11 @@ def _overtaken_in_words(first: Stay, later: Stay) -> Found:
         involved.append(first.taken.operation)
     why.append(f"Only {text_of(a)} and {text_of(b)} matter here; what else the queue holds is left out")
     operations = list(dict.fromkeys(involved))
-    return (a, b), Violation(
-        "out of order", words, operations, culprit, f"an answer of {text_of(a)}, or a value before it", why
-    )
+    right = f"an answer of {text_of(a)}, or a value before it"
+    return Decided("out of order", words, operations, culprit, right, why, about=(a, b))
 
 
-def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Found | None:
+def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Decided | None:
     """The violation of the first dequeue that found nothing although the queue was never empty while it ran."""
     certain = sorted((s for s in stays if s.certain_from < s.certain_until), key=lambda stay: stay.certain_from)
     begins: list[int] = []
@@ -520,7 +495,7 @@ def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Found | None:
     return None
 
 
-def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Found:
+def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Decided:
     """The violation of an empty dequeue, with the fewest values that were certainly in the queue all the time.
 
     certain: values with the time in which they were certainly in the queue, in order of its beginning.
@@ -545,8 +520,8 @@ def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Found:
     if len(values) > 1:
         why.append("Before the dequeue of each of these values was invoked, the next one had been put there")
     why.append(f"Only {named} matter{'s' * (len(values) == 1)} here; what else the queue holds is left out")
-    involved = list(dict.fromkeys(operations))
-    return values, Violation("not empty", words, involved, empty.operation, f"an answer of {text_of(values[0])}", why)
+    involved, right = list(dict.fromkeys(operations)), f"an answer of {text_of(values[0])}"
+    return Decided("not empty", words, involved, empty.operation, right, why, about=values)
 
 
 QUEUE_OBJECT = KnownObject(
@@ -554,6 +529,8 @@ QUEUE_OBJECT = KnownObject(
     "Queue",
     "Does every value come out once, in the order in which the values were put there?",
     judge,
+    "a queue",
+    (PUT, TAKE, DRAIN),
     fixed={PUT: the_same},
     given=frozenset({PUT}),
     answered=frozenset({TAKE, DRAIN}),
@@ -599,10 +576,6 @@ class Deadline(NamedTuple):
     by_value: Stay | None
 
 
-Found = tuple[tuple[Hashable, ...], Violation]
-"""The values that a violation is about, and the violation."""
-
-
 def deadlines(stays: Sequence[Stay], empties: Sequence[Span]) -> list[Deadline]:
     """The deadlines of all values that must have been taken and were not, the earliest first."""
     signs = [(stay.put.call, stay.taken, stay) for stay in stays if stay.taken is not None]
@@ -636,7 +609,7 @@ def first_unmet(due: Sequence[Deadline], takes: Sequence[Span]) -> int:
     return 0
 
 
-def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[Span]) -> Found:
+def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[Span]) -> Decided:
     """The violation of deadlines of which too few open dequeues were invoked.
 
     due: these deadlines, in order of moment.  takes: all open dequeues.  Those invoked too late for them are left out.
@@ -666,21 +639,19 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
     why.append(f"Only {named} and what came out before matter here; what else the queue holds is left out")
     operations = list(dict.fromkeys(involved))
     right = f"an answer of {text_of(late[-1].value)}, or a value before it"
-    return values, Violation(kind, words, operations, culprit, right, why)
+    return Decided(kind, words, operations, culprit, right, why, about=values)
 
 
-def always_there(found: Found, stays: Sequence[Stay], takes: Sequence[Span]) -> Found:
+def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -> Decided:
     """The violation of a dequeue that found nothing, with all that open dequeues may have taken before it returned.
 
     found: the violation that the best assignment leaves.  The same holds for these values and dequeues alone.
     """
-    values, violation = found
-    end = violation.culprit.ret
-    assert end is not None
+    end = found.index
     late = [stay for stay in stays if stay.taken is None and (stay.put.operation.ret or 0) < end]
     in_time = [take.operation for take in takes if take.operation.call < end]
-    at_stake = dict.fromkeys((*values, *(stay.value for stay in late)))
+    at_stake = dict.fromkeys((*found.about, *(stay.value for stay in late)))
     involved = [span.operation for stay in stays if stay.value in at_stake for span in (stay.put, stay.taken) if span]
-    operations = list(dict.fromkeys([*involved, *in_time, violation.culprit]))
+    operations = list(dict.fromkeys([*involved, *in_time, found.culprit]))
     open_too = "The violation remains if dequeues that were never answered took values that no other dequeue took"
-    return tuple(at_stake), replace(violation, operations=operations, why=[*violation.why, open_too])
+    return replace(found, operations=operations, why=[*found.why, open_too], about=tuple(at_stake))

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from checkers.base.checker import Budget
 from checkers.models.answers import near_miss
-from checkers.models.known_object import Decided, ObjectFinding, by_search, searched
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search, searched
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation
+from checkers.models.witnesses import Decided
 
 
 def step(state: State, operation: Operation) -> object:
@@ -49,8 +49,8 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
         words = f"a read{where} answered {text_of(read.output)}, and no write of it can have happened before"
         words += near_miss(read.output, written)
         why = ["No write of this value that may have happened had been invoked; one that failed did not happen"]
-        violation = Violation("value from nowhere", words, [read], read, "a value that had been written", why)
-        return Decided(violation, CAS_REGISTER)
+        right = "a value that had been written"
+        return Decided("value from nowhere", words, [read], read, right, why, CAS_REGISTER)
     return None
 
 
@@ -61,6 +61,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     return by_search(CAS_REGISTER, operations, budget)
 
 
-_QUESTION = "Does one order of all operations of a key explain every answer?"
-ANY_VALUES = replace(searched(CAS_REGISTER, "Registers of any values", _QUESTION), judge=judge)
-"""Registers whose values the kernels cannot hold.  A search decides them."""
+def registers_of_any_values() -> KnownObject:
+    """Return registers whose values the kernels cannot hold.  A search decides them."""
+    question = "Does one order of all operations of a key explain every answer?"
+    return replace(searched(CAS_REGISTER, "Registers of any values", question), judge=judge)

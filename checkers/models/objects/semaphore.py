@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
-from checkers.models.projection import Violation
+from checkers.models.witnesses import Decided
 
 ACQUIRE, RELEASE = "acquire", "release"
 PERMITS_MAX = 1_000_000
@@ -26,8 +26,6 @@ PERMITS_MAX = 1_000_000
 
 def permits_of(operation: Operation) -> int:
     """The number of permits of an operation; nil is one.  Raises WrongOperation."""
-    if operation.f not in (ACQUIRE, RELEASE):
-        raise WrongOperation(f"{operation.f} is not an operation of a semaphore ({ACQUIRE}, {RELEASE})")
     count = 1 if operation.input is None else operation.input
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise WrongOperation(f"index {operation.call}: {operation.f} needs a number of permits, not {count!r:.60}")
@@ -58,10 +56,12 @@ def semaphore_object(permits: int) -> KnownObject:
         if not _each_releases_its_own(operations):
             return by_search(model, operations, budget)
         found = too_many(operations, permits)
-        return ObjectFinding(() if found is None else (Decided(found, model),), steps=len(operations))
+        return ObjectFinding(() if found is None else (found,), steps=len(operations))
 
     question = f"Were never more than {permits} permits held at once?"
-    return KnownObject(model.name, "Semaphore", question, judge, fixed=dict.fromkeys((ACQUIRE, RELEASE), same_number))
+    functions = (ACQUIRE, RELEASE)
+    fixed = dict.fromkeys(functions, same_number)
+    return KnownObject(model.name, "Semaphore", question, judge, "a semaphore", functions, fixed=fixed)
 
 
 def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
@@ -78,7 +78,7 @@ def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
     return fits
 
 
-def too_many(operations: Sequence[Operation], permits: int) -> Violation | None:
+def too_many(operations: Sequence[Operation], permits: int) -> Decided | None:
     """The violation at the first acquire that cannot have got its permits; None if there is none."""
     moments: list[tuple[int, int, Operation]] = []
     for operation in operations:
@@ -102,7 +102,7 @@ def _holds(operations: Sequence[Operation]) -> int:
     return sum(permits_of(o) * (1 if o.f == ACQUIRE else -1) for o in operations)
 
 
-def _violation(index: int, culprit: Operation, count: int, permits: int, held: dict[int, list[Operation]]) -> Violation:
+def _violation(index: int, culprit: Operation, count: int, permits: int, held: dict[int, list[Operation]]) -> Decided:
     holders = [f"process {process} holds {_holds(own)}" for process, own in sorted(held.items())]
     shown = ", ".join(holders[:6]) + (", …" if len(holders) > 6 else "")
     words = f"at index {index} the answer of process {culprit.process} leaves {count} of {permits} permits held"
@@ -111,4 +111,5 @@ def _violation(index: int, culprit: Operation, count: int, permits: int, held: d
         "Processes that hold nothing at that moment are left out",
     ]
     right = "no answer before others had released their permits"
-    return Violation("too many held", words, [o for own in held.values() for o in own], culprit, right, why)
+    operations = [o for own in held.values() for o in own]
+    return Decided("too many held", words, operations, culprit, right, why, semaphore(permits))

@@ -20,22 +20,23 @@ from dataclasses import replace
 from checkers.base.checker import Budget
 from checkers.base.values import MapValue
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation, real_time
-from checkers.models.ranks import NEVER, Ranked, out_of_order
+from checkers.models.known_object import KnownObject, ObjectFinding
+from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
+from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.witnesses import Decided, real_time
 
 LOST = "acknowledged element lost"
 """Kind of a violation: an element was acknowledged, and every read that began later lacks it."""
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Find a violation of one set.  Raises WrongOperation.
+    """Find a violation of one set.
 
     counts: acknowledged elements; those of them that no read showed; and elements that were acknowledged before the
     last read was invoked, but that this read lacks.
     """
-    adds, reads = _split(operations)
+    adds = [o for o in operations if o.f == "add"]
+    reads = [o for o in operations if o.f == "read" and o.returned]
     chain, clash = _chain(reads)
     place_of: dict[Hashable, int] = {}
     for place, seen in enumerate(chain):
@@ -49,11 +50,8 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     acknowledged = {add.input for add in adds if add.returned}
     counts = {"acknowledged": len(acknowledged), "never_read": len(acknowledged - set().union(*map(_seen, reads)))}
     counts["missing_from_last_read"] = len(_missing(adds, reads)[1])
-    if found is None:
-        return ObjectFinding(steps=len(operations), counts=counts)
-    violation, elements = found
-    decided = Decided(_with_adds(violation, elements, adds), seen_through(elements))
-    return ObjectFinding((decided,), steps=len(operations), counts=counts)
+    violations = () if found is None else (_with_adds(found, adds),)
+    return ObjectFinding(violations, steps=len(operations), counts=counts)
 
 
 def seen_through(elements: Sequence[Hashable]) -> Model:
@@ -70,12 +68,12 @@ def seen_through(elements: Sequence[Hashable]) -> Model:
     return Model("set", init=frozenset, step=step, observers=frozenset({"read"}))
 
 
-def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequence[Operation]) -> Violation:
+def _with_adds(violation: Decided, adds: Sequence[Operation]) -> Decided:
     """The violation, with those adds of its elements that were invoked before the last answer.
 
     An add is left out if its element had certainly been added before its invoke: it changes nothing in any order.
     """
-    end = max(o.ret for o in violation.operations if o.ret is not None)
+    elements, end = violation.about, max(o.ret for o in violation.operations if o.ret is not None)
     first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
     concerned = [a for a in adds if a.input in first_ret and a.call < min(end, first_ret[a.input])]
     others = [o for o in violation.operations if o not in concerned]
@@ -83,14 +81,7 @@ def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequenc
         f"Only {' and '.join(map(text_of, elements))} matter{'s' * (len(elements) == 1)} here; what else the set holds"
     )
     why = [*violation.why, f"{apart} is left out"]
-    return replace(violation, operations=[*concerned, *others], why=why)
-
-
-def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
-    for operation in operations:
-        if operation.f not in ("add", "read"):
-            raise WrongOperation(f"{operation.f} is not an operation of a set that only grows (add, read)")
-    return [o for o in operations if o.f == "add"], [o for o in operations if o.f == "read" and o.returned]
+    return replace(violation, operations=[*concerned, *others], why=why, smaller=seen_through(elements))
 
 
 def no_list(operation: Operation) -> str:
@@ -151,28 +142,24 @@ def _ranked(
         place = place_of.get(add.input, len(chain))
         if not add.returned and (place == len(chain) or add.input in taken_part):
             continue
-        ret = NEVER if add.ret is None else add.ret
+        ret = add.ends
         ranked.append((Ranked(2 * place, add.call, ret, add.input not in taken_part), add))
         taken_part.add(add.input)
     ranked += [(Ranked(rank_of_read[_seen(r)], r.call, r.ret or 0), r) for r in reads]
     return ranked
 
 
-_Found = tuple[Violation, tuple[Hashable, ...]]
-"""A violation, and the elements that it is about."""
-
-
-def _twice(reads: Sequence[Operation]) -> _Found | None:
+def _twice(reads: Sequence[Operation]) -> Decided | None:
     for read in reads:
         if len(_seen(read)) < len(_answer(read)):
             element = next(x for x in _answer(read) if _answer(read).count(x) > 1)
             why = ["A set holds an element once, or not at all"]
             words = f"one read saw {text_of(element)} twice"
-            return Violation("duplicate", words, [read], read, "each element once", why), (element,)
+            return Decided("duplicate", words, [read], read, "each element once", why, about=(element,))
     return None
 
 
-def _neither_inside(one: Operation, other: Operation) -> _Found:
+def _neither_inside(one: Operation, other: Operation) -> Decided:
     a, b = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
     words = (
         f"one read saw {text_of(a)} without {text_of(b)}, another {text_of(b)} without "
@@ -183,10 +170,10 @@ def _neither_inside(one: Operation, other: Operation) -> _Found:
         f"{_STAYS}: the first of these reads needs {text_of(a)} added before {text_of(b)}, the "
         f"second needs the opposite order"
     ]
-    return Violation("order cycle", words, [one, other], other, right, why), (a, b)
+    return Decided("order cycle", words, [one, other], other, right, why, about=(a, b))
 
 
-def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: Sequence[Operation]) -> _Found | None:
+def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: Sequence[Operation]) -> Decided | None:
     """Return the violation of an element that nobody can have added when it was read.
 
     clash: two reads that fit into no chain.  Of these, elements whose add came too late are looked for, too.
@@ -207,12 +194,11 @@ def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: 
         f"No add of {text_of(element)} that may have happened is in the history, answered or not; "
         f"one that failed did not"
     ]
-    return Violation("value from nowhere", words, [read], read, f"an answer without {text_of(element)}", why), (
-        element,
-    )
+    right = f"an answer without {text_of(element)}"
+    return Decided("value from nowhere", words, [read], read, right, why, about=(element,))
 
 
-def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> _Found:
+def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> Decided:
     """The violation of two operations: `early` returned before `late` was called, but must come after it."""
     x, y = early.input, late.input
     both = [early, late]
@@ -228,7 +214,7 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
                 f"last read, such as {text_of(x)}"
             )
         why = [real_time(early, f"The add of {text_of(x)} was acknowledged", late, "the read was invoked"), _STAYS]
-        return Violation(kind, words, both, late, f"an answer with {text_of(x)} in it", why), (x,)
+        return Decided(kind, words, both, late, f"an answer with {text_of(x)} in it", why, about=(x,))
     if early.f == "read" and late.f == "read":
         gone = _any(_seen(early) - _seen(late))
         words = f"a read saw {text_of(gone)}, and a read invoked after its answer did not"
@@ -236,7 +222,7 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
             real_time(early, f"The read that saw {text_of(gone)} was answered", late, "the other was invoked"),
             _STAYS,
         ]
-        return Violation("stale read", words, both, late, f"an answer with {text_of(gone)} in it", why), (gone,)
+        return Decided("stale read", words, both, late, f"an answer with {text_of(gone)} in it", why, about=(gone,))
     if early.f == "read":
         return _read_too_early(early, y, late)
     words = (
@@ -248,16 +234,16 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
         _STAYS,
     ]
     right = f"an answer with both of them, or without {text_of(y)}"
-    return Violation("order cycle", words, [early, between], between, right, why), (x, y)
+    return Decided("order cycle", words, [early, between], between, right, why, about=(x, y))
 
 
-def _read_too_early(read: Operation, element: Hashable, add: Operation) -> _Found:
+def _read_too_early(read: Operation, element: Hashable, add: Operation) -> Decided:
     """add: the first add of the element, which was invoked after the read was answered."""
     words = f"a read saw {text_of(element)} before any add of it can have happened"
     first = f"the first add of {text_of(element)} that may have happened was invoked"
     why = [real_time(read, "The read was answered", add, first)]
     right = f"an answer without {text_of(element)}"
-    return Violation("value from nowhere", words, [read, add], read, right, why), (element,)
+    return Decided("value from nowhere", words, [read, add], read, right, why, about=(element,))
 
 
 _STAYS = "What is in a set that only grows stays there"
@@ -272,6 +258,8 @@ SET = KnownObject(
     "Set",
     "Does every read show what had been added before, and nothing that was never added?",
     judge,
+    "a set that only grows",
+    ("add", "read"),
     fixed={"add": the_same},
     given=frozenset({"add"}),
     answered=frozenset({"read"}),

@@ -49,44 +49,32 @@ Every order is replayed before it is reported, by code that shares nothing with 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from checkers.base.checker import Budget
-from checkers.base.independent_search import Disagreement
 from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.answers import the_same
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
     Stuck,
     is_told_apart_anew,
+    no_more_than_were_put,
     not_conserved,
     repeats,
     told_apart,
 )
-from checkers.models.projection import Violation
-from checkers.models.search import cut_at
+from checkers.models.search import cut_at, demand_explanation
+from checkers.models.witnesses import Decided
 
 PUSH, POP = "push", "pop"
 
 Int64 = npt.NDArray[np.int64]
-
-NEVER = 2**62
-"""The place of a return that did not happen."""
-
-
-@dataclass(frozen=True, slots=True)
-class StackStep:
-    """A step of an order.  operation: a push or a pop.  value: the one that it pushed or popped; None: nothing."""
-
-    operation: Operation
-    value: Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,7 @@ class StackOrder:
     violation: proves that there is none; None if there is one, or if it is not known.
     """
 
-    order: Sequence[StackStep] | None = None
+    order: Sequence[Operation] | None = None
     violation: Decided | None = None
 
 
@@ -110,33 +98,12 @@ def decide(operations: Sequence[Operation], model: Model) -> StackOrder:
     for taken in history.choices():
         found = history.nested(taken)
         if not isinstance(found, _Stuck):
-            demand_explanation(operations, found)
+            demand_explanation(operations, found, STACK)
             return StackOrder(order=found)
         if not history.unanswered or not history.stayed:
             return StackOrder(violation=_decided(found, operations, model))
     wrong = history.never_nested()
     return StackOrder() if wrong is None else StackOrder(violation=_decided(wrong, operations, model))
-
-
-def demand_explanation(operations: Sequence[Operation], order: Sequence[StackStep]) -> None:
-    """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
-    held: list[Hashable] = []
-    latest = -1
-    for step in order:
-        operation = step.operation
-        latest = max(latest, operation.call)
-        fits = operation.ret is None or operation.ret > latest
-        if operation.f == PUSH:
-            fits = fits and operation.input == step.value
-            held.append(operation.input)
-        else:
-            fits = fits and (held.pop() if held else None) == step.value
-            fits = fits and (not operation.returned or operation.output == step.value)
-        if not fits:
-            raise Disagreement(f"the order that was found does not explain {operation.f} at index {operation.call}")
-    placed = {step.operation.call for step in order}
-    if len(placed) < len(order) or any(o.returned and o.call not in placed for o in operations):
-        raise Disagreement("the order that was found does not have every operation once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +156,13 @@ class _History:
                 taken[push.input] = pop_at[free.pop(choose(free, self._place[push.ret], deadline))]
             yield taken
 
-    def nested(self, taken: Mapping[Hashable, Operation]) -> list[StackStep] | _Stuck:
+    def nested(self, taken: Mapping[Hashable, Operation]) -> list[Operation] | _Stuck:
         """The order, if the pops without an answer took these values.  Without an order, why there is none."""
         pops = [self._pops.get(push.input) or taken.get(push.input) for push in self._pushes]
         places = self._places(self._pushes, pops)
         return self._order(places, pops)
 
-    def least_stuck(self) -> list[StackStep] | _Stuck:
+    def least_stuck(self) -> list[Operation] | _Stuck:
         """The order for some choice; else what is stuck for the choice that leaves the fewest."""
         stuck: list[_Stuck] = []
         for taken in self.choices():
@@ -240,7 +207,7 @@ class _History:
             rows[at] = place[push.call], NEVER if push.ret is None else place[push.ret], called, popped
         return rows
 
-    def _order(self, places: Int64, pops: Sequence[Operation | None]) -> list[StackStep] | _Stuck:
+    def _order(self, places: Int64, pops: Sequence[Operation | None]) -> list[Operation] | _Stuck:
         staying = np.flatnonzero(places[:, 1] < places[:, 2])
         stays = places[staying]
         gap_of = self._gaps_of_empty(stays)
@@ -272,37 +239,37 @@ class _History:
         gap_of: Sequence[int],
         places: Int64,
         pops: Sequence[Operation | None],
-    ) -> list[StackStep]:
+    ) -> list[Operation]:
         """The order of values with stays, with pops that found nothing, and with values that have no stay."""
-        steps: list[StackStep] = []
+        steps: list[Operation] = []
         empty = sorted(zip(gap_of, range(len(gap_of)), strict=True))
         empties = iter(empty)
         following = next(empties, None)
         for value, code, begins in zip(values.tolist(), codes.tolist(), first.tolist(), strict=True):
             while following is not None and following[0] < begins:
-                steps.append(StackStep(self._empty[following[1]], None))
+                steps.append(self._empty[following[1]])
                 following = next(empties, None)
             push, pop = self._pushes[value], pops[value]
             if code >= 0:
-                steps.append(StackStep(push, push.input))
+                steps.append(push)
             elif pop is not None:
-                steps.append(StackStep(pop, push.input))
+                steps.append(pop)
         while following is not None:
-            steps.append(StackStep(self._empty[following[1]], None))
+            steps.append(self._empty[following[1]])
             following = next(empties, None)
         at_once = np.flatnonzero(places[:, 1] > places[:, 2])
         called = np.maximum(places[at_once, 0], places[at_once, 2])
         by_gap = np.argsort(called, kind="stable")
-        result: list[StackStep] = []
+        result: list[Operation] = []
         place, latest = 0, -1
         for value, gap in zip(at_once[by_gap].tolist(), called[by_gap].tolist(), strict=True):
-            while place < len(steps) and max(latest, self._place[steps[place].operation.call]) <= gap:
-                latest = max(latest, self._place[steps[place].operation.call])
+            while place < len(steps) and max(latest, self._place[steps[place].call]) <= gap:
+                latest = max(latest, self._place[steps[place].call])
                 result.append(steps[place])
                 place += 1
             push, pop = self._pushes[value], pops[value]
             assert pop is not None
-            result += [StackStep(push, push.input), StackStep(pop, push.input)]
+            result += [push, pop]
         return result + steps[place:]
 
     def _stuck(
@@ -331,7 +298,7 @@ def _stuck_at(operations: Sequence[Operation]) -> Stuck | None:
     found = _History(operations).least_stuck()
     if isinstance(found, _Stuck):
         return Stuck(found.left, [push.input for push in found.pushes])
-    demand_explanation(operations, found)
+    demand_explanation(operations, found, STACK)
     return None
 
 
@@ -381,7 +348,7 @@ def _decided(stuck: _Stuck, operations: Sequence[Operation], model: Model) -> De
     culprit = stuck.empty if stuck.empty is not None else _first_wrong(shown)
     right = "an answer of the value that is on top, or nil if there is none"
     kind = "out of order" if stuck.empty is None else "not empty"
-    return Decided(Violation(kind, words, shown, culprit, right, why), model)
+    return Decided(kind, words, shown, culprit, right, why, model)
 
 
 def _first_wrong(operations: Sequence[Operation]) -> Operation:
@@ -404,8 +371,6 @@ def step(state: State, operation: Operation) -> object:
     assert isinstance(state, tuple)
     if operation.f == PUSH:
         return (*state, operation.input)
-    if operation.f != POP:
-        raise WrongOperation(f"{operation.f} is not an operation of a stack (push, pop)")
     if not operation.returned:
         return state[:-1]
     if operation.output is None:
@@ -413,23 +378,11 @@ def step(state: State, operation: Operation) -> object:
     return state[:-1] if state and state[-1] == operation.output else REFUSED
 
 
-def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """A state is refused if it holds a value more often than a push of it was invoked."""
-    invoked = Counter(o.input for o in operations if o.f == PUSH)
-
-    def one_of(state: State) -> State:
-        assert isinstance(state, tuple)
-        held: Counter[Hashable] = Counter(state)
-        return REFUSED if any(held[value] > invoked[value] for value in held) else state
-
-    return one_of
-
-
-STACK = Model("stack", init=tuple, step=step, canonical=canonical)
+STACK = Model("stack", init=tuple, step=step, canonical=no_more_than_were_put(PUSH))
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge conservation first, and then the order.  Raises WrongOperation."""
+    """Judge conservation first, and then the order."""
     if wrong := not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
     if repeats(operations, PUSH):
@@ -448,6 +401,8 @@ STACK_OBJECT = KnownObject(
     "Stack",
     "Does every value come out once, the newest one first?",
     judge,
+    "a stack",
+    (PUSH, POP),
     fixed={PUSH: the_same},
     given=frozenset({PUSH}),
     answered=frozenset({POP}),

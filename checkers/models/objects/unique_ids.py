@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import Decided, KnownObject, ObjectFinding
+from checkers.models.known_object import KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.projection import Violation
+from checkers.models.witnesses import Decided
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Find the first id that was handed out twice.  Raises WrongOperation."""
+    """Find the first id that was handed out twice.  Raises WrongOperation where another function comes before it."""
     first: dict[Hashable, Operation] = {}
     for operation in operations:
         if operation.f != "generate":
             raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
         if operation.returned and first.setdefault(operation.output, operation) is not operation:
             found = operation.output
-            violation = Violation(
+            twice = Decided(
                 "duplicate",
                 f"the id {text_of(found)} was handed out twice",
                 [first[found], operation],
                 operation,
                 "an id that no answer had named before",
                 ["Either answer may have come first; the other one repeated its id", "All other ids are left out"],
+                seen_through(found),
             )
-            return ObjectFinding((Decided(violation, seen_through(found)),), steps=len(operations))
+            return ObjectFinding((twice,), steps=len(operations))
     return ObjectFinding(steps=len(operations))
 
 

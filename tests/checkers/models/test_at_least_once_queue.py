@@ -75,7 +75,7 @@ def test_it_agrees_with_every_order() -> None:
         assert found or ordered or beside, "a drain is many dequeues: it may miss what is put there while it runs"
         seen.update({each.kind for each in found} or {"valid"})
         for each in found:
-            mine, smaller = each.violation.operations, each.smaller
+            mine, smaller = each.operations, each.smaller
             assert not any(order_of(mine, smaller.init(), smaller.step))
     assert min(seen[kind] for kind in ("valid", "value from nowhere", "acknowledged element lost")) > 100, seen
 

@@ -13,7 +13,8 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.model import Operation
-from checkers.models.objects.kv import KV, demand_explanation, has_order
+from checkers.models.objects.kv import KV, has_order
+from checkers.models.search import demand_explanation
 
 Row = tuple[str, str | None, int, int | None]
 """(f, value of a write or answer of a get, index of the call, index of the return)."""

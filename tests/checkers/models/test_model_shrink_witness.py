@@ -15,7 +15,7 @@ from checkers.base import independent_search as search
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.by_hand.judge_events import judge_events
-from checkers.models import shrink_witness
+from checkers.models import witnesses
 from checkers.models.model import REFUSED, Model, Operation, operations_of, plain
 from checkers.models.objects.counter import COUNTER
 from checkers.models.search import cut_at, judge_object
@@ -187,7 +187,7 @@ def test_a_mistake_of_the_harness_is_not_taken_for_one_of_the_model(monkeypatch:
     def broken(*_: object) -> bool:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(shrink_witness, "_explained", broken)
+    monkeypatch.setattr(witnesses, "_explained", broken)
     events = [Event(0, 0, 0, Type.INVOKE, "read", None), Event(1, 0, 0, Type.OK, "read", None, 3)]
     with pytest.raises(ZeroDivisionError):
         judge_events(events, KEEPER)

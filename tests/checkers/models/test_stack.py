@@ -24,9 +24,9 @@ from checkers.models.objects.stack import (
     STACK,
     StackOrder,
     decide,
-    demand_explanation,
 )
-from checkers.models.projection import impossible
+from checkers.models.past import impossible
+from checkers.models.search import demand_explanation
 
 
 def stack_of_unique_values(pops: float) -> Simulated:
@@ -115,9 +115,9 @@ def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: Sequence[f
             state = stack_step(state, step.operation)
             assert state is not REFUSED, operations
         if found.violation is not None:
-            shown = sorted(found.violation.violation.operations, key=lambda o: o.call)
+            shown = sorted(found.violation.operations, key=lambda o: o.call)
             assert impossible(STACK, shown, [()]) is not False, (shown, operations)
-            seen["found nothing" if found.violation.violation.culprit.output is None else "values"] += 1
+            seen["found nothing" if found.violation.culprit.output is None else "values"] += 1
             seen["more than two values"] += sum(o.f == "push" for o in shown) > 2
     return seen
 
@@ -177,7 +177,7 @@ def test_an_order_that_does_not_explain_the_answers_is_refused() -> None:
     operations, found = judged(events)
     assert found is not None and found.order is not None
     order = list(found.order)
-    demand_explanation(operations, order)
+    demand_explanation(operations, order, STACK)
     for wrong in (order[1:], order[:-1], [*order[:5], order[6], *order[5:]], order[::-1]):
         with pytest.raises(Disagreement):
-            demand_explanation(operations, wrong)
+            demand_explanation(operations, wrong, STACK)

@@ -1,112 +1,29 @@
-"""Makes witnesses of a large object, reduced to the few values that the violation is about.
+"""Replaces the past of a history by the states that it can have led to, and searches the few operations that remain.
 
-Forget all but two elements of a set, all but two values of a log, or all but one value of a queue.  For the values that
-are kept, the smaller object gives the same answers as the whole object.  So every order of the whole object's
-operations is also an order of the smaller object's.  If the smaller object has no order, the whole object has none.
-The past need not be known: the violation has all operations on these values, and both objects begin empty.  The smaller
-object is a `Model` like any other.  So the independent search (`base/independent_search.py`) judges its few operations
-by another method than the one that found the violation, and their longest legal order is drawn.
+The past ends at a moment just before a call.  Operations that had returned by then are replaced by the possible states.
+Operations under way stay, and may happen at any time later, or never.  If one of them happened before the moment, one
+of the states shows its effect.  (An observer that was under way is dropped, because it may have seen the past.)  This
+never creates a violation.  Proof: take any order of the whole history, and its end after the moment.  The end begins in
+one of the states.  It contains every operation that was called later and returned.  All others in it were under way, or
+were called later.  So it is an order of the rest.  If the rest has no order, the history has none.  One pass of the
+just-in-time search finds the states.
+
+The independent search (`base/independent_search.py`) judges few operations by another method than the kernels.
 
 *Budget.*  An explanation calls `Model.step` again and again, so a count of the calls limits all explanations of a part,
 and gives the same witness on every machine.  An explanation that runs out of steps is larger and simpler.
-
-*Past.*  The past of a history can be replaced by the states that it can have led to.  It ends at a moment just before a
-call.  Operations that had returned by then are replaced by the possible states.  Operations under way stay, and may
-happen at any time later, or never.  If one of them happened before the moment, one of the states shows its effect.  (An
-observer that was under way is dropped, because it may have seen the past.)  This never creates a violation.  Proof:
-take any order of the whole history, and its end after the moment.  The end begins in one of the states.  It contains
-every operation that was called later and returned.  All others in it were under way, or were called later.  So it is an
-order of the rest.  If the rest has no order, the history has none.  One pass of the just-in-time search finds the
-states.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from checkers.base import independent_search as search
-from checkers.base.independent_search import Disagreement
-from checkers.base.letters import letter
-from checkers.base.verdict import Witness
-from checkers.models.model import REFUSED, Model, Operation, Rows, State
+from checkers.models.model import REFUSED, Model, Operation, State
 from checkers.models.search import STEPS_PER_PYTHON_STEP
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """Record of what went wrong, in words, and the operations that show it.
-
-    kind, summary: as in `Witness`.
-    operations: all operations on the values that the violation is about.  culprit: the one whose answer is wrong.
-    expected: the right answer, as the end of a sentence.
-    why: sentences that explain why no order of these operations gives the culprit's answer.
-    """
-
-    kind: str
-    summary: str
-    operations: Sequence[Operation]
-    culprit: Operation
-    expected: str
-    why: Sequence[str]
-
-
-def witness(
-    violation: Violation, smaller: Model, as_rows: Rows, states: Sequence[State] | None, patience: Patience
-) -> Witness:
-    """The witness of a violation.
-
-    smaller: the model reduced to the values of the violation.  states: its possible first states; None: `init`.
-    The fact `under_way` names operations that were under way when the window begins: each may have happened before, or
-    never.  If patience runs out before the independent search ends, the fact `rejudged` is false.
-    Raises Disagreement if the independent search finds an order.
-    """
-    patience.next_one()
-    counted = patience.counted(smaller)
-    window = sorted(violation.operations, key=lambda o: o.call)
-    begins, under_way = tuple(states) if states is not None else (smaller.init(),), frozenset[int]()
-    again: bool | None = None
-    try:
-        again = impossible(counted, window, begins)
-        if again is None and states is None:
-            rest = shortest_rest(
-                counted, window, violation.culprit.call, lambda left: impossible(counted, left.operations, left.states)
-            )
-            again = impossible(counted, rest.operations, rest.states)
-            window, begins, under_way = list(rest.operations), rest.states, rest.under_way
-    except OutOfPatience:
-        again = None
-    if again is False:
-        raise Disagreement(f"{violation.summary}; yet the independent search finds an order, so nothing is claimed")
-    letters = {str(o.call): letter(place) for place, o in enumerate(window)}
-    why = list(violation.why)
-    if again:
-        tried = f"every order of these {len(window)} operations" if len(window) > 1 else "this operation by itself"
-        why.append(f"An independent search tried {tried} and found none that fits")
-    facts: dict[str, Any] = {
-        "key": violation.culprit.key,
-        "states_before": [in_words(smaller, state) for state in begins],
-        "why": why,
-        "expected": violation.expected,
-        "letters": letters,
-        "culprit": letters[str(violation.culprit.call)],
-        "under_way": [name for call, name in letters.items() if int(call) in under_way],
-        "rejudged": bool(again),
-        "model": smaller.name,
-    }
-    with suppress(OutOfPatience):
-        if (order := longest_order(counted, window, begins)) is not None:
-            facts["order"] = order
-    return Witness(violation.kind, violation.summary, as_rows(window), facts=facts)
-
-
-def real_time(first: Operation, what: str, second: Operation, then: str) -> str:
-    """A sentence: one operation had returned before another was invoked, so it comes first."""
-    return f"{what} (index {first.ret}) before {then} (index {second.call}), so it comes first in every order"
-
 
 SEARCHED_MAX = 60
 """Windows with more operations are neither checked nor drawn."""

@@ -1,13 +1,25 @@
-"""Shrinks a model's wrong history to the smallest window that no order explains, and makes its witness.
+"""Makes the witness of a wrong object: the smallest window that shows the violation, in words.
 
-The history is cut at the first answer that no order explains.  `step` may be any function, so only two things may be
-dropped without creating a violation.  One is an operation that changes nothing (`Model.observers`).  The other is the
-past, if the states that it can have led to replace it (`past_states.py`).
+A rule or a search finds a violation.
+
+*A rule* (`Decided`) names the operations that show it, and a smaller object.  Forget all but two elements of a set, all
+but two values of a log, or all but one value of a queue.  For the values that are kept, the smaller object gives the
+same answers as the whole object.  So every order of the whole object's operations is also an order of the smaller
+object's.  If the smaller object has no order, the whole object has none.  The past need not be known: the violation has
+all operations on these values, and both objects begin empty.
+
+*A search* (`NoOrder`) names only an event at which it was certain.  The history is cut at the first answer that no
+order explains.  `step` may be any function, so only two things may be dropped without creating a violation.  One is an
+operation that changes nothing (`Model.observers`).  The other is the past, if the states that it can have led to
+replace it (`past.py`).
+
+The independent search judges every window again, and their longest legal order is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -18,7 +30,7 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.letters import letter
 from checkers.base.verdict import Witness
 from checkers.models.model import Model, Operation, Rows, State, described, plain
-from checkers.models.projection import (
+from checkers.models.past import (
     SEARCHED_MAX,
     OutOfPatience,
     Patience,
@@ -32,6 +44,9 @@ from checkers.models.projection import (
 from checkers.models.read_own_model import BadModel
 from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, plain_search, steps_first
 
+NO_ORDER = "no order"
+"""The kind of a violation that a search found."""
+
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000
 """With these limits the search for right answers takes at most a second.  Answers that need more are not shown."""
@@ -41,6 +56,9 @@ OPERATIONS_TRIED = 20_000
 
 ANSWERS_NAMED = 4
 """The witness shows at most this number of right answers."""
+
+STATES_TOLD = 6
+"""At most this number of the states before a window is shown."""
 
 UNMINIMISED_MAX = 40
 """Number of operations that are shown of a window that could not be minimised."""
@@ -59,16 +77,94 @@ _ANSWERS = (int, float, str, tuple, frozenset)
 """Types of answers that are tried.  A state of another type is not tried as an answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoOrder:
+    """A search found that there is no order.  index: of an event at which this was certain."""
+
+    model: Model
+    index: int
+
+    @property
+    def kind(self) -> str:
+        """As in `Witness`."""
+        return NO_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A violation that a rule found without a search, in words, and the operations that show it.
+
+    kind, summary: as in `Witness`.
+    operations: all operations on the values that the violation is about.  culprit: the one whose answer is wrong.
+    expected: the right answer, as the end of a sentence.
+    why: sentences that explain why no order of these operations gives the culprit's answer.
+    smaller: the model of the object, reduced to the values of the violation.
+    states: those in which the reduced object may begin; None: the first state of `smaller`.
+    about: the values that the violation is about, until `smaller` is reduced to them.
+    """
+
+    kind: str
+    summary: str
+    operations: Sequence[Operation]
+    culprit: Operation
+    expected: str
+    why: Sequence[str]
+    smaller: Model | None = None
+    states: Sequence[State] | None = None
+    about: tuple[Hashable, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """Index of the answer that is wrong."""
+        return self.culprit.ret or 0
+
+
 def explain(
-    model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows, patience: Patience
+    violation: NoOrder | Decided, operations: Sequence[Operation], budget: Budget, as_rows: Rows, patience: Patience
 ) -> Witness:
-    """The witness of one object's history that has no order.  index: of an event at which this was certain.
+    """Return the witness of one object's violation.  operations: all of the object.
 
     The fact `under_way` names operations that were under way when the window begins: each may have happened before, or
-    never.  If patience runs out, the witness is larger, and its note states this.
+    never.  If patience runs out before the independent search ends, the fact `rejudged` is false.  Then the window of a
+    search is larger, and its note states this.
     Raises Disagreement if the independent search finds an order.
     """
     patience.next_one()
+    if isinstance(violation, Decided):
+        return _of_rule(violation, as_rows, patience)
+    return _of_search(violation.model, operations, violation.index, budget, as_rows, patience)
+
+
+def real_time(first: Operation, what: str, second: Operation, then: str) -> str:
+    """Return a sentence: one operation had returned before another was invoked, so it comes first."""
+    return f"{what} (index {first.ret}) before {then} (index {second.call}), so it comes first in every order"
+
+
+def _of_rule(found: Decided, as_rows: Rows, patience: Patience) -> Witness:
+    assert found.smaller is not None
+    model = patience.counted(found.smaller)
+    begins = tuple(found.states) if found.states is not None else (model.init(),)
+    window = tuple(sorted(found.operations, key=lambda o: o.call))
+    rest, again = RestOfHistory(begins, window), None
+    with suppress(OutOfPatience):
+        again = impossible(model, window, begins)
+        if again is None and found.states is None:
+            rest = shortest_rest(
+                model, window, found.culprit.call, lambda left: impossible(model, left.operations, left.states)
+            )
+            again = impossible(model, rest.operations, rest.states)
+    if again is False:
+        raise Disagreement(f"{found.summary}; yet the independent search finds an order, so nothing is claimed")
+    facts = _facts(found.smaller, found.culprit, rest.operations, rest, [*found.why, *_tried(rest.operations, again)])
+    facts |= {"expected": found.expected, "rejudged": bool(again)}
+    with suppress(OutOfPatience):
+        facts |= _drawn(model, rest.operations, rest)
+    return Witness(found.kind, found.summary, as_rows(rest.operations), facts=facts)
+
+
+def _of_search(
+    model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows, patience: Patience
+) -> Witness:
     counted = patience.counted(model)
     answered = frozenset(o.call for o in operations if o.returned)
     try:
@@ -78,23 +174,49 @@ def explain(
         return _unminimised(model, operations, index, answered, as_rows)
     if again is False:
         raise Disagreement("the model's search and the independent search disagree about a window")
-    facts = _facts(model, found, answered)
-    facts["rejudged"] = bool(again)
-    if again:
-        tried = f"every order of these {len(found.window)} operations"
-        facts["why"].append(f"An independent search tried {tried} and found none that fits")
+    why = [*_story(model, found, answered), *_tried(found.window, again)]
+    shown = replace(found.rest, states=found.rest.states[:STATES_TOLD])
+    facts = _facts(model, found.culprit, found.window, shown, why) | {"rejudged": bool(again)}
     try:
         facts["expected"], failures = _expected(counted, found, budget, patience)
         if failures:
             facts["note"] = _failures_in_words(failures)
-        if (order := longest_order(counted, found.window, found.rest.states)) is not None:
-            facts["order"] = order
+        facts |= _drawn(counted, found.window, found.rest)
     except OutOfPatience:
         facts.setdefault("expected", _REFUSAL)
-    culprit = found.culprit
-    name = "" if culprit.key is None else f" on {culprit.key}"
-    summary = f"No order of the operations{name} explains {model.describe(culprit)} (index {culprit.ret})"
-    return Witness("no order", summary, as_rows(found.window), facts=facts)
+    summary = f"No order of the operations{_on(found.culprit)} explains {model.describe(found.culprit)}"
+    return Witness(NO_ORDER, f"{summary} (index {found.culprit.ret})", as_rows(found.window), facts=facts)
+
+
+def _on(culprit: Operation) -> str:
+    return "" if culprit.key is None else f" on {culprit.key}"
+
+
+def _facts(
+    model: Model, culprit: Operation, window: Sequence[Operation], rest: RestOfHistory, why: Sequence[str]
+) -> dict[str, Any]:
+    """Return the facts that every witness has.  rest: the first states of the window, and what was under way then."""
+    letters = {str(o.call): letter(place) for place, o in enumerate(window)}
+    return {
+        "key": culprit.key,
+        "states_before": [in_words(model, state) for state in rest.states],
+        "why": why,
+        "letters": letters,
+        "culprit": letters[str(culprit.call)],
+        "under_way": [name for call, name in letters.items() if int(call) in rest.under_way],
+        "model": model.name,
+    }
+
+
+def _tried(window: Sequence[Operation], again: bool | None) -> list[str]:
+    """Return what the independent search adds to a story.  again: whether it found no order either."""
+    tried = f"every order of these {len(window)} operations" if len(window) > 1 else "this operation by itself"
+    return [f"An independent search tried {tried} and found none that fits"] if again else []
+
+
+def _drawn(model: Model, window: Sequence[Operation], rest: RestOfHistory) -> dict[str, Any]:
+    order = longest_order(model, window, rest.states)
+    return {} if order is None else {"order": order}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +236,7 @@ class _Reduced:
 def _smallest(
     model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: Patience
 ) -> _Reduced:
-    """The smallest window that was found.  index: as in `explain`.  Raises OutOfPatience."""
+    """Return the smallest window that was found.  index: of an event at which it was certain.  Raises OutOfPatience."""
     index = _first_impossible(model, operations, index, budget, patience)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
@@ -125,43 +247,35 @@ def _smallest(
     return _Reduced(culprit, cut, rest, window)
 
 
-def _facts(model: Model, found: _Reduced, answered: frozenset[int]) -> dict[str, Any]:
-    """The facts of a witness that need no further steps of the model."""
-    rest, window = found.rest, found.window
-    letters = {o.call: letter(place) for place, o in enumerate(window)}
-    before = [in_words(model, state) for state in rest.states[:6]]
-    more = f" or one of {len(rest.states) - 6} other states" if len(rest.states) > 6 else ""
-    why = [f"Before this window it held {' or '.join(before)}{more}"] if len(window) < len(found.cut) else []
-    why += [f"{letters[o.call]}: {_in_words(model, o, o.call in answered, o.call in rest.under_way)}" for o in window]
-    return {
-        "key": found.culprit.key,
-        "states_before": before,
-        "why": why,
-        "letters": {str(call): name for call, name in letters.items()},
-        "culprit": letters[found.culprit.call],
-        "under_way": [name for call, name in letters.items() if call in rest.under_way],
-        "model": model.name,
-    }
+def _story(model: Model, found: _Reduced, answered: frozenset[int]) -> list[str]:
+    """Return what the object held, and each operation of the window."""
+    states, under_way = found.rest.states, found.rest.under_way
+    before = [in_words(model, state) for state in states[:STATES_TOLD]]
+    more = f" or one of {len(states) - STATES_TOLD} other states" if len(states) > STATES_TOLD else ""
+    told = [f"Before this window it held {' or '.join(before)}{more}"] if len(found.window) < len(found.cut) else []
+    for place, o in enumerate(found.window):
+        told.append(f"{letter(place)}: {_in_words(model, o, o.call in answered, o.call in under_way)}")
+    return told
 
 
 def _unminimised(
     model: Model, operations: Sequence[Operation], index: int, answered: frozenset[int], as_rows: Rows
 ) -> Witness:
-    """The witness without a search: the last operations up to the event at which it was certain."""
+    """Return the witness without a search: the last operations up to the event at which it was certain."""
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     culprit = max((o for o in cut if o.returned), key=lambda o: o.ret or 0, default=cut[-1])
     shown = cut[-UNMINIMISED_MAX:]
     if culprit not in shown:
         shown = [culprit, *shown]
-    facts = _facts(model, _Reduced(culprit, cut, RestOfHistory((model.init(),), tuple(cut)), shown), answered)
+    rest = RestOfHistory((model.init(),), tuple(cut))
+    why = _story(model, _Reduced(culprit, cut, rest, shown), answered)
     if len(shown) < len(cut):
-        facts["states_before"], facts["why"] = [], facts["why"][1:]
-        facts["why"].insert(0, f"The last {len(shown)} of {len(cut)} operations are shown")
-    facts |= {"rejudged": False, "expected": _REFUSAL}
+        rest = replace(rest, states=())
+        why[0] = f"The last {len(shown)} of {len(cut)} operations are shown"
+    facts = _facts(model, culprit, shown, rest, why) | {"rejudged": False, "expected": _REFUSAL}
     facts["note"] = "this window is not the smallest one: the budget of steps for explanations ran out"
-    name = "" if culprit.key is None else f" on {culprit.key}"
-    summary = f"No order of the operations{name} explains all answers up to index {index}"
-    return Witness("no order", summary, as_rows(shown), facts=facts)
+    summary = f"No order of the operations{_on(culprit)} explains all answers up to index {index}"
+    return Witness(NO_ORDER, summary, as_rows(shown), facts=facts)
 
 
 def _in_words(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
