@@ -40,7 +40,7 @@ from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SE
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.models.answers import WrongEvent
 from checkers.sealing.codes import dense_processes, dictionary_codes
-from checkers.transactions.table import PairedEvents, RowsOfFile, demand_room_for_events, read_columns, stretch
+from checkers.transactions.table import RowsOfFile, demand_room_for_events, paired_events, read_columns, stretch
 
 Value = Hashable
 Message = tuple[int | None, Value]
@@ -237,7 +237,7 @@ def from_file(path: str, size_bytes_max: int = Budget().size_bytes) -> KafkaHist
         functions,
     )
     numbers = np.array([FUNCTIONS.index(f) if f in FUNCTIONS else -1 for f in functions] or [-1], np.int8)
-    events = PairedEvents(pairs, RowsOfFile(path).event).__getitem__
+    events = paired_events(pairs, RowsOfFile(path).event).__getitem__
     return _history(pairs, numbers[codes[pairs.invoked]], table["payload"], events, size_bytes_max)
 
 

@@ -28,25 +28,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.history import Event
 from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.base.verdict import combine as combine_groups
-from checkers.kernels.transactions.columns import OK, READ, WRITE, Transactions
+from checkers.kernels.transactions.columns import OK, READ, WRITE
 from checkers.kernels.transactions.components import components
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 from checkers.transactions.anomalies import STRICT_SERIALIZABLE
 from checkers.transactions.judge import judge_transcript
-from checkers.transactions.read import Model, Transcript
+from checkers.transactions.read import Lazily, Model, Transcript, with_transactions
 from checkers.transactions.table import COLUMNS, read_file
 
 SHARES = 4
@@ -185,53 +184,19 @@ def group_count(groups: Int32) -> int:
 
 def transcript_of_group(transcript: Transcript, groups: Int32, group: int) -> Transcript:
     """Return the transactions of one group, with keys numbered anew; positions in the history stay as they are."""
-    txns = transcript.txns
     chosen = np.flatnonzero(groups == group)
-    rows = np.flatnonzero(np.repeat(groups == group, np.diff(txns.first)))
-    keys, key = np.unique(txns.key[rows], return_inverse=True)
-    sizes = np.diff(txns.list_first)[rows]
-    list_first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    elements = np.repeat(txns.list_first[:-1][rows] - list_first[:-1], sizes) + np.arange(list_first[-1])
+    txns = with_transactions(transcript.txns, chosen)
+    keys, key = np.unique(txns.key, return_inverse=True)
     number_of = {int(k): n for n, k in enumerate(keys.tolist())} if transcript.initial else {}
     return replace(
         transcript,
-        txns=Transactions(
-            txns.process[chosen],
-            txns.status[chosen],
-            txns.invoked[chosen],
-            txns.completed[chosen],
-            np.concatenate([[0], np.cumsum(np.diff(txns.first)[chosen])]).astype(np.int64),
-            txns.kind[rows],
-            key.astype(np.int32),
-            txns.value[rows],
-            list_first,
-            txns.lists[elements],
-        ),
+        txns=txns._replace(key=key.astype(np.int32)),
         keys=[transcript.key_name(k) for k in keys.tolist()],
         values=[transcript.values[k] for k in keys.tolist()] if transcript.values else (),
-        events=_ChosenEvents(transcript.events, chosen) if transcript.events else (),
+        events=Lazily(len(chosen), lambda t: transcript.events[int(chosen[t])]) if transcript.events else (),
         begin=None if transcript.begin is None else transcript.begin[chosen],
         initial=frozenset((number_of[k], value) for k, value in transcript.initial if k in number_of),
     )
-
-
-class _ChosenEvents(Sequence[tuple[Event, ...]]):
-    """The events of some transactions, which may be read from a file only when they are needed."""
-
-    def __init__(self, events: Sequence[tuple[Event, ...]], chosen: Int64) -> None:
-        self._events, self._chosen = events, chosen
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @overload
-    def __getitem__(self, t: int) -> tuple[Event, ...]: ...
-    @overload
-    def __getitem__(self, t: slice) -> list[tuple[Event, ...]]: ...
-    def __getitem__(self, t: int | slice) -> tuple[Event, ...] | list[tuple[Event, ...]]:
-        if isinstance(t, slice):
-            return [self[i] for i in range(*t.indices(len(self)))]
-        return self._events[int(self._chosen[t])]
 
 
 def judge_by_groups(transcript: Transcript, budget: Budget, *, consistency: str, keep_order: bool = False) -> Verdict:

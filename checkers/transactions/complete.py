@@ -29,10 +29,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.transactions import list_append, list_versions, rw_register
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import order_replay as replays
 from checkers.kernels.transactions import visible_writes as visible
-from checkers.kernels.transactions.columns import OK, Edges, Transactions, Written
+from checkers.kernels.transactions.columns import OK, Edges, Findings, Transactions, Written
 from checkers.kernels.transactions.cycle_levels import next_of_process
 from checkers.kernels.transactions.dependencies import WW, Groups
 from checkers.kernels.transactions.forced_order import forced_order
@@ -60,6 +61,7 @@ from checkers.kernels.transactions.rw_register import (
 )
 from checkers.sealing.codes import dense_processes
 from checkers.transactions.anomalies import PLAIN, PROCESS, REALTIME, parts_of
+from checkers.transactions.read import Model
 
 WEAK = ("read-uncommitted", "read-committed", "read-atomic", "causal")
 """Models under which a read need not show the last version: all demands are orders of two transactions."""
@@ -118,6 +120,15 @@ class Known:
     base: Int64
     versions: Versions | None
     written: Written
+
+
+def known_of(txns: Transactions, model: Model, base: Int64, found: Findings) -> Known:
+    """Find the order of list versions or the writers of values, and note the anomalies of single reads."""
+    if model == "rw-register":
+        return Known(base, None, rw_register.read_registers(txns, base, found))
+    versions = list_versions.order_versions(txns, base, found)
+    list_append.check_transactions(txns, base, versions, found)
+    return Known(base, versions, versions.written)
 
 
 def decide(

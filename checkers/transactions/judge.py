@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int32, Int64
+from checkers.base.arrays import Bools, Int32
 from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
@@ -35,7 +35,7 @@ from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDE
 from checkers.kernels.transactions.sweep import is_serial_in_time
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, repeated_values
-from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, orders_under
+from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, known_of, orders_under
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
 from checkers.transactions.no_order import explain_no_order
@@ -127,7 +127,7 @@ def judge_transcript(
     if transcript.initial:
         return _with_choices(transcript, looked_at, consistency, steps_max, keep_order, "")
     found = new_findings()
-    known = _known(transcript, base, found)
+    known = known_of(transcript.txns, transcript.model, base, found)
     question = _Question(transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is Validity.UNKNOWN and found.times[kinds.WRITTEN_TWICE]:
@@ -149,7 +149,7 @@ def _with_choices(
         nonlocal left
         found = new_findings()
         base = element_bases(unique.txns, int(unique.txns.key.max()) + 1)
-        known = _known(unique, base, found)
+        known = known_of(unique.txns, unique.model, base, found)
         if known.versions is not None:
             list_append.link(unique.txns, base, known.versions, found)  # it finds anomalies of single reads, too
         shown = [k for k, name in anomalies.KIND_NAMES.items() if found.times[k] and _counted([name], consistency)]
@@ -170,7 +170,7 @@ def _with_choices(
         return Verdict(Validity.UNKNOWN, looked_at, (reason or _two_meanings(transcript)) + tried)
     base = element_bases(resolved.transcript.txns, int(transcript.txns.key.max()) + 1)
     found = new_findings()
-    known = _known(resolved.transcript, base, found)
+    known = known_of(resolved.transcript.txns, transcript.model, base, found)
     question = _Question(resolved.transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is not Validity.INVALID:  # what one choice shows of stronger levels is not certain
@@ -234,16 +234,6 @@ def _no_choice_fits(verdict: Verdict, resolved: repeated_values.Resolved, consis
 
 def _too_much(looked_at: dict[str, int], reason: str) -> Verdict:
     return Verdict(Validity.UNKNOWN, looked_at, reason)
-
-
-def _known(transcript: Transcript, base: Int64, found: Findings) -> Known:
-    """Find the order of list versions or the writers of values, and note the anomalies of single reads."""
-    txns = transcript.txns
-    if transcript.model == "list-append":
-        versions = list_versions.order_versions(txns, base, found)
-        list_append.check_transactions(txns, base, versions, found)
-        return Known(base, versions, versions.written)
-    return Known(base, None, rw_register.read_registers(txns, base, found))
 
 
 @dataclass(frozen=True)

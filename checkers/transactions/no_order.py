@@ -21,7 +21,6 @@ import numpy as np
 from checkers.base.arrays import Int64
 from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.verdict import Witness
-from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions.columns import (
     NEVER,
     NIL_VALUE,
@@ -33,9 +32,9 @@ from checkers.kernels.transactions.columns import (
 )
 from checkers.kernels.transactions.order_search import NO_ORDER
 from checkers.transactions.anomalies import NO_ORDER_NAME, PROCESS, REALTIME, and_stronger, parts_of
-from checkers.transactions.complete import WEAK, Known, decide
+from checkers.transactions.complete import WEAK, decide, known_of
 from checkers.transactions.explain import TransactionNames
-from checkers.transactions.read import Transcript
+from checkers.transactions.read import Transcript, with_rows, with_transactions
 from checkers.transactions.repeated_values import repeated_rows
 
 ATTEMPTS_MAX = 400
@@ -81,18 +80,7 @@ def _usable(transcript: Transcript) -> Transcript:
     kept = ~np.isin(txns.key, np.unique(txns.key[repeated_rows(transcript)]))
     if kept.all():
         return transcript
-    sizes = np.diff(txns.list_first)
-    return replace(
-        transcript,
-        txns=txns._replace(
-            first=np.concatenate([[0], np.cumsum(kept)])[txns.first].astype(np.int64),
-            kind=txns.kind[kept],
-            key=txns.key[kept],
-            value=txns.value[kept],
-            list_first=np.concatenate([[0], np.cumsum(sizes[kept])]).astype(np.int64),
-            lists=txns.lists[np.repeat(kept, sizes)],
-        ),
-    )
+    return replace(transcript, txns=with_rows(txns, kept, np.ones(len(txns.lists), np.bool_)))
 
 
 def smallest_part(transcript: Transcript, involved: Int64, consistency: str) -> list[int]:
@@ -114,54 +102,19 @@ def smallest_part(transcript: Transcript, involved: Int64, consistency: str) -> 
 def _has_no_order(transcript: Transcript, chosen: Sequence[int], consistency: str) -> bool:
     txns = part_of(transcript, chosen)
     base = element_bases(txns, int(transcript.txns.key.max()) + 1)
-    found = new_findings()
-    if transcript.model == "list-append":
-        versions = list_versions.order_versions(txns, base, found)
-        known = Known(base, versions, versions.written)
-    else:
-        known = Known(base, None, rw_register.read_registers(txns, base, found))
+    known = known_of(txns, transcript.model, base, new_findings())
     return decide(txns, known, consistency, _STEPS_OF_ATTEMPT, timed=transcript.timed).outcome == NO_ORDER
 
 
 def part_of(transcript: Transcript, chosen: Sequence[int]) -> Transactions:
-    """The columns of these transactions alone, without what they read of others."""
-    txns = transcript.txns
-    kept = np.zeros(len(txns.status), np.bool_)
-    kept[list(chosen)] = True
-    owner = np.repeat(np.arange(len(txns.status)), np.diff(txns.first))
-    written = {
-        (int(k), int(v))
-        for k, v in zip(
-            txns.key[kept[owner] & (txns.kind == WRITE)], txns.value[kept[owner] & (txns.kind == WRITE)], strict=True
-        )
-    }
-    rows = np.flatnonzero(kept[owner])
+    """Return the columns of these transactions alone, without what they read of others."""
+    txns = with_transactions(transcript.txns, np.array(sorted(chosen), np.int64))
+    own, values = txns.kind == WRITE, (1 << 32) * txns.key.astype(np.int64)
+    written = (values + txns.value)[own]
+    rows = np.ones(len(txns.kind), np.bool_)
     if transcript.model == "rw-register":
-        fits = [_stays(txns, int(row), written) for row in rows]
-        rows = rows[np.array(fits, np.bool_)] if len(rows) else rows
-    lists, list_first = [], [0]
-    for row in rows:
-        span = slice(int(txns.list_first[row]), int(txns.list_first[row + 1]))
-        lists += [v for v in txns.lists[span].tolist() if (int(txns.key[row]), v) in written]
-        list_first.append(len(lists))
-    sizes = np.bincount(owner[rows], minlength=len(txns.status))[kept]
-    return Transactions(
-        txns.process[kept],
-        txns.status[kept],
-        txns.invoked[kept],
-        txns.completed[kept],
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        txns.kind[rows],
-        txns.key[rows],
-        txns.value[rows],
-        np.array(list_first, np.int64),
-        np.array(lists, np.int32),
-    )
-
-
-def _stays(txns: Transactions, row: int, written: set[tuple[int, int]]) -> bool:
-    value = int(txns.value[row])
-    return bool(txns.kind[row] == WRITE or value == NIL_VALUE or (int(txns.key[row]), value) in written)
+        rows = own | (txns.value == NIL_VALUE) | np.isin(values + txns.value, written)
+    return with_rows(txns, rows, np.isin(np.repeat(values, np.diff(txns.list_first)) + txns.lists, written))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ shows it for all others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
-from checkers.base.arrays import Int64
+from checkers.base.arrays import Bools, Int64
 from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.values import canonical, encode, parse
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
@@ -25,6 +25,68 @@ from checkers.models.answers import WrongEvent
 Model = Literal["list-append", "rw-register"]
 
 _WRITES = {"list-append": "append", "rw-register": "w"}
+
+Item = TypeVar("Item")
+
+
+class Lazily(Sequence[Item]):
+    """A sequence whose items are made when they are needed.  of: the item of a place."""
+
+    def __init__(self, length: int, of: Callable[[int], Item]) -> None:
+        self._length, self._of = length, of
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Item]: ...
+    def __getitem__(self, at: int | slice) -> Item | list[Item]:
+        if isinstance(at, slice):
+            return [self._of(each) for each in range(*at.indices(self._length))]
+        return self._of(range(self._length)[at])
+
+
+def members(first: Int64, chosen: Int64) -> tuple[Int64, Int64]:
+    """Return (the members of some groups, one group after another; where each of these groups begins, and the end).
+
+    first: where each group begins, and the end.  chosen: numbers of groups."""
+    sizes = np.diff(first)[chosen]
+    begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return np.repeat(first[:-1][chosen] - begins[:-1], sizes) + np.arange(begins[-1]), begins
+
+
+def with_transactions(txns: Transactions, chosen: Int64) -> Transactions:
+    """Return the columns of some transactions alone.  chosen: their numbers, ascending."""
+    rows, first = members(txns.first, chosen)
+    elements, list_first = members(txns.list_first, rows)
+    return Transactions(
+        txns.process[chosen],
+        txns.status[chosen],
+        txns.invoked[chosen],
+        txns.completed[chosen],
+        first,
+        txns.kind[rows],
+        txns.key[rows],
+        txns.value[rows],
+        list_first,
+        txns.lists[elements],
+    )
+
+
+def with_rows(txns: Transactions, rows: Bools, elements: Bools) -> Transactions:
+    """Return the columns with some of the micro-operations alone.  elements: those of the lists that stay as well."""
+    stays = elements & np.repeat(rows, np.diff(txns.list_first))
+    before = np.concatenate([[0], np.cumsum(stays)]).astype(np.int64)[txns.list_first]
+    return txns._replace(
+        first=np.concatenate([[0], np.cumsum(rows)])[txns.first].astype(np.int64),
+        kind=txns.kind[rows],
+        key=txns.key[rows],
+        value=txns.value[rows],
+        list_first=np.append(before[:-1][rows], before[-1]),
+        lists=txns.lists[stays],
+    )
 
 
 @dataclass(frozen=True, slots=True)

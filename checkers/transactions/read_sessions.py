@@ -6,9 +6,7 @@ that of the commit stamps, or else as if all sessions had begun and ended togeth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import overload
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import Type
 from checkers.formats.session_files import READ, WRITE, SessionHistory
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, Transactions
-from checkers.transactions.read import Model, Transcript
+from checkers.transactions.read import Lazily, Model, Transcript, members
 
 
 def model_of(history: SessionHistory) -> Model:
@@ -29,16 +27,14 @@ def transcript_of(history: SessionHistory) -> Transcript:
     history = _without_initial_transaction(history)
     count = len(history.session)
     order, end, begin = _guess(history)
-    rows, first = _rows_in_order(history, order)
-    list_sizes = np.diff(history.list_first)[rows]
-    list_first = np.concatenate([[0], np.cumsum(list_sizes)]).astype(np.int64)
-    elements = np.repeat(history.list_first[:-1][rows] - list_first[:-1], list_sizes) + np.arange(list_first[-1])
+    rows, first = members(history.first, order)
+    elements, list_first = members(history.list_first, rows)
     kind, raw_key, raw_value = history.kind[rows], history.key[rows], history.value[rows]
     keys, key = np.unique(raw_key, return_inverse=True)
     nothing, initial = _initial_state(history, rows, kind, key, raw_value, len(keys))
     nothing |= (kind == READ) & history.lists
     values = _Values(
-        np.concatenate([key[~nothing], np.repeat(key, list_sizes)]),
+        np.concatenate([key[~nothing], np.repeat(key, np.diff(list_first))]),
         np.concatenate([raw_value[~nothing], history.lists_read[elements]]),
         len(keys),
     )
@@ -62,7 +58,7 @@ def transcript_of(history: SessionHistory) -> Transcript:
         model_of(history),
         txns,
         keys.tolist(),
-        values,
+        Lazily(len(keys), values.of_key),
         (),
         count + (int(end.max()) + 1 if count else 0),
         timed=False,
@@ -95,13 +91,6 @@ def _guess(history: SessionHistory) -> tuple[Int64, Int64, Int64]:
     own_place[by_session] = place
     order = np.lexsort((own_place, end))
     return order, end[order], begin[order]
-
-
-def _rows_in_order(history: SessionHistory, order: Int64) -> tuple[Int64, Int64]:
-    sizes = np.diff(history.first)[order]
-    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    rows = np.repeat(history.first[:-1][order] - first[:-1], sizes) + np.arange(first[-1])
-    return rows, first
 
 
 def _initial_state(
@@ -146,7 +135,7 @@ def _without_initial_transaction(history: SessionHistory) -> SessionHistory:
     )
 
 
-class _Values(Sequence[list[int]]):
+class _Values:
     """Numbers the values of each key, in their order.  Per key, the value of each value number.
 
     numbers: int32, of each given pair.
@@ -162,17 +151,8 @@ class _Values(Sequence[list[int]]):
 
     def number_of(self, key: int, value: int) -> int:
         """The number of a value that the key has."""
-        return int(np.searchsorted(self[key], value))
+        return int(np.searchsorted(self.of_key(key), value))
 
-    def __len__(self) -> int:
-        return len(self._first) - 1
-
-    @overload
-    def __getitem__(self, key: int) -> list[int]: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[list[int]]: ...
-    def __getitem__(self, key: int | slice) -> list[int] | list[list[int]]:
-        if isinstance(key, slice):
-            return [self[k] for k in range(*key.indices(len(self)))]
+    def of_key(self, key: int) -> list[int]:
         of_key: list[int] = self._names[self._first[key] : self._first[key + 1]].tolist()
         return of_key

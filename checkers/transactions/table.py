@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,9 @@ from checkers.formats.rows import HistoryColumns
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes
-from checkers.kernels.transactions.value_numbers import Numbered, are_dense, number_values
+from checkers.kernels.transactions.value_numbers import are_dense, number_values
 from checkers.sealing.codes import dense_processes, dictionary_codes
-from checkers.transactions.read import Model, Transcript, read_transactions
+from checkers.transactions.read import Lazily, Model, Transcript, members, read_transactions
 
 COLUMNS = ("process", "type", "f", "payload")
 """The columns of a history that are read."""
@@ -120,7 +120,11 @@ def _transcript(
         return None
     columns, keys = read
     names = _key_names(keys)
-    values = () if are_dense(columns, len(names)) else _Values(number_values(columns, len(names)))
+    values: Sequence[Sequence[Any]] = ()
+    if not are_dense(columns, len(names)):
+        numbered = number_values(columns, len(names))
+        base, known = numbered.base, numbered.names
+        values = Lazily(len(names), lambda key: known[base[key] : base[key + 1]].tolist())
     txns = Transactions(
         pairs.process,
         pairs.status,
@@ -133,7 +137,7 @@ def _transcript(
         columns.list_first,
         columns.lists,
     )
-    return Transcript(model, txns, names, values, PairedEvents(pairs, event_of), len(owner))
+    return Transcript(model, txns, names, values, paired_events(pairs, event_of), len(owner))
 
 
 def _columns_of(
@@ -188,10 +192,9 @@ def _agree(
     if invoked is None:
         return False
     before = invoked[0]
-    sizes, answered = np.diff(before.first), np.diff(columns.first)[chosen]
-    if not np.array_equal(sizes, answered):
+    rows, first = members(columns.first, chosen)
+    if not np.array_equal(before.first, first):
         return False
-    rows = np.repeat(columns.first[:-1][chosen] - before.first[:-1], sizes) + np.arange(int(before.first[-1]))
     writes = before.kind == WRITE
     return (
         np.array_equal(before.kind, columns.kind[rows])
@@ -205,45 +208,14 @@ def _key_names(keys: payloads.Texts) -> list[Any]:
     return [json.loads(text[first[n] : first[n + 1]]) for n in range(int(keys.counts[0]))]
 
 
-class _Values(Sequence[list[int]]):
-    """Per key, the value of each value number."""
+def paired_events(pairs: payloads.Pairs, event_of: Callable[[int], Event]) -> Sequence[tuple[Event, ...]]:
+    """Return the events of each transaction.  event_of: the event of a row; a witness needs few of them."""
 
-    def __init__(self, numbered: Numbered) -> None:
-        self._numbered = numbered
+    def of(t: int) -> tuple[Event, ...]:
+        rows = [int(pairs.invoked[t]), int(pairs.ended[t])]
+        return tuple(event_of(row) for row in rows if row >= 0)
 
-    def __len__(self) -> int:
-        return len(self._numbered.base) - 1
-
-    @overload
-    def __getitem__(self, key: int) -> list[int]: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[list[int]]: ...
-    def __getitem__(self, key: int | slice) -> list[int] | list[list[int]]:
-        if isinstance(key, slice):
-            return [self[k] for k in range(*key.indices(len(self)))]
-        base = self._numbered.base
-        of_key: list[int] = self._numbered.names[base[key] : base[key + 1]].tolist()
-        return of_key
-
-
-class PairedEvents(Sequence[tuple[Event, ...]]):
-    """The events of each transaction.  event_of: the event of a row; a witness needs few of them."""
-
-    def __init__(self, pairs: payloads.Pairs, event_of: Callable[[int], Event]) -> None:
-        self._pairs, self._event_of = pairs, event_of
-
-    def __len__(self) -> int:
-        return len(self._pairs.described)
-
-    @overload
-    def __getitem__(self, t: int) -> tuple[Event, ...]: ...
-    @overload
-    def __getitem__(self, t: slice) -> list[tuple[Event, ...]]: ...
-    def __getitem__(self, t: int | slice) -> tuple[Event, ...] | list[tuple[Event, ...]]:
-        if isinstance(t, slice):
-            return [self[i] for i in range(*t.indices(len(self)))]
-        rows = [int(self._pairs.invoked[t]), int(self._pairs.ended[t])]
-        return tuple(self._event_of(row) for row in rows if row >= 0)
+    return Lazily(len(pairs.described), of)
 
 
 class RowsOfFile:
