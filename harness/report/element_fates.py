@@ -172,8 +172,8 @@ def _who(by: Sequence[tuple[str, int]], total: int) -> str:
 def _when(causes: Sequence[LossCause | None]) -> str:
     """causes: of each lost element."""
     alike: dict[Any, list[LossCause | None]] = {}
-    for cause in sorted(causes, key=lambda c: (c is None, c.fault.card.number if c else 0, c.place if c else 0)):
-        alike.setdefault((cause.fault.card.number, cause.place) if cause else None, []).append(cause)
+    for cause in sorted(causes, key=lambda c: (c is None, c.fault.card.number if c else 0, c.phase if c else 0)):
+        alike.setdefault((cause.fault.card.number, cause.phase) if cause else None, []).append(cause)
     parts = [(_near(mine), len(mine)) for mine in alike.values()]
     if all(cause is None for cause in causes):
         return f"No fault can have taken {'it' if len(causes) == 1 else 'them'}."
