@@ -38,6 +38,7 @@ from checkers.registers.checker import LINEARIZABILITY
 from checkers.replicas.convergence import CONVERGENCE
 from checkers.replicas.equal_replicas import EQUAL_REPLICAS
 from checkers.replicas.two_implementations import TWO_IMPLEMENTATIONS
+from checkers.replicas.shown_order import SHOWN_ORDER
 from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
@@ -86,7 +87,7 @@ _IN_ORDER = (
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-_OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE)
+_OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE, SHOWN_ORDER)
 BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_OTHERS, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 

@@ -50,6 +50,8 @@ WORKLOADS: Mapping[str, str] = {
     "cas-register": "workloads.cas_register:CasRegister",
     "convergence": "workloads.convergence:Convergence",
     "set-convergence": "workloads.convergence:SetConvergence",
+    "shown-order": "workloads.shown_order:ShownOrder",
+    "digests": "workloads.shown_order:Digests",
     "set": "workloads.grow_set:GrowSet",
     "large-set": "workloads.grow_set:LargeSet",
     "append-log": "workloads.append_log:AppendLog",

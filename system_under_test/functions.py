@@ -137,6 +137,18 @@ FUNCTIONS: Mapping[str, Function] = {
         "whether",
         refusal="fenced",
     ),
+    "write_shown": Function(
+        "set a register to a value; the position that the system shows for it, None if none", "key value", "offset"
+    ),
+    "read_shown": Function(
+        "the value of a register, None where it holds nothing, and the position of the state it was read from",
+        "key",
+        "anything",
+        observes=True,
+    ),
+    "digest": Function(
+        "a position, and a digest of all that this very server held there", "nothing", "anything", observes=True
+    ),
     "generate": Function("an id that was never given before", "key", "number"),
 }
 

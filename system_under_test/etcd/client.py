@@ -7,6 +7,8 @@
     enqueue, dequeue, drain
     put, append_text, get     one key that holds the string as JSON
     generate                  the revision at which one key was put: etcd gives each to one request
+    read_shown, write_shown   as read and write, with the revision of the answer
+    digest                    etcd's hash of all that a member holds at a revision
     transact_lists,           one key per list or register; all of them under one prefix
     transact_registers
     transfer, balances        one key per account
@@ -33,6 +35,9 @@ from typing import Any
 from system_under_test.client import Address, Client
 
 RANGE, PUT, TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/txn"
+HASH = "/v3/maintenance/hash"
+DIGEST_EVERY = 100
+"""Digests are taken of revisions that this number divides, so that several members are asked for the same one."""
 TRIES = 5
 """How often an operation that reads and then writes begins anew because another client was faster."""
 
@@ -168,11 +173,35 @@ class EtcdClient(Client):
         return (await self._held([key]))[0][key] or ""
 
     async def generate(self, key: str) -> int:
-        answer = await self._ask(PUT, _put(key, ""), changes=True)
+        return self._shown(await self._ask(PUT, _put(key, ""), changes=True))
+
+    # ---- the order that etcd shows -------------------------------------------------------------------------------
+
+    _revision = 0
+
+    def _shown(self, answer: Json) -> int:
         try:
-            return int(answer["header"]["revision"])
+            self._revision = int(answer["header"]["revision"])
         except (KeyError, TypeError, ValueError) as problem:
             raise BadAnswer("an answer without a revision") from problem
+        return self._revision
+
+    async def write_shown(self, key: str, value: int) -> int:
+        return self._shown(await self._ask(PUT, _put(key, str(value)), changes=True))
+
+    async def read_shown(self, key: str) -> tuple[int | None, int]:
+        answer = await self._ask(RANGE, {"key": to_gateway(key)})
+        found = answer.get("kvs") or []
+        return _number(found[0]) if found else None, self._shown(answer)
+
+    async def digest(self) -> tuple[int, str]:
+        """Ask this member for the hash of all that it holds at a revision which others are asked for, too."""
+        position = self._revision - self._revision % DIGEST_EVERY
+        if not position:
+            await self.read_shown("krucible")
+            position = max(self._revision - self._revision % DIGEST_EVERY, 1)
+        answer = await self._ask(HASH, {"revision": str(position)})
+        return position, f"{answer.get('hash', 0)} from {answer.get('compact_revision', 0)}"
 
     # ---- transactions --------------------------------------------------------------------------------------------
 
