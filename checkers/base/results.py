@@ -22,6 +22,8 @@ from checkers.record.reading import decoded, read_json
 from checkers.record.writing import as_json, write_text_whole
 
 RESULTS = "results.json"
+ATTRIBUTION = "attribution.json"
+"""How often a run showed its violation without each of its faults (`harness.campaign.attribute`)."""
 VACUITY, AVAILABILITY, STATISTICS = "vacuity", "availability", "statistics"
 """The checkers whose details have types of their own."""
 

@@ -183,25 +183,26 @@ def smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
 def _smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
     cards = candidate.schedule.cards
     if len(cards) > 1:
-        yield from (_with(candidate, (card,)) for card in cards)
-    yield from (_with(candidate, kept) for kept in without_pieces(cards, len(cards) // 2) if kept)
+        yield from (with_cards(candidate, (card,)) for card in cards)
+    yield from (with_cards(candidate, kept) for kept in without_pieces(cards, len(cards) // 2) if kept)
     for place, card in enumerate(cards):
         hold_s = (card.heal_s - card.at_s) / 2
         if hold_s >= HOLD_S_MIN:
             shorter = replace(card, heal_s=round(card.at_s + hold_s, 3))
-            yield _with(candidate, (*cards[:place], shorter, *cards[place + 1 :]))
+            yield with_cards(candidate, (*cards[:place], shorter, *cards[place + 1 :]))
     for servers in range(SERVERS_MIN, candidate.servers):
         if servers >= _servers_named(candidate.schedule):
             yield replace(candidate, servers=servers)
     if (begin_s := min(card.at_s for card in cards)) > EARLIEST_S:
-        yield _with(candidate, tuple(_moved(card, begin_s - EARLIEST_S) for card in cards))
+        yield with_cards(candidate, tuple(moved(card, begin_s - EARLIEST_S) for card in cards))
 
 
-def _moved(card: Card, shift_s: float) -> Card:
+def moved(card: Card, shift_s: float) -> Card:
+    """Return the card, begun and healed so many seconds earlier."""
     return replace(card, at_s=round(card.at_s - shift_s, 3), heal_s=round(card.heal_s - shift_s, 3))
 
 
-def _with(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidate:
+def with_cards(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidate:
     """These cards alone, at their times; a card that lost its model stands for itself."""
     numbers = {card.number for card in cards}
     kept = tuple(
@@ -210,6 +211,8 @@ def _with(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidat
             like=card.like if card.like in numbers else 0,
             after=card.after if card.after in numbers else 0,
             moment=card.moment if card.after in numbers else "",
+            until=card.until if card.until_of in numbers else "",
+            until_of=card.until_of if card.until_of in numbers else 0,
         )
         for card in cards
     )

@@ -426,21 +426,13 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     Cards are left out, holds are shortened and servers are left out.  What was tried is kept in RUN_FOLDER/shrink, so
     the command may be broken off and given again.  Exit 0 if a smallest schedule was found.
     """
-    from checkers.base.results import NO_RESULTS, read_results
     from harness.campaign import shrink as shrinking
-    from harness.campaign.loop import violations_in
     from harness.judge.judge_run import spec_of
     from harness.run.schedule_to_play import read_schedule
 
     if not 1 <= needed <= times:
         raise WrongSpec(f"--needed must be at least 1 and at most --times, not {needed} of {times}")
-    root = run_folder.resolve()
-    for name in ("results.json", "schedule.json"):
-        if not (root / name).exists():
-            raise WrongSpec(f"{run_folder} cannot be shrunk: it holds no {name}")
-    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
-    if not wanted:
-        raise WrongSpec(f"{run_folder} cannot be shrunk: nothing in it was found to be invalid")
+    root, wanted = violated_run(run_folder)
     spec, folder, console = spec_of(root, trust), root / "shrink", _console()
     folder.mkdir(exist_ok=True)
     original = shrinking.ShrinkCandidate(read_schedule(root / "schedule.json"), spec.nodes)
@@ -452,6 +444,21 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
     console.print("\n".join(_shrunk(found, root, folder, wanted)))
+
+
+def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
+    """Return the folder of an invalid run with faults, and its violations.  Raises WrongSpec for any other."""
+    from checkers.base.results import NO_RESULTS, read_results
+    from harness.campaign.loop import violations_in
+
+    root = run_folder.resolve()
+    for name in ("results.json", "schedule.json"):
+        if not (root / name).exists():
+            raise WrongSpec(f"{run_folder} cannot be run with fewer faults: it holds no {name}")
+    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
+    if not wanted:
+        raise WrongSpec(f"{run_folder} cannot be run with fewer faults: nothing in it was found to be invalid")
+    return root, wanted
 
 
 def _shrunk(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str, str]]) -> list[str]:

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "mutate": "harness.cli.run:mutate",
     "replay": "harness.cli.campaigns:replay",
     "shrink": "harness.cli.campaigns:shrink",
+    "attribute": "harness.cli.attribution:attribute",
     "check": "harness.cli.checking:check",
     "check-logs": "harness.cli.checking:check_logs",
     "runs": "harness.cli.lake:runs",

@@ -22,7 +22,10 @@ from dataclasses import dataclass
 
 import networkx
 
+from checkers.base.json_file import mapping, read_object, sequence
+from checkers.base.results import ATTRIBUTION
 from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Proof
+from checkers.record.files import BrokenFile
 from harness.plain_words import amount, label, listed, natural, plural, shorten
 from harness.report.run_data import ReportData
 from nemesis.coverage import PHASES, ROLES
@@ -408,6 +411,15 @@ class CoverageView:
     rows: list[CoverageRow]
     situations: list[SituationRow]
     summary: str
+
+
+def attributed(data: ReportData) -> list[str]:
+    """Return how often the violation was seen without each fault, one line each; [] where that was not tried."""
+    try:
+        rows = read_object(data.folder / ATTRIBUTION).get("variants")
+    except (BrokenFile, OSError):
+        return []
+    return [shorten(str(mapping(row).get("line", "")), 200) for row in sequence(rows)] if rows else []
 
 
 def coverage_of(data: ReportData) -> CoverageView | None:

@@ -160,6 +160,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         faults=fault_views,
         faults_words=faults.summary(fault_views),
         coverage=faults.coverage_of(data),
+        attributed=faults.attributed(data),
         deposed=deposed,
         deaths=(deaths := _deaths(data, fault_views)),
         stopped=sum(d.at_the_end for d in deaths),
