@@ -3,6 +3,7 @@
 - `check` judges a history, and `run` runs a test (both on this machine).
 - `System`, `Client`, `Needs`, `Crate`, `Artefact`, `Jars`, `NodeStatus`: what a system of your own is written against
   (docs/your-own-system.md).
+- `SqlClient`, `SqlSystem`: a kit for databases that speak SQL.
 - `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: what a test is made of
   (docs/your-own-workload.md and its sisters).
 - `World`, `simulate`: servers of your own on virtual time (docs/simulate-your-own-server.md).
@@ -27,6 +28,8 @@ _NAMES = {
     "System": "system_under_test.system",
     "OwnNode": "system_under_test.system",
     "Client": "system_under_test.client",
+    "SqlClient": "system_under_test.sql",
+    "SqlSystem": "system_under_test.sql",
     "Address": "system_under_test.client",
     "Placement": "system_under_test.client",
     "Artefact": "system_under_test.subject",

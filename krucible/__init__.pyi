@@ -19,6 +19,8 @@ from system_under_test.client import Client as Client
 from system_under_test.client import Placement as Placement
 from system_under_test.client import Request as Request
 from system_under_test.functions import Function as Function
+from system_under_test.sql import SqlClient as SqlClient
+from system_under_test.sql import SqlSystem as SqlSystem
 from system_under_test.subject import Artefact as Artefact
 from system_under_test.subject import Crate as Crate
 from system_under_test.subject import Jars as Jars
