@@ -364,7 +364,8 @@ FINDINGS: Mapping[str, KnownFinding] = {
         published="etcd issue 20418 (2025), found by Antithesis; mended in 3.4.42, 3.5.28 and 3.6.9",
         options={
             "nodes": 3,
-            "time_limit_s": 60.0,
+            "time_limit_s": 120.0,
+            "stop_on_violation": True,
             "rate_hz": 0.0,
             "keys": 5,
             "concurrency": 20,
