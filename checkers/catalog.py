@@ -37,8 +37,8 @@ from checkers.raft.trace_checkers import (
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.replicas.convergence import CONVERGENCE
 from checkers.replicas.equal_replicas import EQUAL_REPLICAS
-from checkers.replicas.two_implementations import TWO_IMPLEMENTATIONS
 from checkers.replicas.shown_order import SHOWN_ORDER
+from checkers.replicas.two_implementations import TWO_IMPLEMENTATIONS
 from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nemesis.kind import Kind
-from nemesis.kinds import clock, combined, disks, membership, packets, partition, processes
+from nemesis.kinds import clock, combined, disks, membership, packets, partition, processes, versions
 from nemesis.kinds.processes import KINDS_OF_PROCESSES, kind_on_process
 
 KINDS: dict[str, Kind] = {
@@ -20,9 +20,11 @@ KINDS: dict[str, Kind] = {
         disks.DISK_ERRORS,
         disks.DAMAGE,
         membership.KIND,
+        versions.KIND,
         clock.KIND,
         combined.PAST,
         combined.SHORT,
+        combined.MOMENT,
     )
 }
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from checkers.record.faults import Link as Link
-from system_under_test.subject import Node, ProcessState
+from system_under_test.subject import Node, ProcessState, ServerVersions
 
 LINKS = "links"
 """Capability: directed links can be cut, and beacons measure them."""
@@ -41,6 +41,8 @@ CLOCK = "clock"
 """Capability: the wall clock of a server can be shifted."""
 MEMBERS = "members"
 """Capability: servers can be removed from the system's cluster, and added to it, while it runs."""
+VERSIONS = "versions"
+"""Capability: the system under test names versions between which a server may change while others keep theirs."""
 DAMAGES = {f"damage: {how}": how for how in ("flip", "truncate", "wipe")}
 """Capabilities: a file of a dead server can be damaged in this way, and the system notices it when it starts."""
 
@@ -88,6 +90,8 @@ class CannotReach(CannotInject):
 class Cluster(Protocol):
     servers: Sequence[str]
     clients: Sequence[str]
+    versions: ServerVersions | None
+    """Capability VERSIONS: what the next start of a server runs; None without it."""
 
     def node(self, name: str) -> Node: ...
 
@@ -126,6 +130,18 @@ class Cluster(Protocol):
 
     async def kill_at_write(self, server: str, within_s: float) -> bool:
         """Kill the server as soon as one of its data files is written.  False, and it runs on, if none is in time."""
+        ...
+
+    async def await_line(self, server: str, pattern: str, nth: int, within_s: float, freeze: bool = False) -> str:
+        """Return the n-th line that the server prints from now on and that matches, at once; "" if none is in time.
+
+        pattern: a regular expression, searched in each line; "" for an unusual line (`harness.agent.lines`).
+        freeze: the server stands still from the line on, until `thaw` or the next signal, for two seconds at most.
+        Raises CannotInject where the backend does not follow what servers print."""
+        ...
+
+    async def thaw(self, server: str) -> None:
+        """Let a server go on that `await_line` has frozen.  A no-op for any other."""
         ...
 
     async def stop(self, server: str) -> None:

@@ -196,6 +196,11 @@ HEAL_MOMENTS = (*MOMENTS, ACKNOWLEDGED_MOMENT, HEALED_MOMENT)
 
 MOMENT_WAIT_S = 6.0
 """How long a card waits for its moment; then it is skipped."""
+ANY_LINE = "any"
+"""Instead of a line: a moment of the system drawn with the seed, or an unusual line where it names none."""
+LINE_PRINTED_BY = (LEADER, FOLLOWER)
+LINE_WAIT_S = 20.0
+"""How long a card waits for a line; then it is skipped."""
 LOOK_EVERY_S = 0.05
 """A new leader is hit within this time and the time that the nodes need to report."""
 

@@ -198,7 +198,8 @@ class Dealer:
             number, of = len(self.cards) + 1, first + step.until_step - 1 if step.until else 0
             until = (step.until, of, round(step.until_s * self._holds, 3))
             name = step.kind or kind.name
-            self.cards.append(Card(number, name, step.target, begin_s, end_s, like, after, step.moment, *until))
+            line = (step.line, step.line_nth)
+            self.cards.append(Card(number, name, step.target, begin_s, end_s, like, after, step.moment, *until, *line))
         return self.cards[first - 1 :]
 
     def _choose(self, plays: Sequence[_Play], storm: bool) -> int:

@@ -81,7 +81,7 @@ class FigureStep:
     moment: wait for this moment (`nemesis.coverage`) of what the first step has set off; "" = do not wait.  The
     card is healed when it would be without the wait.
     kind: of the card, "" for that of the deck.  until, until_step, until_s: as of a `Card`; the step is numbered from 1
-    within the figure."""
+    within the figure.  line, line_nth: as of a `Card`."""
 
     target: str
     after_s: float
@@ -92,6 +92,8 @@ class FigureStep:
     until: str = ""
     until_step: int = 0
     until_s: float = 0.0
+    line: str = ""
+    line_nth: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ from nemesis.resolve import (
     MainPhase,
     PlayOptions,
     Resolver,
+    later,
 )
 
 LAST_LOOK_LIMIT_S = 1.0
@@ -126,6 +127,8 @@ class _Player:
             self.records.skip(card, why_not)
             return
         fault, leader, why_not = await self.resolver.resolve(kind, put_off, rng)
+        if card.line:
+            put_off = later(put_off, self.now_s() - put_off.at_s)
         if fault is not None and (lacking := self.resolver.lacking(kind, card)):
             self.records.skip(card, lacking, impossible=True)
             return
@@ -137,6 +140,8 @@ class _Player:
         self.active[card.number] = (kind, fault)
         self.records.begin(kind, card, fault, leader, over_budget=self.resolver.breaks_budget(kind, fault))
         refusal = await self._inject(kind, card, fault)
+        if card.line and leader is not None:
+            await self.resolver.thaw(leader.node)
         copying = await self._hold(kind, put_off, fault) if refusal is None else None
         try:
             await self._heal(kind, card, fault, refusal)

@@ -10,19 +10,24 @@ hits the leader, and what hit a follower hits a follower.  All other nodes keep 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord
 from nemesis.catalog import kind_named
-from nemesis.cluster import Cluster
+from nemesis.cluster import CannotInject, Cluster
 from nemesis.coverage import (
     ACKNOWLEDGED_MOMENT,
+    ANY_LINE,
+    FOLLOWER,
     HEALED_MOMENT,
+    LEADER,
+    LINE_WAIT_S,
     LOOK_EVERY_S,
     MOMENT_WAIT_S,
     NEW_LEADER_MOMENT,
@@ -44,6 +49,8 @@ FREE_WAIT_S = 5.0
 READY_WAIT_S = 12.0
 """How long a card waits until the system can take a fault of a kind that must find it whole; then it is skipped."""
 READY_LOOK_EVERY_S = 0.2
+LINE_SHOWN = 100
+"""Characters of the line that a card waited for, in the words of its fault."""
 COPY_WAIT_S = 2.0
 """How long a card with too few running servers waits for those that only stand still while their data is copied."""
 
@@ -73,6 +80,7 @@ class MainPhase:
     keys, leader_of: keys that have a leader of their own, and who leads one now.  Every second card against the leader
     is aimed at the leader of a key, and each one where the nodes report no leader of all.
     acknowledged: number of writes that were acknowledged so far.
+    moments: name -> regular expression of a line that the system prints at a moment worth a fault.
     """
 
     cluster: Cluster
@@ -84,10 +92,17 @@ class MainPhase:
     keys: Sequence[str] = ()
     leader_of: Callable[[str], Awaitable[str | None]] | None = None
     acknowledged: Callable[[], int] = lambda: 0
+    moments: Mapping[str, str] = field(default_factory=dict)
 
     def now_s(self) -> float:
         """Seconds since the main phase began."""
         return (self.clock() - self.began_ns) / 1e9
+
+
+@dataclass(slots=True)
+class _Now:
+    running: list[str] = field(default_factory=list)
+    leader: LeaderNow | None = None
 
 
 class Resolver:
@@ -101,6 +116,7 @@ class Resolver:
         self._read_statuses, self._acknowledged = main.statuses, main.acknowledged
         self._keys, self._leader_of = main.keys, main.leader_of
         self._main_s, self._began_ns = main.now_s, main.began_ns
+        self._moments = main.moments
         self._records = records
         self._active = active
         self._options = options
@@ -122,6 +138,8 @@ class Resolver:
             return None, None, why_not
         if self._main_s() >= card.heal_s:
             return None, None, "its time had passed before it could begin"
+        if card.line:
+            return await self._at_line(kind, card, known, rng)
         if known is not None:
             return await self._in_roles_of_now(kind, card, known)
         against_leader = kind.targets[card.name].against_leader
@@ -157,7 +175,7 @@ class Resolver:
             return card
         late_s = max(0.0, (first.injected_ns - self._began_ns) / 1e9 - first.card.at_s)
         await self._until_s(card.at_s + late_s)
-        return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3))
+        return later(card, late_s)
 
     async def _first_of(self, card: Card, *, injected: bool = False) -> FaultRecord | None:
         """Return the record of the card that this one is like, once it is known what that hit; None for nothing.
@@ -232,8 +250,7 @@ class Resolver:
         if kind.ready is None or lacks or card.number in self._options.replay:
             return card, ""
         why_not = await why_not_ready(kind, self._cluster, lambda: self._under_way(kind), self._ended)
-        late_s = max(0.0, self._main_s() - card.at_s)
-        return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3)), why_not
+        return later(card, self._main_s() - card.at_s), why_not
 
     def _under_way(self, kind: Kind) -> bool:
         return any(other is kind for other, _ in self._active.values())
@@ -257,6 +274,95 @@ class Resolver:
                     return ""
             await asyncio.sleep(LOOK_EVERY_S)
         return f"there was no {card.moment} within {wait_s:.0f} s"
+
+    async def _at_line(
+        self, kind: Kind, card: Card, known: Fault | None, rng: Random
+    ) -> tuple[Fault | None, LeaderNow | None, str]:
+        """Resolve a card that waits for a line.  All is asked while it waits, so it strikes at once.
+
+        known: the recorded fault, which is carried out in the roles of then."""
+        name = rng.choice(sorted(self._moments)) if card.line == ANY_LINE and self._moments else card.line
+        pattern = "" if name == ANY_LINE else self._moments.get(name, name)
+        wait_s = LINE_WAIT_S * self._options.holds
+        why, now = f"no server printed {name!r} within {wait_s:.0f} s", _Now()
+        looking = asyncio.ensure_future(self._keep_looking(kind, card, now))
+        try:
+            until_s = self._main_s() + wait_s
+            order = functools.partial(
+                self._cluster.await_line, pattern=pattern, nth=max(card.line_nth, 1), freeze=not card.line_of
+            )
+            async with aclosing(self._printed(order, until_s)) as printed:
+                async for server, line in printed:
+                    role = LEADER if now.leader is not None and server == now.leader.node else FOLLOWER
+                    if not server or card.line_of not in ("", role):
+                        why = why if server else line
+                        continue
+                    leader = now.leader
+                    if not card.line_of:
+                        leader = LeaderNow(server, leader.epoch if leader else -1)
+                    fault = self._at_once(kind, card, known, now.running, leader, rng)
+                    if fault is not None:
+                        words = f"{fault.words}, once {server} had printed {line.strip()[:LINE_SHOWN]!r}"
+                        return replace(fault, words=words), leader, ""
+                    await self.thaw(server)
+                    why = f"{server} printed {name!r}, but nothing could be hit then"
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+        return None, None, why
+
+    async def thaw(self, server: str) -> None:
+        """Let the server go on that stood still from its line on."""
+        with suppress(OSError, CannotInject):
+            await self._cluster.thaw(server)
+
+    def _at_once(
+        self, kind: Kind, card: Card, known: Fault | None, running: Sequence[str], leader: LeaderNow | None, rng: Random
+    ) -> Fault | None:
+        if known is not None:
+            return by_role(known, leader.node if leader else None, self._cluster.servers)
+        struck = self._out_of_reach(kind)
+        running = [server for server in running if server not in struck]
+        if kind.targets[card.name].against_leader and (leader is None or leader.node not in running):
+            return None
+        return kind.resolve(card.name, self._scene(kind, running, leader, rng))
+
+    async def _printed(
+        self, order: Callable[..., Coroutine[Any, Any, str]], until_s: float
+    ) -> AsyncGenerator[tuple[str, str], None]:
+        """Yield each server that prints such a line, with the line; or "" and why one cannot be followed."""
+
+        def follow(server: str) -> asyncio.Future[str]:
+            left_s = max(0.0, until_s - self._main_s())
+            return asyncio.ensure_future(order(server, within_s=left_s))
+
+        over: asyncio.Future[Any] = asyncio.ensure_future(self._ended.wait())
+        following: dict[asyncio.Future[Any], str] = {follow(server): server for server in self._cluster.servers}
+        try:
+            while following and not over.done():
+                done, _ = await asyncio.wait({over, *following}, return_when=asyncio.FIRST_COMPLETED)
+                for task in following.keys() & done:
+                    server = following.pop(task)
+                    try:
+                        line = task.result()
+                    except (OSError, CannotInject) as problem:
+                        yield "", str(problem)
+                        continue
+                    if line:
+                        yield server, line
+                        following[follow(server)] = server
+        finally:
+            for waits in (over, *following):
+                waits.cancel()
+            await asyncio.gather(over, *following, return_exceptions=True)
+
+    async def _keep_looking(self, kind: Kind, card: Card, now: _Now) -> None:
+        """Keep up to date what a fault must know that is prepared for a moment."""
+        while True:
+            states = await read_states(self._cluster, self._cluster.servers)
+            now.running = self._within_reach(kind, states)
+            now.leader = await self._leader(now.running, card)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def until_healing(self, card: Card, due_s: float) -> None:
         """Wait for the moment after which a card is healed, and `until_s` longer; until `due_s` at the latest."""
@@ -333,6 +439,12 @@ class Resolver:
             return leader
         of_key = await self._leader_of(self._keys[card.number // 2 % len(self._keys)])
         return LeaderNow(of_key, -1) if of_key is not None and of_key in running else leader
+
+
+def later(card: Card, late_s: float) -> Card:
+    """Return the card, begun and healed so many seconds later; never earlier."""
+    late_s = max(0.0, late_s)
+    return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3))
 
 
 def spent_data(records: FaultRecords) -> frozenset[str]:

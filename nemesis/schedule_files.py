@@ -11,6 +11,10 @@ A card may also have
     until, until_of, until_s
                     it is healed so many seconds after this moment of the card `until_of`, at `heal_s` at the latest;
                     a heal can also wait for "acknowledged" (a write, while a new leader leads) and "healed"
+    line, line_nth, line_of
+                    from `at_s` on the card waits for the n-th line that a server prints and that has this form: a name
+                    of the system's `moments`, a regular expression, or "any"; `line_of`: "leader" or "follower", ""
+                    for any server, which then takes the place of the leader
     fault           the resolved fault: `words`, `nodes`, `cut` and `settings`, as the journal records them, and
                     `leader`: the node that led then.  The leader of now takes its place (`nemesis.resolve`); a fault
                     without `leader` is carried out as it stands
@@ -27,6 +31,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, get_type_hints
@@ -34,7 +39,7 @@ from typing import Any, get_type_hints
 from checkers.base.json_file import sequence
 from checkers.record.faults import Card, Fault, FaultRecord
 from nemesis.catalog import kind_named
-from nemesis.coverage import HEAL_MOMENTS, MOMENTS
+from nemesis.coverage import HEAL_MOMENTS, LINE_PRINTED_BY, MOMENTS
 
 VERSION = 1
 
@@ -138,7 +143,23 @@ def _card(place: int, row: Mapping[str, Any]) -> Card:
             known = " or ".join(map(repr, moments))
             words = f"its fields {number!r} and {moment!r} go together: a number, and {known}"
             raise BadSchedule(f"card {place}: {words}")
+    if why := _wrong_line(card):
+        raise BadSchedule(f"card {place}: {why}")
     return card
+
+
+def _wrong_line(card: Card) -> str:
+    if not card.line:
+        return "its fields 'line_nth' and 'line_of' need a 'line'" if card.line_nth or card.line_of else ""
+    if card.like or card.after:
+        return "a card with a 'line' has neither 'like' nor 'after'"
+    if card.line_of and card.line_of not in LINE_PRINTED_BY:
+        return f"its field 'line_of' must be {' or '.join(map(repr, LINE_PRINTED_BY))}, not {card.line_of!r:.40}"
+    try:
+        re.compile(card.line)
+    except re.error as problem:
+        return f"its field 'line' is no regular expression: {problem}"
+    return ""
 
 
 def _fault(place: int, kind: str, row: Mapping[str, Any]) -> Fault:

@@ -368,6 +368,18 @@ class Live(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class ServerVersions:
+    """The versions of a system, between which its servers may change.
+
+    names: the first is that of every server at the start.  ordered, started: node -> the version of its next start, and
+    of its last one."""
+
+    names: Sequence[str]
+    ordered: dict[str, str] = field(default_factory=dict)
+    started: dict[str, str] = field(default_factory=dict)
+
+
 class Members(Protocol):
     """Means by which a system changes its members while it runs.  nodes: of all servers, members or not.
 

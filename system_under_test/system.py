@@ -58,6 +58,7 @@ class OwnNode:
 
     log_dir, trace_dir: outside of that disk; they survive every fault.
     index: 0 for the first node.  starts: how often its server was started before, 0 at the first start.
+    version: of the system's `versions`, the one that the next start is to run; "" where it names none.
     python: the words that start the Python which has the wheels of `needs`.
     """
 
@@ -71,6 +72,7 @@ class OwnNode:
         self.index = index
         self.python = node.python
         self.starts = 0
+        self.version = ""
         self.problem = ""
         """Why the last `ask` or `output` gave nothing, in words; "" if it gave something."""
 
@@ -221,7 +223,11 @@ class System:
         where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.
     unreachable_by: capability that faults need -> why such faults have no effect here: {"clock": "it is written in Go,
         which reads the clock without the C library"}.  A run with them is refused.
+    moments: name -> a regular expression of lines that a server prints when a fault may hurt: {"snapshot": "installing
+        snapshot"}.  Cards may wait for them (docs/schedules.md); without any, for lines that are not usual.
     never_fsyncs: no fault waits for an fsync of a server.
+    versions: names of two versions, if one server may run the second while others run the first, and may go back:
+        `start` is to start `node.version`, and `needs` to bring both.
     members: how its members change while it runs; None: they do not.
 
     Evidence:
@@ -265,7 +271,9 @@ class System:
     notices_damage: Mapping[str, str] = {}
     processes: Mapping[str, str] | Sequence[str] = ()
     unreachable_by: Mapping[str, str] = {}
+    moments: Mapping[str, str] = {}
     never_fsyncs: bool = False
+    versions: Sequence[str] = ()
     members: Members | None = None
 
     forwards: bool = False

@@ -81,6 +81,9 @@ class Card:
     `after` has set off; 0 and "" = it does not wait.
     until, until_of, until_s: it is healed as soon as this moment of what the card `until_of` has set off came, plus
     `until_s` seconds, and at `heal_s` at the latest; "" = at `heal_s`.
+    line, line_nth, line_of: from `at_s` on it waits for the n-th such line that a server prints, and is healed as much
+    later: a name of the system's `moments`, a regular expression, or "any".  line_of: "leader" or "follower", which
+    must have printed it; "" = any server, which then takes the place of the leader.
     """
 
     number: int
@@ -94,6 +97,9 @@ class Card:
     until: str = field(default="", metadata=AT_TIMES)
     until_of: int = field(default=0, metadata=AT_TIMES)
     until_s: float = field(default=0.0, metadata=AT_TIMES)
+    line: str = field(default="", metadata=AT_TIMES)
+    line_nth: int = field(default=0, metadata=AT_TIMES)
+    line_of: str = field(default="", metadata=AT_TIMES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ their own processes; a machine reached by SSH shows all of its own.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
@@ -74,6 +75,8 @@ _CRASHES = frozenset(
     {signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS}
 )
 """Signals that a program gets for its own mistakes."""
+FROZEN_S_MAX = 2.0
+"""How long a server that is frozen waits for the fault that is to follow."""
 _SHELL_SIGNAL = 128
 """A shell whose program was ended by signal n exits with this plus n."""
 
@@ -89,6 +92,7 @@ class ServerProcess:
         self._named = NamedProcesses()
         self._ordered: set[str] = set()
         self._oom_kills_before = 0
+        self._frozen: asyncio.TimerHandle | None = None
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
         """Returns the pid.  Raises OSError if one is running already, if processes of the last one do not end, or if
@@ -124,6 +128,7 @@ class ServerProcess:
         in time (ETIMEDOUT), or if the kernel refuses a signal (EPERM).
         """
         number = _SIGNALS[name]
+        self._thaws_no_more()
         self._children.reap()  # a death that came before the order was not ordered
         child = self._child
         if child is None:
@@ -131,6 +136,8 @@ class ServerProcess:
                 self._await_end()
             return
         self._ordered.add(name)
+        if name == "CONT":
+            self._ordered.discard("STOP")
         if name == "KILL":
             signal_group(child.pid, signal.SIGSTOP)  # at once: the look at the tree that comes first takes a while
             self._await_end()
@@ -141,6 +148,25 @@ class ServerProcess:
         self._tree.signal(number)
         if not wait_until(lambda: self._has_died(child) or self._tree.settle(number)):
             raise OSError(errno.ETIMEDOUT, f"the server (pid {child.pid}) did not obey SIG{name}")
+
+    def freeze(self) -> None:
+        """Stop the server at once, for as long as the harness needs to carry out what is to follow.
+
+        It goes on at the next signal, at `thaw`, or by itself after FROZEN_S_MAX."""
+        if self._child is not None and self._frozen is None and "STOP" not in self._ordered:
+            signal_group(self._child.pid, signal.SIGSTOP)
+            self._frozen = asyncio.get_running_loop().call_later(FROZEN_S_MAX, self.thaw)
+
+    def thaw(self) -> None:
+        """Let a server go on that `freeze` has stopped; nothing to do for any other."""
+        if self._thaws_no_more() and self._child is not None:
+            signal_group(self._child.pid, signal.SIGCONT)
+
+    def _thaws_no_more(self) -> bool:
+        frozen, self._frozen = self._frozen, None
+        if frozen is not None:
+            frozen.cancel()
+        return frozen is not None
 
     def kill_without_waiting(self) -> None:
         """Send SIGKILL and return: a process inside a disk operation that is held ends only when it is let go."""

@@ -28,6 +28,7 @@ from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.files import Files
 from harness.agent.frames import body_of, limit
 from harness.agent.hosted_clients import ClientsApart, HostedClients
+from harness.agent.lines import Lines
 from harness.agent.network import BeaconVerbs, FirewallTables, SwitchVerbs, Trials
 from harness.agent.server import ServerProcess
 from harness.agent.wall_clock import ClockVerbs
@@ -52,8 +53,8 @@ class Verbs:
         self.apart = ClientsApart(children, send, without=without)
         server = ServerProcess(children, send)
         clock, disk = ClockVerbs(), DiskVerbs(functools.partial(self._kill, server))
-        here = (NodeVerbs(server, clock, disk), server, Commands(children), HostedClients(log), self.apart)
-        self._on_loop = _methods(*here, self.rules, SwitchVerbs(children), Trials())
+        node = (NodeVerbs(server, clock, disk), server, Commands(children), Lines(server.freeze))
+        self._on_loop = _methods(*node, HostedClients(log), self.apart, self.rules, SwitchVerbs(children), Trials())
         self._in_threads = _methods(Files(), clock, disk, BeaconVerbs())
 
     async def answer(self, name: str, args: Mapping[str, Any], body: bytes, piece: Callable[[bytes], None]) -> Answer:

@@ -21,6 +21,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from checkers.record.header import ClockOffset
 from harness.agent.disk.verbs import DATA, DiskVerbs
 from harness.agent.hosted_clients import ClientsApart
+from harness.agent.lines import Lines
 from harness.agent.network import BeaconVerbs, Trials
 from harness.agent.server import ServerProcess
 from harness.agent.verbs import NodeVerbs
@@ -39,6 +40,7 @@ from nemesis.cluster import (
     PACKETS,
     PROCESSES,
     REJECT,
+    VERSIONS,
     Beacons,
     CannotInject,
     Link,
@@ -115,6 +117,7 @@ class AgentCluster:
         self.spec = spec
         self.servers: Sequence[str] = spec.servers
         self.clients: Sequence[str] = spec.clients
+        self.versions = spec.versions
         self.leftovers: list[str] = []
         self._links: dict[str, AgentLink] = {}
         self._nodes: dict[str, AgentNode] = {}
@@ -284,6 +287,16 @@ class AgentCluster:
         async with node.alone:
             return await self._link(server).ask(NodeVerbs.kill_at_write, node.data_dir, within_s)
 
+    async def await_line(self, server: str, pattern: str, nth: int, within_s: float, freeze: bool = False) -> str:
+        """See Cluster.await_line."""
+        folder = self._node(server).log_dir
+        line, _ = await self._link(server).ask(Lines.await_line, folder, pattern, nth, within_s, freeze)
+        return line
+
+    async def thaw(self, server: str) -> None:
+        """See Cluster.thaw."""
+        await self._link(server).ask(ServerProcess.thaw)
+
     async def stop(self, server: str) -> None:
         """See Cluster.stop."""
         await self._signal(server, "TERM")
@@ -383,6 +396,8 @@ class AgentCluster:
         if capability == MEMBERS:
             changing = self.spec.members is not None
             return "" if changing else "the members of the system under test cannot change while it runs"
+        if capability == VERSIONS:
+            return "" if self.versions else "the system under test names no other version (`versions` of its class)"
         if process := process_in(capability):
             return self._why_no_process(process)
         if capability in DAMAGES:

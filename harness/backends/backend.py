@@ -17,7 +17,7 @@ from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.subject import Members, Needs, Node
+from system_under_test.subject import Members, Needs, Node, ServerVersions
 
 
 class BackendUnavailable(RuntimeError):
@@ -41,6 +41,8 @@ class ClusterSpec:
     """`Subject.notices_damage`: how files may be damaged, and which."""
     members: Members | None = None
     """How the subject changes its members while it runs; None if it cannot."""
+    versions: ServerVersions | None = None
+    """`Subject.versions`."""
     processes: Mapping[str, str] = field(default_factory=dict)
     """`Subject.processes`: the named processes of a server."""
     simulated: str = ""

@@ -98,4 +98,6 @@ class InProcessBackend:
     async def _refuse(self, *_: Any, **__: Any) -> Any:
         raise CannotInject(self.notes[0])
 
-    state = stop = pause = resume = restart = kill = kill_at_write = signal_process = process_now = _refuse
+    state = stop = pause = resume = restart = kill = kill_at_write = await_line = thaw = signal_process = (
+        process_now
+    ) = _refuse

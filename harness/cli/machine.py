@@ -169,13 +169,14 @@ def list_names(as_json: bool, subject: str | None) -> None:
 
 def _allows(subject: Subject, kind: Kind) -> bool:
     """Return True unless no fault of this kind can do anything to this system, wherever it runs."""
-    from nemesis.cluster import DAMAGES, MEMBERS
+    from nemesis.cluster import DAMAGES, MEMBERS, VERSIONS
 
     damages = {need for target in kind.targets.values() for need in target.needs if need in DAMAGES}
     return (
         subject.declares.faults
         and not kind.needs & subject.unreachable_by.keys()
         and (MEMBERS not in kind.needs or subject.members is not None)
+        and (VERSIONS not in kind.needs or subject.versions is not None)
         and (not damages or any(DAMAGES[need] in subject.notices_damage for need in damages))
     )
 

@@ -141,7 +141,7 @@ def prepare(
 def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
     servers = spec.servers if subject.declares.nodes else ()
     wanted = capabilities_of(spec) if servers else frozenset()
-    offers = subject.needs, subject.notices_damage, subject.members, subject.processes
+    offers = subject.needs, subject.notices_damage, subject.members, subject.versions, subject.processes
     cluster = ClusterSpec(
         run_id,
         servers,

@@ -256,6 +256,7 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
         return run.recorder.acknowledged(writes)
 
     main = MainPhase(run.backend, run.watch.ask, now_ns, began_ns, run.ended, voters, keys, leader_of, acknowledged)
+    main = replace(main, moments=run.subject.moments)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
     cards, options = (
         dealing.schedule.cards,

@@ -200,7 +200,7 @@ def lacking(spec: Spec, backend: str) -> str:
     """Return what a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
     wanted = capabilities_of(spec)
     subject = load_subject(spec)
-    offers = subject.needs, subject.notices_damage, subject.members, subject.processes
+    offers = subject.needs, subject.notices_damage, subject.members, subject.versions, subject.processes
     inventory = spec.inventory or ""
     nodes = ClusterSpec(
         "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory

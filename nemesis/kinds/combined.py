@@ -5,6 +5,8 @@ past    What the leader sends arrives late.  Then what it hears is held, and it 
         before it was replaced.  A system that takes such a message for news serves clients from the past.
 short   Pauses, cuts and delays of 0.2 to 3 s, most of them shorter than an election timeout, at random phases of
         heartbeats and elections.
+moment  A server is hit as soon as it prints a line that its system names, or else one that is not usual.  A first fault
+        brings the system to print such lines.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from checkers.record.faults import Fault
 from nemesis.cluster import LINKS, PACKETS, PROCESSES
-from nemesis.coverage import ACKNOWLEDGED_MOMENT, HEALED_MOMENT
+from nemesis.coverage import ACKNOWLEDGED_MOMENT, ANY_LINE, HEALED_MOMENT
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene
 from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEARS_HELD
 from nemesis.kinds.packets import NAME as PACKETS_KIND
@@ -77,6 +79,21 @@ def _short(faults: Sequence[tuple[str, str]]) -> Callable[[Random, int], Sequenc
     return steps
 
 
+_AT_A_MOMENT = (*(fault for fault in _SHORT if "leader" in fault[1]), ("kill", "leader"))
+
+
+def _moment(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """Hit the leader, and hit the servers that print lines because of it, each for a moment."""
+    two = rng.sample(_AT_A_MOMENT, 2)
+    kind, target = rng.choice(two)
+    steps = [FigureStep(target, 0.0, rng.uniform(1.0, 4.0), kind=kind)]
+    for at_s in (0.0, 1.0):
+        kind, target = rng.choice(two)
+        hold_s = SHORT_S[0] * (SHORT_S[1] / SHORT_S[0]) ** rng.random()
+        steps.append(FigureStep(target, at_s, hold_s, kind=kind, line=ANY_LINE, line_nth=rng.choice((1, 1, 1, 2, 3))))
+    return steps
+
+
 def _no_fault(target: str, scene: Scene) -> Fault | None:
     raise ValueError("this kind deals cards of other kinds and has none of its own")
 
@@ -121,5 +138,14 @@ SHORT = _combined(
             _short([fault for fault in _SHORT if "leader" not in fault[1]]),
             3,
         ),
+    },
+)
+MOMENT = _combined(
+    "moment",
+    "servers are hit as soon as they print a line that names a moment, or an unusual one",
+    ("partition", PACKETS_KIND, "pause", "kill"),
+    {
+        "moments": Figure("a fault, and two more as soon as servers print what it brings about", _moment, 3),
+        "short-faults-of-servers": SHORT.deck.figures["short-faults-of-servers"],
     },
 )

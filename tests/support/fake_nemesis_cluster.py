@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -45,6 +46,7 @@ class FakeCluster:
         self.idle: set[str] = set()  # they write nothing
         self.gone: set[str] = set()  # their agents do not answer
         self.cannot: dict[str, str] = {}  # order -> why this backend cannot carry it out
+        self.lines: dict[str, list[tuple[float, str]]] = {}
         self.missing: dict[str, str] = {}  # capability -> why this backend has not got it
 
     def node(self, name: str) -> Any:
@@ -129,6 +131,22 @@ class FakeCluster:
             return False
         await self._set("kill at write", server, "dead")
         return True
+
+    async def await_line(self, server: str, pattern: str, nth: int, within_s: float, freeze: bool = False) -> str:
+        """Lines come from `lines`: server -> (second of the virtual clock, line)."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_s
+        for at_s, line in self.lines.get(server, ()):
+            if loop.time() < at_s < until_s and re.search(pattern, line):
+                nth -= 1
+                if nth == 0:
+                    await asyncio.sleep(at_s - loop.time())
+                    return line
+        await asyncio.sleep(max(0.0, until_s - loop.time()))
+        return ""
+
+    async def thaw(self, server: str) -> None:
+        self._ordered("thaw", server)
 
     async def stop(self, server: str) -> None:
         await self._set("stop", server, "dead")

@@ -204,6 +204,7 @@ class SimulatorBackend:
         self._program = spec.simulated
         self._notices_damage = spec.notices_damage
         self._members = spec.members
+        self.versions = None
         self._damaged: dict[str, Damaged] = {}
         self._nodes: dict[str, SimulatedNode] = {}
         self._machines: dict[str, Machine] = {}
@@ -381,6 +382,13 @@ class SimulatorBackend:
                 await asyncio.sleep(LOOK_S)
             machine.kill_at_change(0)
             return machine.state == "dead"
+
+    async def await_line(self, server: str, pattern: str, nth: int, within_s: float, freeze: bool = False) -> str:
+        """See Cluster.await_line."""
+        raise CannotInject("what servers print is not followed on virtual time")
+
+    async def thaw(self, server: str) -> None:
+        """See Cluster.thaw: nothing is frozen here."""
 
     async def stop(self, server: str) -> None:
         async with self._server(server).alone:

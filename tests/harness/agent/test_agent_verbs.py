@@ -14,6 +14,7 @@ from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive, until
 
 from harness.agent.children import COMMAND_MARK, NOT_KNOWN_S, Children, oom_kills
+from harness.agent.lines import Lines
 from harness.agent.server import ServerProcess
 from harness.agent.verbs import NodeVerbs
 
@@ -42,6 +43,20 @@ async def test_a_server_runs_is_stopped_continued_and_killed(agent: LocalAgent) 
     assert not Path(f"/proc/{pid}").exists()  # reaped, not merely dead
     assert await node.state() == "dead"
     await node.signal("KILL")  # a no-op on a dead server
+
+
+async def test_a_server_stands_still_from_its_line_on_until_it_is_thawed_or_signalled(
+    agent: LocalAgent, tmp_path: Path
+) -> None:
+    log = tmp_path / "server.log"
+    await agent.node.start(("sh", "-c", "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.02; done"), output=str(log))
+    for go_on in (ServerProcess.thaw, None):
+        assert await agent.link.ask(Lines.await_line, str(tmp_path), "line", 2, PATIENCE_S, True)
+        while await agent.node.state() != "stopped":  # noqa: ASYNC110 - a stop is obeyed a moment after it was sent
+            await asyncio.sleep(0.005)
+        await (agent.link.ask(go_on) if go_on else agent.node.signal("STOP"))
+        await agent.link.ask(ServerProcess.thaw)
+        assert await agent.node.state() == ("running" if go_on else "stopped"), "a pause outlasts the thaw"
 
 
 async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_path: Path) -> None:

@@ -215,10 +215,54 @@ def test_a_cut_around_links_that_are_held_or_late_is_proven(target):
     assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 2
 
 
-@pytest.mark.parametrize("nemesis", ["past", "short"])
+@pytest.mark.parametrize("nemesis", ["past", "short", "moment"])
 def test_decks_of_several_kinds_deal_cards_of_their_parts(nemesis):
     for seed in range(20):
         cards = deal(nemesis, SERVERS, 60.0, Random(seed))
         assert {card.kind for card in cards} == set(dealt_by(nemesis).split(","))
         assert all(card.until_of <= len(cards) for card in cards)
     assert nemesis != "short" or 15 <= len(cards) <= 40
+
+
+# ---- lines that servers print --------------------------------------------------------------------------------------
+
+AT_LINE = Card(1, "pause", "leader", 2.0, 5.0, line="elected")
+
+
+def played_at_lines(card: Card, lines, moments=None) -> FaultRecord:
+    async def run() -> list[FaultRecord]:
+        cluster = FakeCluster()
+        cluster.lines = lines
+        main = MainPhase(cluster, cluster.statuses, now_ns, now_ns(), moments=moments or {})
+        return await play([card], main, Random(1), Hooks(lambda record: None, lambda record: asyncio.sleep(0)))
+
+    (record,) = in_no_time(run())
+    return record
+
+
+def test_the_server_that_prints_the_line_is_hit_at_once_and_for_as_long_as_the_card_says():
+    record = played_at_lines(AT_LINE, {"n3": [(1.0, "elected"), (7.0, "I was elected in term 5"), (8.0, "elected")]})
+    assert (record.nodes, record.achieved) == (("n3",), Achieved.INSTALLED)
+    assert 7.0e9 <= record.injected_ns <= 7.005e9
+    assert record.heal_ordered_ns == pytest.approx(10e9, abs=0.1e9)
+    assert record.words.endswith("once n3 had printed 'I was elected in term 5'")
+
+
+@pytest.mark.parametrize(("role", "at_s"), [("leader", 4.0), ("follower", 3.0)])
+def test_the_line_of_a_role_hits_the_leader(role, at_s):
+    lines = {"n1": [(4.0, "elected")], "n2": [(3.0, "elected")]}
+    record = played_at_lines(replace(AT_LINE, line_of=role), lines)
+    assert record.nodes == ("n1",)
+    assert record.injected_ns / 1e9 == pytest.approx(at_s, abs=0.005)
+
+
+def test_the_nth_line_counts_and_a_line_may_be_a_moment_of_the_system():
+    lines = {"n2": [(3.0, "became leader"), (4.0, "other"), (6.0, "became leader")]}
+    for name in ("new", "any"):
+        record = played_at_lines(replace(AT_LINE, line=name, line_nth=2), lines, {"new": "became leader"})
+        assert record.injected_ns / 1e9 == pytest.approx(6.0, abs=0.005)
+
+
+def test_a_line_that_nobody_prints_skips_the_card():
+    record = played_at_lines(AT_LINE, {"n2": [(3.0, "other")]})
+    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "no server printed 'elected' within 20 s")

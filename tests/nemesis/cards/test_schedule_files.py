@@ -24,7 +24,7 @@ SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}
 
 
-@pytest.mark.parametrize("nemesis", ["partition,kill", "pause", "past"])
+@pytest.mark.parametrize("nemesis", ["partition,kill", "pause", "past", "moment"])
 def test_a_schedule_is_read_back_as_written(nemesis):
     cards = deal(nemesis, SERVERS, 120.0, Random(5))
     faults = {2: Fault(cards[1].kind, "words", ("n1",), frozenset({("n1", "n2")}), {"reject": True})}
@@ -56,6 +56,10 @@ def test_a_schedule_is_read_back_as_written(nemesis):
             [ROW | {"until": "healed"}],
             "card 1: its fields 'until_of' and 'until' go together: a number, and 'election' or 'new",
         ),
+        ([ROW | {"line_nth": 2}], "card 1: its fields 'line_nth' and 'line_of' need a 'line'"),
+        ([ROW | {"line": "("}], "card 1: its field 'line' is no regular expression"),
+        ([ROW | {"line": "x", "line_of": "n1"}], "card 1: its field 'line_of' must be 'leader' or 'follower'"),
+        ([ROW, ROW | {"number": 2, "like": 1, "line": "x"}], "card 2: a card with a 'line' has neither 'like' nor"),
         ([ROW | {"until": "noon", "until_of": 1}], "card 1: its fields 'until_of' and 'until' go together"),
         ([ROW | {"until": "healed", "until_of": 7}], "its field 'until_of' names card 7, which is not in the schedule"),
         (
