@@ -249,6 +249,25 @@ def are_interchangeable(
     return True
 
 
+def fewest_that_fill(spans: Sequence[tuple[int, int]], low: int, high: int) -> list[int]:
+    """Return the places of the fewest spans that together hold every number from low to high.
+
+    spans: (first, last), both included.  Together they hold these numbers."""
+    order = sorted(range(len(spans)), key=lambda place: spans[place][0])
+    chain: list[int] = []
+    at, following = low, 0
+    while at <= high:
+        best = -1
+        while following < len(order) and spans[order[following]][0] <= at:
+            if best < 0 or spans[order[following]][1] > spans[best][1]:
+                best = order[following]
+            following += 1
+        assert best >= 0 and spans[best][1] >= at, "the spans have no gap"
+        chain.append(best)
+        at = spans[best][1] + 1
+    return chain
+
+
 def repeats(operations: Sequence[Operation], put: str) -> bool:
     """Return whether some value was put there more than once."""
     return any(number > 1 for number in Counter(o.input for o in operations if o.f == put).values())

@@ -32,6 +32,7 @@ from checkers.models.objects.conservation import (
     Names,
     Occurrence,
     are_interchangeable,
+    fewest_that_fill,
     not_conserved,
     repeats,
     told_apart,
@@ -209,19 +210,7 @@ def _is(count: int) -> str:
 
 def _filling(low: int, high: int, stays: Sequence[_Stay]) -> list[_Stay]:
     """Few of these stays that together fill all gaps from low to high."""
-    by_first = sorted((stay for stay in stays if stay.first <= high and stay.last >= low), key=lambda stay: stay.first)
-    chain: list[_Stay] = []
-    at, place = low, 0
-    while at <= high:
-        best: _Stay | None = None
-        while place < len(by_first) and by_first[place].first <= at:
-            if best is None or by_first[place].last > best.last:
-                best = by_first[place]
-            place += 1
-        assert best is not None and best.last >= at, "every gap is filled"
-        chain.append(best)
-        at = best.last + 1
-    return chain
+    return [stays[at] for at in fewest_that_fill([(stay.first, stay.last) for stay in stays], low, high)]
 
 
 def _with_what_kept_them(filling: Sequence[_Stay], stays: Sequence[_Stay]) -> list[_Stay]:

@@ -65,6 +65,7 @@ from checkers.models.objects.conservation import (
     Stuck,
     are_interchangeable,
     by_value,
+    fewest_that_fill,
     is_told_apart_anew,
     no_more_than_were_put,
     not_conserved,
@@ -500,17 +501,8 @@ def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Decided:
 
     certain: values with the time in which they were certainly in the queue, in order of its beginning.
     """
-    chain: list[Stay] = []
-    at, place = empty.call, 0
-    while at < empty.ret:
-        best: Stay | None = None
-        while place < len(certain) and certain[place].certain_from < at:
-            if best is None or certain[place].certain_until > best.certain_until:
-                best = certain[place]
-            place += 1
-        assert best is not None and best.certain_until > at, "joined intervals have no gap"
-        chain.append(best)
-        at = best.certain_until
+    spans = [(stay.certain_from + 1, stay.certain_until - 1) for stay in certain]
+    chain = [certain[at] for at in fewest_that_fill(spans, empty.call, empty.ret - 1)]
     values = tuple(stay.value for stay in chain)
     operations = [stay.put.operation for stay in chain]
     operations += [stay.taken.operation for stay in chain if stay.taken is not None] + [empty.operation]

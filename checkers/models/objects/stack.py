@@ -63,6 +63,7 @@ from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_
 from checkers.models.objects.conservation import (
     Names,
     Stuck,
+    fewest_that_fill,
     is_told_apart_anew,
     no_more_than_were_put,
     not_conserved,
@@ -281,7 +282,8 @@ class _History:
         left: int,
         empty: Operation | None = None,
     ) -> _Stuck:
-        chosen = [int(values[at]) for at in _filling(stays, *gaps)]
+        spans = [(first, end - 1) for first, end in stays[:, 1:3].tolist()]
+        chosen = [int(values[at]) for at in fewest_that_fill(spans, *gaps)]
         indices = self._indices[gaps[0]], self._indices[min(gaps[1] + 1, self._end - 1)]
         pushes = [self._pushes[value] for value in chosen]
         shown = [self._pops[push.input] for push in pushes if push.input in self._pops]
@@ -313,23 +315,6 @@ def _latest_in_time(free: Sequence[int], returned: int, deadline: int) -> int:
 
 def _earliest(free: Sequence[int], returned: int, deadline: int) -> int:
     return 0
-
-
-def _filling(stays: Int64, low: int, high: int) -> list[int]:
-    """The fewest of these stays that together fill all gaps from low to high."""
-    chain: list[int] = []
-    best, best_end = -1, low
-    for at in np.argsort(stays[:, 1], kind="stable").tolist():
-        if stays[at, 1] > best_end:
-            break
-        if stays[at, 1] > low:
-            chain.append(best)
-            low = best_end
-        if low > high:
-            break
-        if stays[at, 2] > best_end:
-            best, best_end = at, int(stays[at, 2])
-    return chain if low > high else [*chain, best]
 
 
 def _decided(stuck: _Stuck, operations: Sequence[Operation], model: Model) -> Decided:
