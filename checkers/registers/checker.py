@@ -217,10 +217,16 @@ def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witne
 
     certain_at: the position at which the search was certain; None if the linear kernel found the violation.
     """
-    operations = read_key(bucket, k)
-    if certain_at is None:
-        return explain_unique_values.explain(bucket.alone(k), operations, 0)
-    return explain_repeated_values.explain(bucket.alone(k), operations, 0, certain_at)
+    operations, alone = read_key(bucket, k), bucket.alone(k)
+    key = register.key_of(operations, 0)
+    try:
+        if certain_at is None:
+            story = explain_unique_values.story_of(alone, operations, key)
+        else:
+            story = explain_repeated_values.story_of(alone, operations, key, certain_at)
+    except Disagreement as problem:
+        raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
+    return explain_unique_values.witness_of(story)
 
 
 def combine(_: StoredRun | None, findings: Sequence[BucketFinding]) -> Verdict:

@@ -47,18 +47,15 @@ from typing import Any
 
 import numpy as np
 
-from checkers.base import independent_search as search
 from checkers.base.arrays import Bools, Int64
 from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.first_that_holds import first_that_holds
-from checkers.base.independent_search import Disagreement
-from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, span_before, value_of, who, witness_of
-from checkers.registers.shrink_witness_unique_values import CONFIGURATIONS_MAX, SEARCHED_MAX, Window, as_value
+from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, span_before, value_of, who
+from checkers.registers.shrink_witness_unique_values import Window, as_searched, as_value, found_impossible, without
 from checkers.sealing.history_rows import Row, read_rows
 from checkers.sealing.key_buckets import Bucket
 
@@ -103,7 +100,7 @@ def smallest_window(key: Key, positions: int, impossible_at: int, questions: Que
     impossible_at: the position at which the search kernel was certain that there is no order.
     questions: the budget of questions to the kernel.  If it runs out, the window is larger, and `Window.unfinished` is
     true.
-    Raises search.Disagreement if the independent search finds an order.
+    Raises Disagreement if the independent search finds an order.
     """
     ask = Questions(positions) if questions is None else questions
     made = _first_made(key)
@@ -337,41 +334,16 @@ def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | No
     reads = np.flatnonzero((key.kind == READ) & (key.ret < limit) & (np.arange(len(key.kind)) != culprit))
     latest = reads[np.argsort(-key.ret[reads])]
     for op in latest[: min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit))].tolist():
-        others = np.arange(len(key.kind)) != op
-        rest = Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
-        if ask.code(rest, limit, (NIL,), whole=True) == antichain.LINEARIZABLE:
+        if ask.code(without(key, op), limit, (NIL,), whole=True) == antichain.LINEARIZABLE:
             return int(op)
     return None
 
 
 def _rejudged(key: Key, limit: int, excerpt: _Excerpt) -> bool:
-    """Return whether the independent search finds no order either; False if the window is too large for it.
-
-    Raises Disagreement if it finds one.
-    """
-    if len(excerpt.operations) > SEARCHED_MAX:
-        return False
-    chosen, _ = _as_key(key, limit, excerpt)
-    names = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
-    operations = [
-        search.RegisterOperation(
-            names[int(kind)], as_value(int(a)), as_value(int(b)), int(call), int(ret) if ret != OPEN else None
-        )
-        for kind, a, b, call, ret in zip(*chosen, strict=True)
-        if ret != OPEN or kind in (WRITE, CAS)
-    ]
-    try:
-        if search.linearizable(operations, [as_value(v) for v in excerpt.starts], _with_mismatch, CONFIGURATIONS_MAX):
-            raise search.Disagreement("the antichain kernel and the independent search disagree about a window")
-    except search.SearchExhausted:
-        return False
-    return True
-
-
-def _with_mismatch(state: search.State, operation: search.RegisterOperation) -> object:
-    if operation.f == "mismatch":
-        return state if state != operation.value else search.REFUSED
-    return search.register(state, operation)
+    """Return whether the independent search finds no order either.  Raises Disagreement if it finds one."""
+    called = excerpt.operations[key.call[excerpt.operations] < limit].tolist()
+    operations = as_searched(key, limit, called, excerpt.weakened, excerpt.carried)
+    return found_impossible(operations, [as_value(v) for v in excerpt.starts], "the antichain kernel")
 
 
 STEPS_OF_ONE = 20_000_000
@@ -423,22 +395,18 @@ class Questions:
 AGAINST_ACKNOWLEDGEMENT = "read against acknowledgement"
 
 
-def explain(bucket: Bucket, operations: Operations, k: int, impossible_at: int) -> tuple[int, Witness]:
-    """The witness for key number k, and the index of the answer that no order explains.
+def story_of(bucket: Bucket, operations: Operations, key: Key, impossible_at: int) -> RepeatedValueStory:
+    """Return the story of the only key of a bucket.
 
-    impossible_at: the position at which the kernel was certain that no order exists.
-    Raises Disagreement if the independent search finds an order.
-    """
-    key = register.key_of(operations, k)
-    try:
-        window = smallest_window(key, int(operations.positions[k]), impossible_at)
-    except Disagreement as problem:
-        raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    story = RepeatedValueStory(bucket, operations, k, key, window)
-    if story.kind() == "order cycle":
-        rival = latest_rival(key, window.limit, window.culprit, Questions(int(operations.positions[k])))
-        story = RepeatedValueStory(bucket, operations, k, key, replace(window, rival=rival))
-    return witness_of(story)
+    impossible_at: position at which the kernel was certain that no order exists.
+    Raises Disagreement if the independent search finds an order."""
+    positions = int(operations.positions[0])
+    window = smallest_window(key, positions, impossible_at)
+    story = RepeatedValueStory(bucket, operations, key, window)
+    if story.kind() != "order cycle":
+        return story
+    rival = latest_rival(key, window.limit, window.culprit, Questions(positions))
+    return RepeatedValueStory(bucket, operations, key, replace(window, rival=rival))
 
 
 class RepeatedValueStory(ValueStory):
@@ -602,8 +570,7 @@ class RepeatedValueStory(ValueStory):
         key, culprit = self.key, self.window.culprit
         if key.kind[culprit] != READ:
             return False
-        made = np.where(key.kind == CAS, key.b, key.a)
-        mutates = (key.kind == WRITE) | (key.kind == CAS)
+        made, mutates = self._made_by(), self._makers()
         producers = np.flatnonzero(mutates & (made == key.a[culprit]) & (key.call < self.window.limit))
         last_ret = int(key.ret[producers].max(initial=-1)) if len(producers) or key.a[culprit] == NIL else None
         if last_ret is None:

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from checkers.base.independent_search import Disagreement
 from checkers.base.letters import letter
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
@@ -31,22 +30,14 @@ from checkers.registers.shrink_witness_unique_values import Window, as_value, pr
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 
-__all__ = ["UNEXPLAINED", "ValueStory", "explain", "witness_of"]
-
 UNEXPLAINED = ", which no order of the operations around it explains"
 
 
-def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
-    """The witness for key number k, and the index of the answer that no order explains.
+def story_of(bucket: Bucket, operations: Operations, key: Key) -> ValueStory:
+    """Return the story of the only key of a bucket.
 
-    operations: with values and rows.  Raises Disagreement if the independent search finds an order.
-    """
-    key = register.key_of(operations, k)
-    try:
-        window = smallest_window(key, int(operations.positions[k]))
-    except Disagreement as problem:
-        raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    return witness_of(ValueStory(bucket, operations, k, key, window))
+    operations: with values and rows.  Raises Disagreement if the independent search finds an order."""
+    return ValueStory(bucket, operations, key, smallest_window(key, int(operations.positions[0])))
 
 
 def witness_of(story: ValueStory) -> tuple[int, Witness]:
@@ -82,10 +73,9 @@ class ValueStory:
     kind_so_far = "stale read"
     """The kind of a lost write as long as the run goes on: a later answer may still show the value."""
 
-    def __init__(self, bucket: Bucket, operations: Operations, k: int, key: Key, window: Window) -> None:
+    def __init__(self, bucket: Bucket, operations: Operations, key: Key, window: Window) -> None:
         self.bucket, self.operations, self.key, self.window = bucket, operations, key, window
-        self.name = bucket.keys[k]
-        self.first = int(operations.offsets[k])
+        [self.name] = bucket.keys
         self.letters = {op: letter(place) for place, op in enumerate(window.operations)}
         self._rows: dict[int, Row] = {}
         self._named: set[int] = set()
@@ -98,7 +88,7 @@ class ValueStory:
 
     def _places(self, op: int) -> tuple[int, int]:
         """Rows of the invoke and the completion (-1 if there is none), also of a completion after the window."""
-        return int(self.operations.invoked[self.first + op]), int(self.operations.completed[self.first + op])
+        return int(self.operations.invoked[op]), int(self.operations.completed[op])
 
     def invoke(self, op: int) -> Row:
         return self._rows[self._places(op)[0]]

@@ -16,6 +16,7 @@ as much as possible is dropped, in large pieces first.  The independent search j
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from checkers.base import independent_search as search
 from checkers.base.drop_in_pieces import drop_in_pieces
 from checkers.base.first_that_holds import first_that_holds
-from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 
@@ -118,12 +119,16 @@ def _rival_of(key: Key, limit: int, culprit: int, kept: Ops, scratch: register.S
         return None
 
     def explained_without(op: int) -> bool:
-        others = np.arange(len(key.kind)) != op
-        rest = Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
-        return bool(register.judge_key(rest, limit, scratch)[0] == register.LINEARIZABLE)
+        return bool(register.judge_key(without(key, op), limit, scratch)[0] == register.LINEARIZABLE)
 
     rivals = [op for op in reads if explained_without(op)]
     return rivals[0] if len(rivals) == 1 else None
+
+
+def without(key: Key, op: int) -> Key:
+    """Return a key without one of its operations."""
+    others = np.arange(len(key.kind)) != op
+    return Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
 
 
 def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
@@ -281,8 +286,8 @@ def _with_past_cut(key: Key, window: Window) -> Window:
         before, after = kept[key.call[kept] < cut], kept[key.call[kept] >= cut]
         if (key.ret[before] > cut).any() or (rival is not None and rival in before):
             continue
-        states = search.reachable_states(_as_searched(key, limit, before, weakened))
-        if not search.linearizable(_as_searched(key, limit, after, weakened), states):
+        states = search.reachable_states(as_searched(key, limit, before, weakened))
+        if not search.linearizable(as_searched(key, limit, after, weakened), states):
             in_order = tuple(sorted(value for value in states if isinstance(value, int)))
             nil = (None,) if None in states else ()
             last = int(before[np.argmax(key.ret[before])])
@@ -306,7 +311,7 @@ def _begins(
     def impossible(some: Ops) -> bool:
         try:
             return not search.linearizable(
-                _as_searched(key, limit, some, weakened), states, configurations_max=CONFIGURATIONS_MAX
+                as_searched(key, limit, some, weakened), states, configurations_max=CONFIGURATIONS_MAX
             )
         except search.SearchExhausted:
             return False
@@ -339,34 +344,53 @@ def _held_before(key: Key, kept: Ops) -> tuple[int | None, ...]:
 
 
 def _rejudged(key: Key, window: Window) -> Window:
-    """The window, after the independent search has judged it.  Raises search.Disagreement if that finds an order."""
-    rejudged = False
-    if len(window.operations) <= SEARCHED_MAX:
-        operations = _as_searched(key, window.limit, np.array(window.operations), window.weakened)
-        try:
-            if search.linearizable(operations, window.states_before, configurations_max=CONFIGURATIONS_MAX):
-                raise search.Disagreement("the register kernel and the independent search disagree about a window")
-            rejudged = True
-        except search.SearchExhausted:
-            rejudged = False
+    """Return the window, after the independent search has judged it.  Raises search.Disagreement."""
+    operations = as_searched(key, window.limit, window.operations, window.weakened)
+    rejudged = found_impossible(operations, window.states_before, "the register kernel")
     return replace(window, weakened=window.weakened & frozenset(window.operations), rejudged=rejudged)
 
 
-def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.RegisterOperation]:
-    """The operations in the form of the independent search.  Positions replace indices: their order is the same."""
+def found_impossible(
+    operations: Sequence[search.RegisterOperation], states: Sequence[int | None], judged_by: str
+) -> bool:
+    """Return whether the independent search finds no order either; False if the window is too large for it.
+
+    Raises search.Disagreement if it finds one.
+    """
+    if len(operations) > SEARCHED_MAX:
+        return False
+    try:
+        if search.linearizable(operations, states, _with_mismatch, CONFIGURATIONS_MAX):
+            raise search.Disagreement(f"{judged_by} and the independent search disagree about a window")
+    except search.SearchExhausted:
+        return False
+    return True
+
+
+def _with_mismatch(state: search.State, operation: search.RegisterOperation) -> object:
+    if operation.f == "mismatch":
+        return state if state != operation.value else search.REFUSED
+    return search.register(state, operation)
+
+
+_NAMES = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
+
+
+def as_searched(
+    key: Key, limit: int, kept: Iterable[int], weakened: frozenset[int], optional: frozenset[int] = frozenset()
+) -> list[search.RegisterOperation]:
+    """Return operations in the form of the independent search, without observers that show nothing.
+
+    Positions replace indices: their order is the same.  weakened: each cas of which only the write is counted.
+    optional: operations that need not happen."""
     operations = []
     for op in map(int, kept):
-        ret = int(key.ret[op]) if key.ret[op] < limit else None
-        value, value2 = as_value(int(key.a[op])), as_value(int(key.b[op]))
-        call = int(key.call[op])
-        if key.kind[op] == READ:
-            operations.append(search.RegisterOperation("read", value, None, call, ret))
-        elif key.kind[op] == WRITE:
-            operations.append(search.RegisterOperation("write", value, None, call, ret))
-        elif op in weakened:
-            operations.append(search.RegisterOperation("write", value2, None, call, ret))
-        else:
-            operations.append(search.RegisterOperation("cas", value, value2, call, ret))
+        ret = int(key.ret[op]) if key.ret[op] < limit and op not in optional else None
+        f, value, value2 = _NAMES[int(key.kind[op])], as_value(int(key.a[op])), as_value(int(key.b[op]))
+        if op in weakened:
+            f, value = "write", value2
+        if ret is not None or f in ("write", "cas"):
+            operations.append(search.RegisterOperation(f, value, value2, int(key.call[op]), ret))
     return operations
 
 
