@@ -71,6 +71,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.record.faults import FaultRecord, Link
 from checkers.record.outcome import Death, Report
 from checkers.run_quality import processor_time
+from checkers.run_quality.criteria.minimums import joined as reach
 from checkers.run_quality.criteria.stretches import main_phase
 from checkers.run_quality.faults_installed import SKIPPED
 from checkers.sealing.codes import dictionary_codes
@@ -209,20 +210,17 @@ def _whole_between(
     gone = frozenset[str]().union(*(each.nodes for each in now))
     cut = frozenset[Link]().union(*(each.links for each in now))
 
-    def joined(a: str, b: str) -> bool:
-        return (a, b) not in cut and (b, a) not in cut
-
     def apart(a: str, b: str) -> bool:
         return (a, b) in cut and (b, a) in cut
 
     for chosen in combinations([server for server in servers if server not in gone], size):
-        if not all(joined(a, b) for a, b in combinations(chosen, 2)):
+        if not all(reach(a, b, cut) for a, b in combinations(chosen, 2)):
             continue
         others = [server for server in servers if server not in chosen]
-        if not all(all(joined(o, s) for s in chosen) or all(apart(o, s) for s in chosen) for o in others):
+        if not all(all(reach(o, s, cut) for s in chosen) or all(apart(o, s) for s in chosen) for o in others):
             continue
         for client in clients:
-            if client not in gone and all(joined(client, server) for server in chosen):
+            if client not in gone and all(reach(client, server, cut) for server in chosen):
                 yield chosen, client
 
 

@@ -35,6 +35,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Report
+from checkers.run_quality.criteria.minimums import with_majority
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 
 Leader = tuple[int, str, int]
@@ -86,13 +87,14 @@ def under_faults(
         begin, end = _in_force(fault)
         before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
         leader = fault.leader or (max(before)[1] if before else None)
-        with_majority = {server for server in servers if _has_majority(server, fault, servers)}
-        if leader is None or leader in with_majority or not with_majority:
+        ended = {node for node, state in fault.ordered.held.states.items() if state != "running"}
+        able = with_majority(servers, ended, set(fault.cut))
+        if leader is None or leader in able or not able:
             continue
         calling += 1
         long += end - begin >= long_ns
         known = max((epoch for epoch, _ in before), default=_NONE)
-        if any(begin <= at_ns < end and epoch > known and node in with_majority for at_ns, node, epoch in led):
+        if any(begin <= at_ns < end and epoch > known and node in able for at_ns, node, epoch in led):
             won += 1
         elif after := [at_ns for at_ns, _, epoch in led if at_ns >= end and epoch > known]:
             late.append(((min(after) - begin) / 1e9, (end - begin) / 1e9))
@@ -103,23 +105,6 @@ def _in_force(fault: FaultRecord) -> tuple[int, int]:
     """[from, to) in ns since the test began.  An order to inject may take effect before it returns, and so may an order
     to heal."""
     return fault.began_ns, fault.heal_ordered_ns if fault.heal_ordered_ns >= 0 else int(np.iinfo(np.int64).max)
-
-
-def _has_majority(server: str, fault: FaultRecord, servers: Sequence[str]) -> bool:
-    """Return whether the server's process runs, and reaches a majority of the servers (itself included) in both
-    directions."""
-    ended = _ended(fault)
-    if server in ended:
-        return False
-    cut = set(fault.cut)
-    others = [s for s in servers if s != server and s not in ended]
-    reached = sum((server, s) not in cut and (s, server) not in cut for s in others)
-    return 2 * (reached + 1) > len(servers)
-
-
-def _ended(fault: FaultRecord) -> frozenset[str]:
-    """The nodes whose process was ordered into a state other than running."""
-    return frozenset(node for node, state in fault.ordered.held.states.items() if state != "running")
 
 
 Roles = dict[str, tuple[Int64, Int64]]

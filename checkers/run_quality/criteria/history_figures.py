@@ -134,25 +134,23 @@ def figures_of(part: Part, budget: Budget) -> HistoryFigures:
     return found
 
 
+_ADDED = (
+    *("ok", "ok_in_faults", "ok_writes_in_faults", "main_reads", "ok_main_reads", "main_operations"),
+    *("calm_operations", "calm_timeouts", "invoked_by_function", "ok_by_function"),
+)
+_ADDED_BY_PLACE = ("ok_writes_by_fault", "invoked_by_stretch", "ok_by_stretch")
+
+
 def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
     """The figures of the whole history, from those of its parts in order."""
     words, total = Words(), HistoryFigures(deposed=NOT_KNOWN, deposed_reads=NOT_KNOWN)
     for part in parts:
-        total.ok += part.ok
-        total.ok_in_faults += part.ok_in_faults
-        total.ok_writes_in_faults += part.ok_writes_in_faults
-        total.main_reads += part.main_reads
-        total.ok_main_reads += part.ok_main_reads
-        total.main_operations += part.main_operations
-        total.calm_operations += part.calm_operations
-        total.calm_timeouts += part.calm_timeouts
+        for name in _ADDED:
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        for name in _ADDED_BY_PLACE:
+            setattr(total, name, _sums(getattr(total, name), getattr(part, name)))
         total.answering |= part.answering
         total.read_at_end = _united(total.read_at_end, part.read_at_end)
-        total.invoked_by_function.update(part.invoked_by_function)
-        total.ok_by_function.update(part.ok_by_function)
-        total.ok_writes_by_fault = _sums(total.ok_writes_by_fault, part.ok_writes_by_fault)
-        total.invoked_by_stretch = _sums(total.invoked_by_stretch, part.invoked_by_stretch)
-        total.ok_by_stretch = _sums(total.ok_by_stretch, part.ok_by_stretch)
         if part.deposed != NOT_KNOWN:
             total.deposed = max(total.deposed, 0) + part.deposed
             total.deposed_reads = max(total.deposed_reads, 0) + part.deposed_reads

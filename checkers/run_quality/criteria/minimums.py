@@ -13,11 +13,11 @@ reached a majority in both directions, and some client node reached that server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil
 
 from checkers.base.demands import Demands
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import FaultRecord, Link
 
 SHARE_OF_RATE = 0.8
 """Share of the scheduled rate, outside faults or in all.  Below both, the harness or the system was the bottleneck.
@@ -102,18 +102,20 @@ def lets_write(faults: Sequence[FaultRecord], demands: Demands, length_ns: int) 
         return False
     cut = {link for fault in faults for link in fault.cut}
     struck = {node for fault in faults for node in fault.nodes}
-    voters = demands.voters or demands.servers
-    alive = [server for server in voters if server not in struck]
     clients = [client for client in demands.client_nodes if client not in struck]
+    servers = with_majority(demands.voters or demands.servers, struck, cut)
+    return any(joined(client, server, cut) for server in servers for client in clients)
 
-    def joined(a: str, b: str) -> bool:
-        return (a, b) not in cut and (b, a) not in cut
 
-    return any(
-        2 * sum(other == server or joined(server, other) for other in alive) > len(voters)
-        and any(joined(client, server) for client in clients)
-        for server in alive
-    )
+def joined(a: str, b: str, cut: Collection[Link]) -> bool:
+    """Return whether two nodes reach each other, in both directions."""
+    return (a, b) not in cut and (b, a) not in cut
+
+
+def with_majority(voters: Sequence[str], gone: Collection[str], cut: Collection[Link]) -> set[str]:
+    """Return the voters that are not gone, and that reach a majority (themselves included) in both directions."""
+    there = [voter for voter in voters if voter not in gone]
+    return {v for v in there if 2 * sum(other == v or joined(v, other, cut) for other in there) > len(voters)}
 
 
 def strikes_the_only_server(fault: FaultRecord, demands: Demands) -> bool:
@@ -122,8 +124,7 @@ def strikes_the_only_server(fault: FaultRecord, demands: Demands) -> bool:
         return False
     (server,) = demands.servers
     cut = set(fault.cut)
-    reached = any((c, server) not in cut and (server, c) not in cut for c in demands.client_nodes)
-    return server in fault.nodes or not reached
+    return server in fault.nodes or not any(joined(client, server, cut) for client in demands.client_nodes)
 
 
 def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
