@@ -160,10 +160,15 @@ class TraceFile(Protocol):
         ...
 
 
+def no_time(records: int) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """random: a new stream of numbers for each purpose; the same purpose gives the same stream.
-    say: takes lines for people (stderr of a process)."""
+    say: takes lines for people (stderr of a process).
+    apply_s: seconds until this number of committed records is applied, on virtual time; 0 elsewhere."""
 
     clock: Clock
     disk: Disk
@@ -171,3 +176,4 @@ class Ports:
     trace: TraceFile
     random: Callable[[str], Random]
     say: Callable[[str], None]
+    apply_s: Callable[[int], float] = no_time

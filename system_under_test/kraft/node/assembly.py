@@ -246,6 +246,7 @@ def assemble_quorum(
             if config.is_controller or peer.id != config.node_id
         },
         say=ports.say,
+        apply_s=ports.apply_s,
         calls=calls,
         duties=_duties(config),
         controller_bugs=bugs & of_controller.BUGS.keys(),

@@ -120,6 +120,7 @@ class QuorumNode:
         self._reads: Awaited[None] = Awaited(tokens)
         self._voter_changes: Awaited[tuple[int, str]] = Awaited(tokens)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._applies_later = False
         self._progress = FetchProgress()
         self._received = ReceivedBatches(self._report_damage)
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
@@ -524,7 +525,21 @@ class QuorumNode:
         )
         self._replay.end_offset = effect.offset
         if not self._replay.goes_on:
+            self._apply_in_time()
+
+    def _apply_in_time(self) -> None:
+        """Apply at once, or once that has taken its virtual time."""
+        if self._applies_later:
+            return
+        if wait_s := self._parts.apply_s(self._replay.end_offset - self._machine.applied_offset):
+            self._applies_later = True
+            self._clock.call_at(self._clock.now() + wait_s, lambda: self._guarded(self._apply_later))
+        else:
             self._apply_committed()
+
+    def _apply_later(self) -> None:
+        self._applies_later = False
+        self._apply_committed()
 
     def _apply_committed(self) -> None:
         """Apply a slice of what is committed, and all that follows from it; then go on once the loop had its turn."""
@@ -542,7 +557,7 @@ class QuorumNode:
         if replay.goes_on != went_on:
             self._core.seek_office(not replay.goes_on)
         if replay.goes_on:
-            self._clock.call_at(self._clock.now(), lambda: self._guarded(self._apply_committed))
+            self._clock.call_at(self._clock.now(), lambda: self._guarded(self._apply_in_time))
         self._snapshotting.applied()
 
     def report_broker(self, broker_epoch: int, change: str) -> None:

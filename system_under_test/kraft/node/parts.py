@@ -12,7 +12,7 @@ from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.config import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.ports import Calls, Clock, Transport
+from system_under_test.kraft.ports import Calls, Clock, Transport, no_time
 from system_under_test.kraft.raft.messages import Identity
 from system_under_test.kraft.raft.voters import VoterEndpoint
 
@@ -29,6 +29,7 @@ class NodeParts:
     calls: how requests travel in place of the transport, in a simulator.
     duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
     endpoints: voter id -> where the other voters reach it.
+    apply_s: as in `Ports`.
     controller_bugs: planted ones of `controller/decisions.py`; the identity has those of the consensus core.
     """
 
@@ -46,4 +47,5 @@ class NodeParts:
     duties: DutySettings | None = None
     controller_bugs: frozenset[str] = frozenset()
     snapshots: SnapshotLimits = KAFKA_LIMITS
+    apply_s: Callable[[int], float] = no_time
     endpoints: Mapping[int, tuple[VoterEndpoint, ...]] = field(default_factory=dict)
