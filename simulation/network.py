@@ -68,6 +68,7 @@ class SimulatedNetwork:
         self._stalled: list[Pipe] = []
         self._open: dict[Process, dict[Opened, None]] = {}
         self._connections = 0
+        self._layers: dict[int, Mapping[Link, Impairment | None]] = {}
         loop.network = self
 
     # Faults
@@ -78,6 +79,25 @@ class SimulatedNetwork:
         stalled, self._stalled = self._stalled, []
         for pipe in stalled:
             pipe.try_again()
+
+    def lay(self, links: Mapping[Link, Impairment | None]) -> int:
+        """Cut these links (None) or impair them, beside all that was laid before.  Returns a number for `lift`.
+
+        A link that is cut and impaired is cut; of two impairments the later one holds."""
+        self._layers[number := self.number()] = links
+        self._order_layers()
+        return number
+
+    def lift(self, *numbers: int) -> None:
+        """Take back what was laid under these numbers; without a number, all."""
+        for number in numbers or tuple(self._layers):
+            self._layers.pop(number, None)
+        self._order_layers()
+
+    def _order_layers(self) -> None:
+        laid = [pair for links in self._layers.values() for pair in links.items()]
+        self.impaired = {link: how for link, how in laid if how is not None}
+        self.cut({link for link, how in laid if how is None})
 
     def died(self, process: Process) -> None:
         """The kernel closes what a dead process had open, and stops listening for it."""
@@ -140,7 +160,7 @@ class SimulatedNetwork:
         return self._listeners.get((host, port))
 
     def number(self) -> int:
-        """Return the number of a new connection."""
+        """Of a new connection, or of faults that are laid."""
         self._connections += 1
         return self._connections
 
