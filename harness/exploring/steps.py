@@ -292,7 +292,7 @@ class ClusterSteps:
         elif kind == "late":
             change.voters = -1
             change.touches |= ALL
-            change.take_late(place)
+            change.take_late = place
             call = self.parts.call(place)
             if self.parts.node(world.voters[call.lane[1] - 1]).core is not None:
                 change.event(call.lane[1], self._ask(world, place))
@@ -306,10 +306,11 @@ class ClusterSteps:
                 change.use({"crash": "crashes"}.get(kind, f"{kind}s"))
             change.event(place, self._own(world, kind, place))
             if kind == "crash":
-                change.disconnect(place)
+                change.disconnects = place
             change.touches |= CLIENTS if kind in ("read", "write") else 0
             if kind == "read":
-                change.owes(self._token(world, "read"))
+                change.owes = self._token(world, "read")
+                change.touches |= SEES_COMMITTED
         return change
 
     def _message(self, change: Change, kind: str, lane: Lane) -> None:
@@ -317,12 +318,12 @@ class ClusterSteps:
         number = self.on_lane(world, lane)
         call = self.parts.call(number)
         change.voters |= 1 << lane[0] | 1 << lane[1]
-        change.take(number)
+        change.take = number
         if kind in ("lose", "drop"):
             if kind == "lose":
                 change.use("losses")
                 if call.reply is None:
-                    change.add_late(self.late(number))
+                    change.add_late = self.late(number)
             change.event(lane[0], self._answer(world, number, None, lost=kind == "lose"))
         elif kind == "reply":
             change.event(lane[0], self._answer(world, number, call.reply))
@@ -333,7 +334,7 @@ class ClusterSteps:
             change.event(lane[1], asked)
             if kind == "request":
                 change.use("splits")
-                change.add(self.parts.number(call._replace(reply=asked.reply)))
+                change.add = self.parts.number(call._replace(reply=asked.reply))
             else:
                 change.event(lane[0], self._answer(world, number, asked.reply))
 
@@ -363,13 +364,13 @@ class ClusterSteps:
         elif isinstance(place, tuple):
             change.voters |= 1 << place[0] | 1 << place[1]
             if place[0] == id:
-                change.take(self.on_lane(world, place))
+                change.take = self.on_lane(world, place)
         elif kind != "boot":
             change.use(f"{kind}s")
             change.touches |= CLIENTS if kind in ("read", "write") else 0
         acts, down = dying.deaths[at]
         change.event(id, dying._replace(voter=down, acts=acts, past=False, touches=dying.touches | CHANGES_LOG))
-        change.disconnect(id)
+        change.disconnects = id
 
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
         return next(number for number in world.calls if self.parts.call(number).lane == lane)
@@ -478,35 +479,21 @@ _TOUCHES: dict[type, int] = {
 
 
 class Change:
-    """Record of what a step changes, before it is carried out."""
+    """What a step changes, before it is carried out.
 
-    __slots__ = (
-        "_add",
-        "_add_late",
-        "_budget",
-        "_events",
-        "_owes",
-        "_steps",
-        "_take",
-        "_take_late",
-        "_unplugged",
-        "rest",
-        "touches",
-        "voters",
-        "world",
-    )
+    take, take_late, add, add_late: the number of a call that it takes away or brings; 0: none.  owes: the token of a
+    read that is owed all that is committed now.  disconnects: a voter whose connections end: what it asked arrives
+    late, what it answered never."""
 
     def __init__(self, steps: ClusterSteps, world: ExploredState) -> None:
         self.world = world
-        self.voters = 0
-        self.touches = 0
+        self.voters = self.touches = 0
         self.rest = world.rest
+        self.take = self.take_late = self.add = self.add_late = 0
+        self.owes = self.disconnects = 0
         self._steps = steps
         self._budget = -1
         self._events: list[tuple[int, Outcomes]] = []
-        self._take = self._take_late = self._add = self._add_late = 0
-        self._unplugged = 0
-        self._owes = 0
 
     def event(self, id: int, outcome: Outcomes) -> None:
         self.voters |= 1 << id
@@ -520,27 +507,6 @@ class Change:
         self._budget = LEFT.index(name)
         self.rest = self._steps.used(self.rest, self._budget)
 
-    def take(self, call: int) -> None:
-        self._take = call
-
-    def take_late(self, call: int) -> None:
-        self._take_late = call
-
-    def add(self, call: int) -> None:
-        self._add = call
-
-    def add_late(self, call: int) -> None:
-        self._add_late = call
-
-    def disconnect(self, id: int) -> None:
-        """The connections of this voter end: what it asked arrives late, what it answered never."""
-        self._unplugged = id
-
-    def owes(self, token: int) -> None:
-        """A read is owed all that is committed now."""
-        self._owes = token
-        self.touches |= SEES_COMMITTED
-
     @property
     def footprint(self) -> Footprint:
         return Footprint(self.voters, self.touches, self._budget)
@@ -550,23 +516,19 @@ class Change:
         steps, before = self._steps, self.world
         sums = steps.parts.sums
         total, voters, calls, late, promised, rest = before
-        if self._take:
-            calls = _without(calls, self._take)
-            total -= sums[self._take]
-        if self._take_late:
-            late = _without(late, self._take_late)
-            total -= sums[self._take_late]
-        if self._add:
-            calls = (*calls, self._add)
-            total += sums[self._add]
-        if self._add_late:
-            late = (*late, self._add_late)
-            total += sums[self._add_late]
+        if self.take:
+            calls, total = _without(calls, self.take), total - sums[self.take]
+        if self.take_late:
+            late, total = _without(late, self.take_late), total - sums[self.take_late]
+        if self.add:
+            calls, total = (*calls, self.add), total + sums[self.add]
+        if self.add_late:
+            late, total = (*late, self.add_late), total + sums[self.add_late]
         promises = steps.parts.promises(promised)
         known = promises
-        if self._owes:
+        if self.owes:
             owed = end(known.committed)
-            promises = promises._replace(reads=tuple(sorted((*promises.reads, (self._owes, owed)))))
+            promises = promises._replace(reads=tuple(sorted((*promises.reads, (self.owes, owed)))))
         past = False
         for id, outcome in self._events:
             total += sums[outcome.voter] - sums[voters[id - 1]]
@@ -578,7 +540,7 @@ class Change:
                     promises = promised_after(act, id, promises, voters, steps.parts)
             voters = (*voters[: id - 1], outcome.voter, *voters[id:])
             past |= outcome.past
-        if self._unplugged:  # also of what it sent just before it died
+        if self.disconnects:  # also of what it sent just before it died
             total, calls, late = self._unplug(total, calls, late)
         if promises is not known:
             number = steps.parts.number(promises)
@@ -595,12 +557,12 @@ class Change:
         kept = []
         for number in calls:
             call, stays = steps.parts.call(number), number
-            if call.lane[0] == self._unplugged:
+            if call.lane[0] == self.disconnects:
                 stays = 0
                 if call.reply is None:
                     late = (*late, steps.late(number))
                     total += steps.parts.sums[late[-1]]
-            elif call.lane[1] == self._unplugged and call.reply is not None:
+            elif call.lane[1] == self.disconnects and call.reply is not None:
                 stays = steps.parts.number(call._replace(reply=None))
             if stays != number:
                 total -= steps.parts.sums[number]

@@ -39,21 +39,20 @@ from system_under_test.kraft.raft.voters import (
 )
 
 FOREVER_S = 9.0
+BATCHES_OF_A_READ = 100
 CONNECTIONS = 100
 """A connection's number is CONNECTIONS * how often its client has connected anew + 10 * client + server."""
 
 
-class ShortLog:
-    """A log of a few batches; a `LogView`.  durable: how many batches a power loss leaves.  Copied before a change.
+class BatchLog:
+    """A log of batches in memory; a `LogView`.  It is never cut at its beginning, and has no snapshots."""
 
-    It is never cut, and has no snapshots."""
-
-    __slots__ = ("batches", "durable")
+    __slots__ = ("batches",)
     start = BEGINNING
+    snapshot: SnapshotId | None = None
 
-    def __init__(self, batches: tuple[Batch, ...] = (), durable: int = 0) -> None:
+    def __init__(self, batches: Sequence[Batch]) -> None:
         self.batches = batches
-        self.durable = durable
 
     @property
     def end_offset(self) -> int:
@@ -64,36 +63,49 @@ class ShortLog:
         return self.batches[-1].epoch if self.batches else 0
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        for batch in reversed(self.batches):
-            if batch.epoch <= epoch:
-                return EpochEnd(batch.epoch, batch.end_offset)
-        return EpochEnd(0, 0)
+        at = bisect_right(self.batches, epoch, key=_epoch_of) - 1
+        return EpochEnd(self.batches[at].epoch, self.batches[at].end_offset) if at >= 0 else EpochEnd(0, 0)
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
-        first = bisect_right(self.batches, offset, key=lambda batch: batch.end_offset)
-        return self.batches[first:] if max_size_bytes > 1 else self.batches[first : first + 1]
-
-    @property
-    def snapshot(self) -> SnapshotId | None:
-        return None
+        first = self.count_below(offset)
+        return self.batches[first : first + (BATCHES_OF_A_READ if max_size_bytes > 1 else 1)]
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
         return None
 
+    def count_below(self, end_offset: int) -> int:
+        """Return the number of batches that end at or below an offset."""
+        return bisect_right(self.batches, end_offset, key=_end_of)
+
+
+def _epoch_of(batch: Batch) -> int:
+    return batch.epoch
+
+
+def _end_of(batch: Batch) -> int:
+    return batch.end_offset
+
+
+class ShortLog(BatchLog):
+    """durable: how many batches a power loss leaves.  Copied before a change."""
+
+    __slots__ = ("durable",)
+    batches: tuple[Batch, ...]
+
+    def __init__(self, batches: tuple[Batch, ...] = (), durable: int = 0) -> None:
+        super().__init__(batches)
+        self.durable = durable
+
     def upto(self, end_offset: int) -> tuple[Batch, ...] | None:
-        """The batches below an offset; None if no batch ends there."""
-        if end_offset == 0:
-            return ()
-        for number, batch in enumerate(self.batches, 1):
-            if batch.end_offset == end_offset:
-                return self.batches[:number]
-        return None
+        """Return the batches below an offset; None if no batch ends there."""
+        kept = self.batches[: self.count_below(end_offset)]
+        return kept if end_offset == (kept[-1].end_offset if kept else 0) else None
 
 
-class VotersInShortLog:
-    """`VoterRecords` of a quorum whose voters can change."""
+class VotersInBatches:
+    """`VoterRecords` of such a log.  first: in force as long as the log names none."""
 
-    def __init__(self, log: ShortLog, first: VoterSet) -> None:
+    def __init__(self, log: BatchLog, first: VoterSet) -> None:
         self.log = log
         self.first = first
 
@@ -108,8 +120,8 @@ class VotersInShortLog:
         return batch.body if isinstance(batch.body, VoterSet) else None
 
 
-def _in_log(records: VoterRecords) -> TypeGuard[VotersInShortLog]:
-    return type(records) is VotersInShortLog
+def _in_log(records: VoterRecords) -> TypeGuard[VotersInBatches]:
+    return type(records) is VotersInBatches
 
 
 class ExploredVoter:
@@ -135,7 +147,7 @@ class ExploredVoter:
         core = None
         if self.core is not None:
             records = self.core.memory.records
-            core = self.core.copy(log, VotersInShortLog(log, records.first) if _in_log(records) else None)
+            core = self.core.copy(log, VotersInBatches(log, records.first) if _in_log(records) else None)
         return ExploredVoter(self.id, log, self.file, core, self.mark, self.connections)
 
     def connection_to(self, server: int) -> int:
@@ -287,7 +299,7 @@ def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
 
 def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.Effect]:
     if event.kind == "boot":
-        records = VotersInShortLog(node.log, configured(identity)) if identity.dynamic else None
+        records = VotersInBatches(node.log, configured(identity)) if identity.dynamic else None
         node.core = Core(identity, node.log, node.file, CHANCE, 0.0, records)
         node.mark = 0
         return node.core.start(0.0)
