@@ -5,8 +5,6 @@
     silence  a broker dies, and often the controller that heard of it last does, too: the broker is fenced, and comes
              back once it is started again, often while the disk of another one is slow that leads a partition with it
     topics   one is deleted, made and grown, and a broker is given producer ids
-    settings what administrators wrote is read once more; all settings of each kind are set and replaced, one of them is
-             removed, and all are read each time
     voters   one is updated, and a server joins and is removed again; or a voter is removed and joins again
 
 All that is asked for here can be done.  So the controller must do it, and one that refuses it breaks a rule.
@@ -16,33 +14,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from checkers.base.history import Type
 from harness.campaign.swarm.administrators import (
-    NUMBERS,
     PARTITIONS_MAX,
     PRODUCER_IDS,
-    Administrators,
     RegistryRequest,
-    Setting,
-    SettingAsked,
-    SettingWrite,
     TopicRequest,
-    hidden_changes,
-    setting_write,
 )
 from harness.campaign.swarm.operators import add_voter, update_voter
-from harness.campaign.swarm.scenario import SETTINGS, Scenario
 from harness.campaign.swarm.voter import VoterOnMachine
-from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets
-from simulation.loop import SimulatedLoop
 from system_under_test.kraft.raft.changes import RemoveVoter
 from system_under_test.kraft.subject import KraftBrokers
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.world import StormWorld
 
 CALM_S = 25.0
 """A healed cluster takes at most so long for whatever is demanded of it."""
@@ -61,33 +52,12 @@ long an fsync takes then: longer than a broker needs to come back."""
 REFUSED_RIGHT = "a change that can be made is refused"
 
 
-@dataclass(frozen=True, slots=True)
-class HealedCluster:
-    """servers: all of them, and all run.  best: the living leader of the highest epoch.
-
-    acts_until_s: until when cards of the storm go on to act.  restart: starts a server that is down after so many
-    seconds."""
-
-    servers: Sequence[VoterOnMachine]
-    best: Callable[[], VoterOnMachine | None]
-    acts_until_s: Callable[[], float]
-    restart: Callable[[float, VoterOnMachine], None]
-
-
 class AfterStorm:
-    def __init__(
-        self,
-        scenario: Scenario,
-        loop: SimulatedLoop,
-        watch: Watch,
-        administrators: Administrators,
-        cluster: HealedCluster,
-    ) -> None:
-        self._scenario = scenario
-        self._loop = loop
-        self._watch = watch
-        self._administrators = administrators
-        self._cluster = cluster
+    """world: all its servers run."""
+
+    def __init__(self, world: StormWorld) -> None:
+        self._world = world
+        self._scenario, self._loop, self._watch = world.scenario, world.loop, world.watch
 
     async def demand(self) -> None:
         """All phases, one after another."""
@@ -96,20 +66,19 @@ class AfterStorm:
         if brokers is not None:
             await self._silence(brokers)
             await self._topics(brokers)
-            await self._settings()
         if sets is not None:
             await self._voters(sets)
 
     async def _steady(self, brokers: BrokerWatch | None) -> None:
         """A broker may be fenced for what happened before: it was silent, or asked to leave, or its controller changed.
         So the stretch begins anew with each change of the controller and of a server's life."""
-        limit_s = max(self._loop.time(), self._cluster.acts_until_s()) + STEADY_S_MAX
+        limit_s = max(self._loop.time(), self._world.acts_until_s) + STEADY_S_MAX
         began_s, before, changes = 0.0, None, 0
         fences: Counter[int] = Counter()
         while changes <= CHANGES_MAX and (now_s := self._loop.time()) < limit_s:
-            leader = self._cluster.best()
-            state = leader and (leader.name, leader.epoch), [(each.lives, each.alive) for each in self._cluster.servers]
-            if now_s < self._cluster.acts_until_s():
+            leader = self._world.best()
+            state = leader and (leader.name, leader.epoch), [(each.lives, each.alive) for each in self._world.servers]
+            if now_s < self._world.acts_until_s:
                 began_s, before = now_s, state
             elif state != before or leader is None:
                 changes += state != before
@@ -129,13 +98,13 @@ class AfterStorm:
     async def _silence(self, brokers: BrokerWatch) -> None:
         """A new controller knows nothing of the heartbeats that the one before it got: it fences a broker, too, that it
         has never heard of."""
-        leader = self._cluster.best()
+        leader = self._world.best()
         if leader is None:
             return
         voters = None if self._watch.sets is None else self._watch.sets.in_force(leader)
         may_die = [
             server
-            for server in self._cluster.servers
+            for server in self._world.servers
             if server is not leader
             and server.number in self._scenario.broker_ids
             and (server.number > self._scenario.may_vote or (voters is None and self._scenario.nodes >= 3))
@@ -148,7 +117,7 @@ class AfterStorm:
         if fails_over_s is not None:
             await asyncio.sleep(fails_over_s)
             leader.machine.kill()
-            self._cluster.restart(RESTART_S, leader)
+            self._world.later(RESTART_S, self._world.again, leader)
         until_s = self._loop.time() + CALM_S
         while not brokers.image.brokers[silent.number].fenced:
             if self._loop.time() >= until_s:
@@ -164,15 +133,15 @@ class AfterStorm:
         if late is not None:
             await asyncio.sleep(2 * SLOW_FSYNC_S)
             late.machine.fsync_s = 0.0
-        if unsettled := await brokers_unsettled(self._loop, brokers, self._scenario.broker_ids, CALM_S):
+        if unsettled := await self._world.brokers_unsettled(CALM_S):
             self._watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
 
     def _leads_with(self, silent: VoterOnMachine, brokers: BrokerWatch) -> VoterOnMachine | None:
         """A broker that leads a partition with a replica on the silent one.  The controller knows what it decides."""
         partitions = (each for topic in brokers.image.topics.values() for each in topic.partitions.values())
         leaders = {each.leader for each in partitions if silent.number in each.replicas}
-        controller = self._cluster.best()
-        found = [each for each in self._cluster.servers if each.number in leaders and each is not controller]
+        controller = self._world.best()
+        found = [each for each in self._world.servers if each.number in leaders and each is not controller]
         return next(iter(found), None)
 
     async def _topics(self, brokers: BrokerWatch) -> None:
@@ -192,11 +161,11 @@ class AfterStorm:
 
     async def _voters(self, sets: VoterSets) -> None:
         """A server of which the voters hold another disk is left alone: its voter counts as long as it stays."""
-        leader = self._cluster.best()
+        leader = self._world.best()
         if leader is None:
             return
         history = leader.voter_history().latest
-        may_vote = self._cluster.servers[: self._scenario.may_vote]
+        may_vote = self._world.servers[: self._scenario.may_vote]
         voting = [each for each in may_vote if history.holds(each.replica)]
         outside = [each for each in may_vote if history.entry(each.number) is None]
 
@@ -220,7 +189,7 @@ class AfterStorm:
         await self._accepted(change, f"to remove voter {server.name}", lambda: not self._votes(server, sets))
 
     def _votes(self, server: VoterOnMachine, sets: VoterSets) -> bool:
-        best = self._cluster.best()
+        best = self._world.best()
         return best is not None and server.key in sets.in_force(best)
 
     async def _accepted(self, operation: tuple[str, str, object], what: str, is_done: Callable[[], bool]) -> None:
@@ -230,78 +199,7 @@ class AfterStorm:
         until_s = self._loop.time() + CALM_S
         while self._loop.time() < until_s:
             ended: asyncio.Future[Type] = self._loop.create_future()
-            if self._administrators.ask(operation, ended.set_result) and (await ended is Type.OK or is_done()):
+            if self._world.administrators.ask(operation, ended.set_result) and (await ended is Type.OK or is_done()):
                 return
             await asyncio.sleep(LOOK_S)
         self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, though nothing happens")
-
-    async def _settings(self) -> None:
-        """Read each that was ever written.  Then set and replace all of each kind, remove one of them, and read all
-        each time."""
-        asked = self._administrators.settings
-        for setting in dict.fromkeys(each.setting for each in asked):
-            await self._read(setting)
-        for kind in SETTINGS:
-            of_kind = range(NUMBERS[kind])
-            held = {number: await self._read(Setting(kind, number)) for number in of_kind}
-            for value, numbers in ((1, of_kind), (2, of_kind), (0, [self._scenario.seed % len(of_kind)])):
-                for number in numbers:
-                    await self._write(setting_write(kind, number + value * len(of_kind)), held[number])
-                held = {number: await self._read(Setting(kind, number)) for number in of_kind}
-        for words in hidden_changes(asked):
-            self._watch.violated("an acknowledged setting is not there", words)
-
-    async def _read(self, setting: Setting) -> int | None:
-        """Ask until it is answered, which has to be within CALM_S; None if it is not set or cannot be read."""
-        until_s = self._loop.time() + CALM_S
-        while self._loop.time() < until_s:
-            asked = SettingAsked(setting, True, 0)
-            if await self._ended(asked, setting) is Type.OK:
-                return asked.value
-            await asyncio.sleep(LOOK_S)
-        self._watch.violated("no progress", f"{_words(setting)} cannot be read {CALM_S:g} s after the storm")
-        return None
-
-    async def _write(self, write: SettingWrite, held: int | None) -> None:
-        """Write it, and again until it is acknowledged, or a read shows that an earlier request has done it.
-
-        held: what it is now.  What is not there cannot be removed, and a topic that is there cannot be made."""
-        setting = write.setting
-        there = held is not None
-        can_be_done = there if write.value is None else not (there and setting.kind == "topic")
-        until_s = self._loop.time() + CALM_S
-        while self._loop.time() < until_s:
-            ended = await self._ended(SettingAsked(setting, False, 0, write.value), write)
-            if ended is Type.OK or (ended is not None and not can_be_done):
-                return
-            if ended is not None and await self._read(setting) == write.value != held:
-                return
-            await asyncio.sleep(LOOK_S)
-        what = f"to set {_words(setting)} to {write.value}"
-        self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, though nothing happens")
-
-    async def _ended(self, asked: SettingAsked, what: object) -> Type | None:
-        """Return how the request ended; None if nobody leads."""
-        ended: asyncio.Future[SettingAsked] = self._loop.create_future()
-        return (await ended).type if self._administrators.ask_setting(asked, what, ended.set_result) else None
-
-
-def _words(setting: Setting) -> str:
-    return f"{setting.kind} {setting.number}"
-
-
-async def brokers_unsettled(loop: SimulatedLoop, brokers: BrokerWatch | None, ids: range, limit_s: float) -> str:
-    """Wait until each of these brokers serves, every partition has a leader, and all its replicas have been in sync at
-    one time; what was missing at last."""
-    until_s = loop.time() + limit_s
-    were_in_sync: set[str] = set()
-    while brokers is not None:
-        unsettled = brokers.unsettled(ids)
-        if unsettled:
-            were_in_sync.clear()
-        else:
-            unsettled = brokers.out_of_sync(were_in_sync)
-        if not unsettled or loop.time() >= until_s:
-            return unsettled
-        await asyncio.sleep(LOOK_S)
-    return ""

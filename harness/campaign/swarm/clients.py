@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
+from harness.campaign.swarm.answers import EPOCH, OFFSET, NumberAnswered
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
 from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Operation, Value, VoterOnMachine
 from simulation.calls import Lane, LaneTimes, NoAnswer
@@ -57,10 +58,11 @@ class Asked:
 
 
 class History:
-    """All operations in order of their invokes."""
+    """All operations in order of their invokes, and every number that was answered."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
+        self.numbers: list[NumberAnswered] = []
         self.places = 0
 
     def place(self) -> int:
@@ -68,26 +70,40 @@ class History:
         return self.places - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Programs beside the cluster.  hosts: the processes that they run in.
+
+    best: returns the living leader of the highest epoch; None if there is none."""
+
+    network: SimulatedNetwork
+    hosts: Sequence[Process]
+    best: Callable[[], VoterOnMachine | None]
+
+    def call(
+        self, server: str, what: Any, limit_s: float, answered: Callable[[Any], None] = lambda answer: None, at: int = 0
+    ) -> None:
+        """Ask a server once, from the host of this number."""
+        Lane(self.network, server, CALLS_PORT, LaneTimes(limit_s), owner=self.hosts[at]).call(what, answered)
+
+    def later(self, seconds: float, action: Callable[[], None], at: int = 0) -> None:
+        loop = self.network.loop
+        loop.post(loop.time() + seconds, self.hosts[at], lambda _: action(), None)
+
+
 class StormClient:
-    """One process.  best: the voter that a process which follows asks, None if none is known."""
+    """One process."""
 
     def __init__(
-        self,
-        number: int,
-        scenario: Scenario,
-        hosts: Sequence[Process],
-        network: SimulatedNetwork,
-        history: History,
-        best: Callable[[], VoterOnMachine | None],
-        names: Sequence[str],
+        self, number: int, scenario: Scenario, outside: Outside, history: History, names: Sequence[str]
     ) -> None:
-        self.process = hosts[number % len(CLIENTS)]
+        self.process = outside.hosts[number % len(CLIENTS)]
         self._number = number
         self._scenario = scenario
-        self._network = network
-        self._loop: SimulatedLoop = network.loop
+        self._network = outside.network
+        self._loop: SimulatedLoop = outside.network.loop
         self._history = history
-        self._best = best
+        self._best = outside.best
         self._names = names
         self._follows = number % 4 < 2
         self._reads_only = number % 5 >= 3
@@ -170,7 +186,10 @@ class StormClient:
             if answer.why == "refused":
                 self._move()
         else:
-            how, got = answer
+            how, got, *stamp = answer
+            for kind, number in zip((EPOCH, OFFSET), stamp, strict=False):
+                row = NumberAnswered(kind, asked.began, asked.node, asked.ended, Type.OK, number)
+                self._history.numbers.append(row)
             asked.type = Type.OK if how == OK else Type.FAIL if reads or how == REFUSED else Type.INFO
             asked.got = got
             if how != OK:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
@@ -27,6 +27,7 @@ from harness.campaign.swarm.voter import (
     WatchedTrace,
 )
 from harness.campaign.swarm.watch import Watch
+from harness.exploring.voter import BatchLog, VotersInBatches
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
@@ -34,12 +35,9 @@ from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import BUGS, durable_state, must_fsync, must_stop_on
 from system_under_test.kraft.raft.messages import (
-    BEGINNING,
     Batch,
-    EpochEnd,
     Identity,
     QuorumState,
-    SnapshotId,
 )
 from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
@@ -67,9 +65,7 @@ class CoreVoter(VoterOnMachine):
         self._calls = self._lanes()
         self._trace = WatchedTrace(self)
         self._repliers: dict[int, Callable[[Any], None]] = {}
-        self._reads: dict[int, tuple[str, int, Callable[[Any], None]]] = {}
-        self._writes: dict[int, Callable[[Any], None]] = {}
-        self._changes: dict[int, Callable[[Any], None]] = {}
+        self._reads: dict[int, tuple[str, int]] = {}
         self._accepted: list[tuple[int, int]] = []  # (end offset, token)
         self._image: dict[str, Value] = {}
         self._applied = 0
@@ -89,7 +85,7 @@ class CoreVoter(VoterOnMachine):
             dynamic=self._scenario.dynamic,
         )
         state, log = self._log.state, self._log
-        self._core = Core(identity, log, state, random, self._now(), VotersInCoreLog(log, configured))
+        self._core = Core(identity, log, state, random, self._now(), VotersInBatches(log, configured))
         self._network.listen(self, self.name, CALLS_PORT)
         self._trace.row(
             "start", max(state.epoch, log.last_epoch), offset=log.end_offset, hash=log.prefix(log.end_offset)
@@ -135,29 +131,71 @@ class CoreVoter(VoterOnMachine):
 
     def _carry_out(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
-            _CORE_EFFECTS[type(effect)](self, effect)
+            self._do(effect)
             if self._ended.done():
                 return
 
     def _vote_row(self, event: str, state: QuorumState) -> None:
         self._trace.row(event, state.epoch, peer=None if state.voted is None else f"n{state.voted.id}")
 
-    def _persist(self, effect: fx.Persist) -> None:
-        stored = durable_state(effect.state, self._bugs)
-        self._log.store(stored)
-        event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
-        self._vote_row(event, state)
+    def _do(self, effect: fx.Effect) -> None:
+        """Carry out one effect, and then report it."""
+        log, row = self._log, self._trace.row
+        match effect:
+            case fx.Persist(state=state, voted_now=voted_now):
+                stored = durable_state(state, self._bugs)
+                log.store(stored)
+                self._vote_row("vote" if voted_now else "quorum-state", state if voted_now else stored)
+            case fx.Append(batches=batches):
+                try:
+                    log.append(batches)
+                except OSError as problem:
+                    if must_stop_on(problem.errno, self._bugs):
+                        raise
+                row("append", log.last_epoch, offset=log.end_offset)
+            case fx.BeginFlush():
+                log.begin_flush(self._flushed, must_fsync(self._bugs))
+            case fx.Flush():
+                log.flush(must_fsync(self._bugs))
+                row("flush", self.epoch, offset=log.flushed)
+            case fx.Truncate(end_offset=end):
+                log.truncate(end)
+                row("truncate", self.epoch, offset=log.end_offset)
+            case fx.Send(peer=peer, request=request):
+                self._calls.call(
+                    peer, request, lambda it: self._drive(lambda now: self._known.on_response(now, peer, request, it))
+                )
+            case fx.RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
+                row("role", epoch, role=str(role), peer=None if leader is None else f"n{leader}", offset=start)
+                lost, self._accepted = self._accepted, []
+                for _, token in lost:
+                    self._answer(token, (UNKNOWN, None))
+            case fx.HighWatermark(offset=mark):
+                row("high-watermark", self.epoch, offset=mark, hash=log.prefix(mark))
+                self._apply(mark)
+            case fx.Accepted(end_offset=end, token=token):
+                self._accepted.append((end, token))
+            case fx.ReadReady(token=token, high_watermark=mark):
+                key, owed = self._reads.pop(token)
+                self.watch.answered_read(self, mark, owed)
+                self._answer(token, (OK, self._image.get(key), self.epoch, mark))
+            case fx.VotersChanged(offset=offset, voters=voters):
+                names = " ".join(f"n{n}" for n in voters.ids)
+                row("voters", self.epoch, offset=None if offset == CONFIGURED else offset, detail=names)
+            case fx.Reply(token=token, response=response):
+                self._answer(token, response)
+            case fx.NotAccepted(token=token):
+                self._answer(token, (REFUSED, None))
+            case fx.VotersChangeDone(token=token, error=error):
+                self._answer(token, (REFUSED if error else OK, None))
+            case fx.Fatal(reason=reason):
+                self._stop(reason)
+            case _:
+                raise NotImplementedError(f"a core alone has no snapshots: {effect}")
 
-    def _append(self, effect: fx.Append) -> None:
-        try:
-            self._log.append(effect.batches)
-        except OSError as problem:
-            if must_stop_on(problem.errno, self._bugs):
-                raise
-        self._trace.row("append", self._log.last_epoch, offset=self._log.end_offset)
-
-    def _begin_flush(self, effect: fx.BeginFlush) -> None:
-        self._log.begin_flush(self._flushed, must_fsync(self._bugs))
+    def _answer(self, token: int, answer: Any) -> None:
+        if (reply := self._repliers.pop(token, None)) is not None:
+            reply(answer)
 
     def _flushed(self, log_end_offset: int, problem: Exception | None) -> None:
         def flushed(now: float) -> list[fx.Effect]:
@@ -168,77 +206,21 @@ class CoreVoter(VoterOnMachine):
 
         self._drive(flushed)
 
-    def _flush(self, effect: fx.Flush) -> None:
-        self._log.flush(must_fsync(self._bugs))
-        self._trace.row("flush", self.epoch, offset=self._log.flushed)
-
-    def _truncate(self, effect: fx.Truncate) -> None:
-        self._log.truncate(effect.end_offset)
-        self._trace.row("truncate", self.epoch, offset=self._log.end_offset)
-
-    def _send(self, effect: fx.Send) -> None:
-        self._calls.call(
-            effect.peer,
-            effect.request,
-            lambda answer: self._drive(lambda now: self._known.on_response(now, effect.peer, effect.request, answer)),
-        )
-
     @property
     def _known(self) -> Core:
         assert self._core is not None
         return self._core
 
-    def _reply(self, effect: fx.Reply) -> None:
-        if (reply := self._repliers.pop(effect.token, None)) is not None:
-            reply(effect.response)
-
-    def _role_changed(self, effect: fx.RoleChanged) -> None:
-        peer = None if effect.leader_id is None else f"n{effect.leader_id}"
-        self._trace.row("role", effect.epoch, role=str(effect.role), peer=peer, offset=effect.epoch_start_offset)
-        lost, self._accepted = self._accepted, []
-        for _, token in lost:
-            self._writes.pop(token)((UNKNOWN, None))
-
-    def _high_watermark(self, effect: fx.HighWatermark) -> None:
-        log, mark = self._log, effect.offset
-        self._trace.row("high-watermark", self.epoch, offset=mark, hash=log.prefix(mark))
-        at = bisect_right(log.ends, self._applied)
-        while at < len(log.ends) and log.ends[at] <= mark:
-            body = log.batches[at].body
-            if isinstance(body, tuple):
-                key, value, appends = body
+    def _apply(self, mark: int) -> None:
+        log = self._log
+        for batch in log.batches[log.count_below(self._applied) : log.count_below(mark)]:
+            if isinstance(batch.body, tuple):
+                key, value, appends = batch.body
                 held = self._image.get(key) or ()
                 self._image[key] = (*held, value) if appends and isinstance(held, tuple) else value
-            at += 1
         self._applied = mark
         while self._accepted and self._accepted[0][0] <= mark:
-            _, token = self._accepted.pop(0)
-            self._writes.pop(token)((OK, None))
-
-    def _accept(self, effect: fx.Accepted) -> None:
-        self._accepted.append((effect.end_offset, effect.token))
-
-    def _refuse(self, effect: fx.NotAccepted) -> None:
-        if (reply := self._writes.pop(effect.token, None)) is not None:
-            reply((REFUSED, None))
-        elif (read := self._reads.pop(effect.token, None)) is not None:
-            read[2]((REFUSED, None))
-
-    def _read_ready(self, effect: fx.ReadReady) -> None:
-        key, owed, reply = self._reads.pop(effect.token)
-        self.watch.answered_read(self, effect.high_watermark, owed)
-        reply((OK, self._image.get(key)))
-
-    def _voters_changed(self, effect: fx.VotersChanged) -> None:
-        offset = None if effect.offset == CONFIGURED else effect.offset
-        self._trace.row("voters", self.epoch, offset=offset, detail=" ".join(f"n{n}" for n in effect.voters.ids))
-
-    def _voters_change_done(self, effect: fx.VotersChangeDone) -> None:
-        if (reply := self._changes.pop(effect.token, None)) is not None:
-            reply((REFUSED if effect.error else OK, None))
-
-    def _fatal(self, effect: fx.Fatal) -> None:
-        self._stop(effect.reason)
+            self._answer(self._accepted.pop(0)[1], (OK, None, self.epoch, mark))
 
     # simulation.calls.Callee
 
@@ -252,15 +234,16 @@ class CoreVoter(VoterOnMachine):
             return
         function, key, value = what
         if function == "read":
-            self._reads[token] = (key, self.watch.committed, self._awaited(connection, math.inf, reply))
+            self._reads[token] = (key, self.watch.committed)
+            self._repliers[token] = self._awaited(connection, math.inf, reply)
             self._drive(lambda now: core.read(now, token))
         elif function == "voters":
-            self._changes[token] = self._noted_change(value, reply)
+            self._repliers[token] = self._noted_change(value, reply)
             self._drive(lambda now: core.change_voters(now, token, value))
         elif function == "create":
             reply((OK, None) if core.role == "leader" else (REFUSED, None))
         else:
-            self._writes[token] = reply
+            self._repliers[token] = reply
             self._drive(lambda now: core.propose(now, token, [((key, value, function == "append"), 1)]))
 
     def gone(self, connection: int) -> None:
@@ -291,14 +274,15 @@ class CoreVoter(VoterOnMachine):
         return self._log.last_epoch, self._log.end_offset
 
     def voter_history(self) -> VoterHistory:
-        return VotersInCoreLog(self._log, self._configured()).load()
+        return VotersInBatches(self._log, self._configured()).load()
 
     def prefix(self, offset: int) -> int | None:
         return self._log.prefix(offset)
 
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
-        for batch, end in zip(self._log.batches, self._log.ends, strict=True):
-            if offset < end <= end_offset and isinstance(batch.body, tuple):
+        log = self._log
+        for batch in log.batches[log.count_below(offset) : log.count_below(end_offset)]:
+            if isinstance(batch.body, tuple):
                 key, value, _ = batch.body
                 yield (batch.base_offset, 0), key, value
 
@@ -306,67 +290,30 @@ class CoreVoter(VoterOnMachine):
         self._log.lose(kind, random)
 
 
-_CORE_EFFECTS: Mapping[type, Callable[[CoreVoter, Any], None]] = {
-    fx.Persist: CoreVoter._persist,
-    fx.Append: CoreVoter._append,
-    fx.BeginFlush: CoreVoter._begin_flush,
-    fx.Flush: CoreVoter._flush,
-    fx.Truncate: CoreVoter._truncate,
-    fx.Send: CoreVoter._send,
-    fx.Reply: CoreVoter._reply,
-    fx.RoleChanged: CoreVoter._role_changed,
-    fx.HighWatermark: CoreVoter._high_watermark,
-    fx.Accepted: CoreVoter._accept,
-    fx.NotAccepted: CoreVoter._refuse,
-    fx.ReadReady: CoreVoter._read_ready,
-    fx.VotersChanged: CoreVoter._voters_changed,
-    fx.VotersChangeDone: CoreVoter._voters_change_done,
-    fx.Fatal: CoreVoter._fatal,
-}
+class CoreLog(BatchLog):
+    """The log of a core alone, with what a power loss takes.  The machine's disk decides what fails."""
 
-
-class CoreLog:
-    """The log of a core alone, with what a power loss takes.  A `LogView`; the machine's disk decides what fails.
-
-    It is never cut, and has no snapshots."""
-
-    start = BEGINNING
-    snapshot: SnapshotId | None = None
+    __slots__ = ("_flushing", "_machine", "chain", "ends", "flushed", "fsynced", "state")
+    batches: list[Batch]
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__([])
         self.state = QuorumState()
-        self.batches: list[Batch] = []
         self.ends: list[int] = []
         self.chain: list[int] = []
-        self.flushed = 0
+        """Hash of everything up to each batch."""
+        self.flushed = self.fsynced = 0
         self._machine = machine
-        self.fsynced = 0
         self._flushing = 0  # what the flush that goes on makes durable
-
-    @property
-    def end_offset(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    @property
-    def last_epoch(self) -> int:
-        return self.batches[-1].epoch if self.batches else 0
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        at = bisect_right(self.batches, epoch, key=lambda batch: batch.epoch) - 1
-        return EpochEnd(self.batches[at].epoch, self.ends[at]) if at >= 0 else EpochEnd(0, 0)
-
-    def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
-        first = bisect_right(self.ends, offset)
-        return self.batches[first : first + 100]
-
-    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
-        return None
 
     def prefix(self, offset: int) -> int | None:
         if offset == 0:
             return 0
-        at = bisect_left(self.ends, offset)
-        return self.chain[at] if at < len(self.ends) and self.ends[at] == offset else None
+        at = self.count_below(offset) - 1
+        return self.chain[at] if at >= 0 and self.ends[at] == offset else None
+
+    def count_below(self, end_offset: int) -> int:
+        return bisect_right(self.ends, end_offset)
 
     def append(self, batches: Sequence[Batch]) -> None:
         self._changes("write")
@@ -408,7 +355,7 @@ class CoreLog:
     def lose(self, kind: str, random: Random) -> None:
         """A power loss: of what was not fsynced nothing is kept, or a prefix."""
         kept = {"lose": self.fsynced, "keep": self.end_offset}.get(kind)
-        ends = [self.fsynced, *(end for end in self.ends if end > self.fsynced)]
+        ends = [self.fsynced, *self.ends[self.count_below(self.fsynced) :]]
         self._cut(random.choice(ends) if kept is None else kept)
         self.flushed = self.fsynced = self.end_offset
 
@@ -418,28 +365,10 @@ class CoreLog:
         disk.before_change()
 
     def _cut(self, end_offset: int) -> None:
-        keep = bisect_right(self.ends, end_offset)
+        keep = self.count_below(end_offset)
         del self.batches[keep:], self.ends[keep:], self.chain[keep:]
         self.flushed, self.fsynced = min(self.flushed, self.end_offset), min(self.fsynced, self.end_offset)
         self._flushing = min(self._flushing, self.end_offset)
-
-
-class VotersInCoreLog:
-    """`raft.voters.VoterRecords` of such a log.  configured: in force as long as the log names none."""
-
-    def __init__(self, log: CoreLog, configured: VoterSet) -> None:
-        self._log = log
-        self._configured = configured
-
-    def load(self) -> VoterHistory:
-        history = VoterHistory(self._configured)
-        for batch in self._log.batches:
-            if (named := self.read(batch)) is not None:
-                history.append(batch.base_offset, named)
-        return history
-
-    def read(self, batch: Batch) -> VoterSet | None:
-        return batch.body if isinstance(batch.body, VoterSet) else None
 
 
 def _mixed(before: int, batch: Batch) -> int:

@@ -10,6 +10,8 @@ and the register kernel of the checkers searches.
     write in the log twice
     read of no committed value
     not linearizable           an operation stands before one that had ended when it began
+
+What clients were answered besides (ids, epochs, offsets) has rules of its own (`answers`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from checkers.base.history import Type
+from harness.campaign.swarm.answers import wrong_numbers
 from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import Change, Position, Value, VoterOnMachine, elements
@@ -34,6 +37,8 @@ def judge(
 ) -> None:
     """Report to the watch what does not hold.  archive: every change at the time when it was first published as
     committed; it stands for the log of a system that takes snapshots."""
+    for rule, what in wrong_numbers(history.numbers):
+        watch.violated(rule, what)
     best = max(voters, key=lambda voter: voter.mark)
     if best.prefix(best.mark) is None:
         return  # the watch has found that already

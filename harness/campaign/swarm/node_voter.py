@@ -75,6 +75,7 @@ from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 CANNOT_START = 1
+APPLY_S_MAX = 1.0
 COMES_AND_GOES = "flush.messages"
 """A config that writes set and delete in turn; nothing reads it."""
 OF_CALLS = 1 << 40
@@ -113,6 +114,7 @@ class NodeVoter(VoterOnMachine):
             trace=_NoTrace(),
             random=lambda purpose: Random(f"{self._scenario.seed}/{self.number}/{purpose}"),
             say=lambda words: print(words, file=sys.stderr),
+            apply_s=self._apply_s,
         )
         try:
             if self._config.brokers is not None:
@@ -128,6 +130,9 @@ class NodeVoter(VoterOnMachine):
         quorum.start()
         status: int = await quorum.ended
         return status
+
+    def _apply_s(self, records: int) -> float:
+        return min(APPLY_S_MAX, records * self._scenario.apply_s * self._slowed)
 
     async def _serve_brokers(self, machine: Machine, ports: Ports) -> int:
         """Serve the same with the part that brokers and their controller need.  Raises CannotStart."""
@@ -241,14 +246,14 @@ class NodeVoter(VoterOnMachine):
 
     async def _answer(self, quorum: QuorumNode, operation: tuple[str, str, Any], reply: Callable[[Any], None]) -> None:
         function, key, value = operation
-        owed = self.watch.committed
+        owed, epoch = self.watch.committed, quorum.epoch
         if function == "voters":
             reply = self._noted_change(value, reply)
         try:
             if function == "read":
                 image = await quorum.read()
                 self.watch.answered_read(self, quorum.applied_offset, owed)
-                reply((OK, _held(image, key)))
+                reply((OK, _held(image, key), epoch, quorum.applied_offset))
             elif function == "voters":
                 error, _ = await quorum.change_voters(value)
                 reply((REFUSED if error else OK, None))
@@ -258,14 +263,8 @@ class NodeVoter(VoterOnMachine):
             elif function == "topics":
                 errors = await quorum.write(lambda image: value.decide(image, self._new_id, quorum.bugs))
                 reply((REFUSED if any(errors) else OK, None))
-            elif function == "setting":
-                errors = await quorum.write(lambda image: value.decide(image, self._new_id))
-                reply((REFUSED if any(errors) else OK, None))
-            elif function == "read-setting":
-                reply((OK, value.read(await quorum.read())))
             elif function == "registry":
-                await quorum.write(lambda image: (value.decide(image, quorum.sessions), None))
-                reply((OK, None))
+                reply((OK, await quorum.write(lambda image: value.decide(image, quorum.sessions))))
             else:
                 wanted = [Resource(TOPIC_RESOURCE, key, self._alterations(function, value or 0))]
                 made: list[int] = []
@@ -278,7 +277,7 @@ class NodeVoter(VoterOnMachine):
                 [result] = await quorum.write(decide)
                 if not made[-1]:  # it changed nothing: it says what a read says
                     self.watch.answered_read(self, quorum.applied_offset, owed)
-                reply((REFUSED if result.error else OK, None))
+                reply((REFUSED, None) if result.error else (OK, None, epoch, quorum.applied_offset))
         except (NotQueued, TooLarge, Refused):
             reply((REFUSED, None))
         except LostLeadership:

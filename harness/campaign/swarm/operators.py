@@ -23,12 +23,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from harness.campaign.swarm.clients import Outside
 from harness.campaign.swarm.scenario import ANOTHER_CLUSTER, StormCard
-from harness.campaign.swarm.voter import CALLS_PORT, OK, PORT, VoterOnMachine
+from harness.campaign.swarm.voter import OK, PORT, VoterOnMachine
 from harness.campaign.swarm.watch_voters import VoterSets
-from simulation.calls import Lane, LaneTimes, NoAnswer
-from simulation.loop import Process, SimulatedLoop
-from simulation.network import SimulatedNetwork
+from simulation.calls import NoAnswer
+from simulation.loop import SimulatedLoop
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -50,22 +50,13 @@ TOO_LATE_S = 0.5
 
 
 class Operators:
-    """hosts: where they run, one each.  best: the living leader of the highest epoch."""
+    """Two of them, on a host each."""
 
-    def __init__(
-        self,
-        network: SimulatedNetwork,
-        hosts: Sequence[Process],
-        servers: Sequence[VoterOnMachine],
-        sets: VoterSets,
-        best: Callable[[], VoterOnMachine | None],
-    ) -> None:
-        self._network = network
-        self._loop: SimulatedLoop = network.loop
-        self._hosts = hosts
+    def __init__(self, outside: Outside, servers: Sequence[VoterOnMachine], sets: VoterSets) -> None:
+        self._outside = outside
+        self._loop: SimulatedLoop = outside.network.loop
         self._servers = servers
         self._sets = sets
-        self._best = best
         self._removes = self._wipes = False
         self._lost: VoterOnMachine | None = None
         self._until_s = float("inf")
@@ -78,7 +69,7 @@ class Operators:
 
     def change(self, card: StormCard, victim: VoterOnMachine) -> bool:
         """Begin what the card says; whether there is anything to do."""
-        leader = self._best()
+        leader = self._outside.best()
         if leader is None:
             return False
         until_s = self._loop.time() + card.for_s
@@ -102,7 +93,7 @@ class Operators:
 
     def wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
         """Replace a disk, and have the voter replaced; whether the cluster can bear that."""
-        leader = self._best()
+        leader = self._outside.best()
         if leader is None or self._removes or not self._is_settled(leader):
             return False
         voters = self._sets.in_force(leader)
@@ -114,20 +105,15 @@ class Operators:
         self._sets.disk_is_lost(victim)
         victim.replace_disk()
         until_s = self._loop.time() + REPLACED_WITHIN_S
-        self._loop.post(
-            self._loop.time() + card.size,
-            self._hosts[0],
-            lambda _: self._repeat(
-                0,
-                lambda: self._is_gone(old),
-                lambda: RemoveVoter(old),
-                until_s,
-                lambda: self._repeat(
-                    0, lambda: self._added(victim), lambda: add_voter(victim), until_s, lambda: self._too_late(old)
-                ),
-            ),
-            None,
-        )
+
+        def remove() -> None:
+            self._repeat(0, lambda: self._is_gone(old), lambda: RemoveVoter(old), until_s, add)
+
+        def add() -> None:
+            added, change = lambda: self._added(victim), lambda: add_voter(victim)
+            self._repeat(0, added, change, until_s, lambda: self._too_late(old))
+
+        self._outside.later(card.size, remove)
         return True
 
     def _too_late(self, gone: ReplicaKey) -> None:
@@ -149,11 +135,11 @@ class Operators:
     # Requests
 
     def _added(self, server: VoterOnMachine) -> bool:
-        leader = self._best()
+        leader = self._outside.best()
         return leader is not None and server.key in self._sets.in_force(leader)
 
     def _is_gone(self, replica: ReplicaKey) -> bool:
-        leader = self._best()
+        leader = self._outside.best()
         entry = leader.voter_history().latest.entry(replica.id) if leader is not None else None
         return leader is not None and (entry is None or entry.key != replica)
 
@@ -170,7 +156,7 @@ class Operators:
             then()
             return
 
-        def again(_: object) -> None:
+        def again() -> None:
             if self._loop.time() <= min(until_s, self._until_s):
                 self._repeat(host, done, change, until_s, then)
 
@@ -178,14 +164,13 @@ class Operators:
             if answer == (OK, None):
                 then()
             else:
-                self._loop.post(self._loop.time() + AGAIN_S, self._hosts[host], again, None)
+                self._outside.later(AGAIN_S, again, host)
 
-        leader = self._best()
+        leader = self._outside.best()
         if leader is None:
-            self._loop.post(self._loop.time() + AGAIN_S, self._hosts[host], again, None)
-            return
-        lane = Lane(self._network, leader.name, CALLS_PORT, LaneTimes(ANSWER_S_MAX), owner=self._hosts[host])
-        lane.call(("voters", "", change()), answered)
+            answered(None)
+        else:
+            self._outside.call(leader.name, ("voters", "", change()), ANSWER_S_MAX, answered, host)
 
 
 def _same(change: VoterChange) -> VoterChange:
@@ -207,17 +192,15 @@ OTHER_CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class Strangers:
-    """host: where they run.  violated: takes a rule, the voter that broke it, and what happened."""
+    """violated: takes a rule, the voter that broke it, and what happened."""
 
     def __init__(
         self,
-        network: SimulatedNetwork,
-        host: Process,
+        outside: Outside,
         voters: Sequence[VoterOnMachine],
         violated: Callable[[str, VoterOnMachine, str], None],
     ) -> None:
-        self._network = network
-        self._host = host
+        self._outside = outside
         self._voters = voters
         self._violated = violated
 
@@ -230,17 +213,13 @@ class Strangers:
         named = random.choice(others)
         if card.how == ANOTHER_CLUSTER:
             request = random.choice(_as_a_voter(named, victim))
-            self._call(victim, request, lambda answer: self._judge(victim, request, answer))
+            judge = partial(self._judge, victim, request)
+            self._outside.call(victim.name, request, STRANGER_ANSWER_S_MAX, judge)
         else:
             epoch = victim.epoch + random.choice((0, 1, 1, 3))
-            self._call(victim, BeginQuorumEpochRequest(victim.cluster_id, named.number, epoch, victim.replica))
+            begin = BeginQuorumEpochRequest(victim.cluster_id, named.number, epoch, victim.replica)
+            self._outside.call(victim.name, begin, STRANGER_ANSWER_S_MAX)
         return True
-
-    def _call(
-        self, victim: VoterOnMachine, request: RaftRequest, answered: Callable[[Any], None] = lambda answer: None
-    ) -> None:
-        lane = Lane(self._network, victim.name, CALLS_PORT, LaneTimes(STRANGER_ANSWER_S_MAX), owner=self._host)
-        lane.call(request, answered)
 
     def _judge(self, victim: VoterOnMachine, request: RaftRequest, answer: Any) -> None:
         if type(answer) is NoAnswer or answer.error == Error.INCONSISTENT_CLUSTER_ID:

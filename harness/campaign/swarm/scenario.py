@@ -62,9 +62,6 @@ _OF_PARTS: Mapping[str, str] = {"part": "a server has some parts of a snapshot, 
 MOMENTS: Mapping[str, str] = {**QUORUM_MOMENTS, **_OF_PARTS, **BROKER_MOMENTS}
 """What a card can be aimed at, with what it means."""
 
-SETTINGS = ("config", "broker-config", "quota", "credential", "acl", "feature", "topic")
-"""What administrators change and read back (`administrators.py`)."""
-
 WORKLOADS = ("register", "list", "repeated")
 SNAPSHOT_INTERVAL_S = 3.0
 
@@ -75,6 +72,7 @@ class StormCard:
 
     moment, nth, delay_s: struck so long after the nth time that it is met, from at_s on.  for_s: how long it holds.
     with_: the others of its side, for cuts.  how: a variant of the fault.  size: a number that it needs.
+    until: the moment at which a cut or an impairment ends, if that comes before `for_s` is over.
     """
 
     fault: str
@@ -87,6 +85,7 @@ class StormCard:
     with_: tuple[str, ...] = ()
     how: str = ""
     size: float = 0.0
+    until: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,7 @@ class Scenario:
     part_bytes: of a snapshot, at most so many in one answer, and about as many in one batch of its file; 0: Kafka's.
     base_delay_s, spread_s: of each message.  rates: of the monotonic clock of each server; none: all run at 1.
     cpu_factor: how many times its measured processor time each handler of a server takes; 0: none takes any.
+    apply_s: seconds until a committed record is applied on a server that is not slow; more of them take as much longer.
     """
 
     seed: int
@@ -127,6 +127,7 @@ class Scenario:
     brokers: BrokersOf = ""
     rates: tuple[float, ...] = ()
     cpu_factor: float = 0.0
+    apply_s: float = 0.0
     classes: tuple[str, ...] = ()
     cards: tuple[StormCard, ...] = field(default=())
 
@@ -168,8 +169,8 @@ class Scenario:
         for card in found.cards:
             if card.fault not in FAULTS:
                 raise ValueError(f"there is no fault {card.fault!r}; there are {', '.join(FAULTS)}")
-            if card.moment and card.moment not in MOMENTS:
-                raise ValueError(f"there is no moment {card.moment!r}; there are {', '.join(MOMENTS)}")
+            for moment in {card.moment, card.until} - {"", *MOMENTS}:
+                raise ValueError(f"there is no moment {moment!r}; there are {', '.join(MOMENTS)}")
         if found.brokers not in BROKERS_OF or (found.brokers and found.layer == "core"):
             raise ValueError("a schedule of a swarm has brokers that there are not; the core alone has none")
         if found.layer not in LAYERS or found.workload not in WORKLOADS or not 1 <= found.nodes <= 9:
@@ -213,7 +214,6 @@ FAULTS: Mapping[str, str] = {
     "voters": "an operator adds, removes or updates a voter, or two operators do so at once",
     "wipe": "a voter loses its disk, gets an empty one, and is removed and added again",
     "topics": "an administrator makes, grows or deletes a topic, or has leaders of its partitions elected",
-    "settings": "an administrator changes a config, a quota, a credential, an ACL, a feature or a topic, and reads it",
     "stranger": "a server of another cluster asks as a voter would, or a program names a leader that there is not",
     "registry": "a broker that is down is unregistered, or one that is registered gets a block of producer ids",
 }
@@ -221,7 +221,7 @@ FAULTS: Mapping[str, str] = {
 
 OF_VOTERS = ("voters", "wipe")
 """Faults of clusters whose voters can change."""
-OF_BROKERS = ("topics", "registry", "settings")
+OF_BROKERS = ("topics", "registry")
 """Faults of clusters whose brokers register."""
 OF_STRANGERS = ("stranger",)
 """Drawn apart from all others."""

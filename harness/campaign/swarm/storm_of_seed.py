@@ -18,6 +18,7 @@ from harness.campaign.swarm.damage import FLIPS, MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
     BROKER_MOMENTS,
+    CLIENTS,
     DRAWN_AT_ONCE,
     FALSE_LEADER,
     FAULTS,
@@ -26,7 +27,6 @@ from harness.campaign.swarm.scenario import (
     OF_VOTERS,
     QUORUM_MOMENTS,
     REGISTRATION_TIMEOUT_S,
-    SETTINGS,
     BrokersOf,
     Layer,
     Scenario,
@@ -78,6 +78,7 @@ def draw(
         snapshot_bytes=random.choice((1 << 11, 1 << 13)) if snapshots else 0,
         rates=tuple(round(random.uniform(0.9, 1.1), 3) for _ in range(count)) if "clock-rates" in on else (),
         cpu_factor=1.0,
+        apply_s=Random(f"{seed}/apply").choice(APPLY_S),
         classes=tuple(on),
     )
     drawn = replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
@@ -87,6 +88,9 @@ def draw(
     again = Random(f"{seed}/again")
     if again.random() < LOST_AGAIN and seconds > 5:
         drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_again(again, drawn))))
+    turns = Random(f"{seed}/turns")
+    if turns.random() < LEADERS_IN_TURN and seconds > 10:
+        drawn = replace(drawn, cards=_in_order((*drawn.cards, *leaders_in_turn(turns, drawn))))
     rolls = Random(f"{seed}/rolls")
     if layer == "node" and rolls.random() < ROLLS_WHILE_SLOW and seconds > 8:
         drawn = rolls_while_slow(rolls, drawn)
@@ -103,6 +107,8 @@ def draw(
 
 LOST_WHILE_SLOW = 0.2
 LOST_AGAIN = 0.2
+LEADERS_IN_TURN = 0.25
+APPLY_S = (0.0, 0.0005, 0.004)
 ROLLS_WHILE_SLOW = 0.25
 """Of the scenarios of whole nodes."""
 BROKERS_REGISTER = 0.4
@@ -138,6 +144,21 @@ def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
         how = random.choice(("lose", "torn", "reorder"))
         power = StormCard("power", "it", at_s, 0.1, moment="started", delay_s=delay_s, how=how)
         cards.append(replace(power, size=random.randint(1, 12)))
+    return cards
+
+
+def leaders_in_turn(random: Random, scenario: Scenario) -> list[StormCard]:
+    """Cut the leader off from the voters while clients write to it.  Cut off its successor when that is elected, and
+    heal the first cut at the same moment.  Besides, cut leaders off that keep one follower and all clients."""
+    cards = []
+    for _ in range(random.choice((1, 2, 4))):
+        at_s = round(random.uniform(1, scenario.seconds - 8), 3)
+        cards.append(StormCard("cut", "leader", at_s, 8.0, how="voters", until="elected"))
+        how, for_s = random.choice(("voters", "both")), round(random.uniform(1, 5), 2)
+        cards.append(StormCard("cut", "it", round(at_s + 0.001, 3), for_s, moment="elected", how=how))
+        at_s, for_s = round(random.uniform(1, scenario.seconds - 2), 3), round(random.uniform(2, 6), 2)
+        beside = (f"follower:{random.randrange(4)}", *CLIENTS)
+        cards.append(StormCard("cut", "leader", at_s, for_s, with_=beside, how="both"))
     return cards
 
 
@@ -255,21 +276,6 @@ def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
     )
 
 
-_AT_SETTINGS = ("", "", "elected", "first-commit", "snapshot", "resigned", "started")
-"""When settings are changed: at any time, or where a state may be lost on its way from one controller to the next."""
-
-
-def _of_settings(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Changes of a few settings, so that changes of one setting follow each other."""
-    kinds = random.sample(SETTINGS, 3)
-    found = []
-    for _ in range(random.choice((0, 15, 30))):
-        at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 3)), 3)
-        card = card_of(random, "settings", at_s)
-        found.append(replace(card, how=random.choice(kinds), moment=random.choice(_AT_SETTINGS)))
-    return found
-
-
 def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
     """The phases of a broker's registration.
 
@@ -334,7 +340,6 @@ def _of_eligibility(random: Random, scenario: Scenario) -> list[StormCard]:
 
 _AIMS_AT_BROKERS: Mapping[str, Callable[[Random, Scenario], list[StormCard]]] = {
     "registry": _of_registry,
-    "settings": _of_settings,
     "together": _leave_together,
     "unanswered": _unanswered,
     "eligibility": _of_eligibility,
@@ -416,8 +421,6 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
         case "topics":
             how = random.choice(("create", "create", "grow", "delete", "preferred", "unclean"))
             return replace(card, how=how, size=random.randrange(16))
-        case "settings":
-            return replace(card, who="leader", how=random.choice(SETTINGS), size=random.randrange(16))
         case "stranger":
             return replace(card, how=random.choice((ANOTHER_CLUSTER, FALSE_LEADER)), size=random.randrange(1 << 16))
         case "registry":

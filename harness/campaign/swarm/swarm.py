@@ -34,12 +34,10 @@ import pyarrow.parquet as pq
 from checkers.base.drop_in_pieces import without_pieces
 from checkers.spark.session import SparkJudge
 from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, StormCoverage
-from harness.campaign.swarm.scenario import FORMAT, Scenario, load
+from harness.campaign.swarm.scenario import Scenario, load
 from harness.campaign.swarm.work import (
-    FAILED,
     INVALID,
     SCHEMA,
-    TOO_LONG,
     VALID,
     SeedTask,
     run_task,
@@ -199,22 +197,6 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
     for what, never in found["never_met"].items():
         lines.append(f"never met of {what}: {', '.join(never) if never else 'nothing: all were met'}")
     return lines
-
-
-__all__ = [
-    "FAILED",
-    "FORMAT",
-    "INVALID",
-    "TOO_LONG",
-    "VALID",
-    "Scenario",
-    "Swarm",
-    "in_words",
-    "keep",
-    "replay",
-    "summary",
-    "words",
-]
 
 
 NODES_MIN = 3

@@ -7,8 +7,6 @@ Both answer the same calls: requests of other voters, and operations of clients 
     ("write", key, value)    -> ("ok", None)
     ("voters", "", change)   -> ("ok", None), of an operator
     ("topics", "", request)  -> ("ok", None), of an administrator
-    ("setting", "", write)   -> ("ok", None), of an administrator
-    ("read-setting", "", setting) -> ("ok", what the cluster says of it)
     ("registry", "", request) -> ("ok", None), of an administrator or a broker
     either                   -> ("refused", None): certainly nothing was written; ("unknown", None)
 

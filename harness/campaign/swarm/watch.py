@@ -254,7 +254,7 @@ class Watch:
 
     def _of_broker(self, voter: Watched, row: WatchedRow) -> None:
         if self.brokers is not None:
-            self.brokers.reported(voter, row.detail or "", self._now())
+            self.brokers.reported(voter, row.detail or "", self._now(), row.offset or 0)
 
     def _snapshot(self, voter: Watched, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash

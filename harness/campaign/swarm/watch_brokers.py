@@ -7,6 +7,7 @@
                 registration; a leader whose in-sync set grows, the last change of the partition and the registration
                 of each broker that joins
     disks       a broker that comes back without a clean shutdown is no eligible leader: it may have lost data
+    identity    a broker is registered under an epoch that no other incarnation was answered, and its epochs grow
     answers     an incarnation that is registered, as every server that may vote knew when it asked once more, is not
                 refused because of another incarnation
     states      a server that has applied all below the end of a batch holds what a replay of the log leads to, by a
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from checkers.cluster.replay import REFUSED_ITSELF, STAYS_ELIGIBLE, ClusterReplay
+from harness.campaign.swarm.answers import ANSWERED_TWICE, WENT_BACK
 from harness.campaign.swarm.watched import Watched
 from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.collected.state_model import StateModel
@@ -87,6 +89,7 @@ class BrokerWatch:
         self._replays = True
         self._left_cleanly = left_cleanly
         self._applied: dict[str, int] = {}
+        self._given: dict[int, tuple[str, str]] = {}  # epoch that a broker was answered -> the broker, its incarnation
         self._may_vote = may_vote
         self._known_s: dict[int, float] = {}  # offset of a registration -> when all that may vote had applied it
         self._decided: deque[_Decided] = deque()
@@ -250,9 +253,17 @@ class BrokerWatch:
         if due is not None and state_hash is not None and due != state_hash:
             self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
 
-    def reported(self, server: Watched, words: str, now_s: float) -> None:
-        """A server has said this of its broker (`checkers.base.columns`)."""
+    def reported(self, server: Watched, words: str, now_s: float, epoch: int = 0) -> None:
+        """A server has said this of its broker (`checkers.base.columns`).  epoch: of the broker."""
         word, _, more = words.partition(" ")
+        if word == "registered":
+            mine = (server.name, more.rpartition(" ")[2])
+            given = self._given.setdefault(epoch, mine)
+            later = max((each for each, (name, _) in self._given.items() if name == server.name), default=epoch)
+            if given != mine:
+                self._violated(ANSWERED_TWICE, server, f"broker epoch {epoch}, by {given[0]} and {server.name}")
+            elif later > epoch:
+                self._violated(WENT_BACK, server, f"broker epoch {epoch} of {server.name}, after {later}")
         if word != "refused":
             return
         ago_ms, _, incarnation = more.partition(" ")

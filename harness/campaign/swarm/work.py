@@ -17,7 +17,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,79 +127,66 @@ if TYPE_CHECKING:
 VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
 """The verdicts of a seed.  FAILED: its process ended.  TOO_LONG: it used more CPU time than it may."""
 
-_TEXT = pa.list_(pa.string())
-SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("seed", "nodes", "operations", "ok", "rows", "epochs")),
-        *((name, pa.float64()) for name in ("found_s", "simulated_s", "cpu_s", "calm_s")),
-        *((name, _TEXT) for name in ("classes", "struck", "aims")),
-        *(
-            (name, pa.string())
-            for name in (
-                *("layer", "workload", "bug", "revision", "python", "verdict", "symptom", "rule", "what", "digest"),
-                *("moments", "transitions", "faults"),
-            )
-        ),
-    ]
-)
-"""Moments, transitions and faults are JSON objects of counts."""
+
+@dataclass(slots=True)
+class SeedRow:
+    """A row of the swarm's folder: the columns, with the values of a seed that was not played to its end.
+
+    moments, transitions, faults: JSON objects of counts.  what: what broke the rule, or why the seed was not played."""
+
+    seed: int
+    layer: str
+    nodes: int
+    workload: str
+    bug: str
+    classes: list[str]
+    aims: list[str]
+    revision: str
+    python: str
+    verdict: str
+    symptom: str = ""
+    rule: str = ""
+    what: str = ""
+    digest: str = ""
+    found_s: float = -1.0
+    simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    calm_s: float = -1.0
+    operations: int = 0
+    ok: int = 0
+    rows: int = 0
+    epochs: int = 0
+    struck: list[str] = field(default_factory=list)
+    moments: str = "{}"
+    transitions: str = "{}"
+    faults: str = "{}"
+
+
+_TYPES = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "list[str]": pa.list_(pa.string())}
+SCHEMA = pa.schema([(each.name, _TYPES[str(each.type)]) for each in fields(SeedRow)])
+_AS_PLAYED = ("symptom", "digest", "simulated_s", "cpu_s", "operations", "ok", "rows", "epochs", "calm_s")
 
 
 def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]:
-    """Return what became of a seed.  aims: what it was aimed at."""
+    """Return the row of a seed that was played.  aims: what it was aimed at."""
     first = played.found[0] if played.found else None
-    return unplayed_row(played.scenario, revision, aims, INVALID if first else VALID) | {
-        "symptom": played.symptom,
-        "rule": first.rule if first else "",
-        "what": first.what if first else "",
-        "found_s": first.time_s if first else -1.0,
+    found = {} if first is None else {"rule": first.rule, "what": first.what, "found_s": first.time_s}
+    return {
+        **unplayed_row(played.scenario, revision, aims, INVALID if first else VALID),
+        **{name: getattr(played, name) for name in _AS_PLAYED},
+        **found,
         "struck": list(played.struck),
-        "digest": played.digest,
-        "simulated_s": played.simulated_s,
-        "cpu_s": played.cpu_s,
-        "operations": played.operations,
-        "ok": played.ok,
-        "rows": played.rows,
-        "epochs": played.epochs,
-        "calm_s": played.calm_s,
         "moments": json.dumps(played.moments),
         "transitions": json.dumps({f"{a} > {b}": n for (a, b), n in played.transitions.items()}),
         "faults": json.dumps({" / ".join(key): n for key, n in played.faults.items()}),
     }
 
 
-def unplayed_row(
-    scenario: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = ""
-) -> dict[str, Any]:
+def unplayed_row(it: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = "") -> dict[str, Any]:
     """Return the row of a seed that was not played, or not to its end.  what: why not."""
-    return {
-        "seed": scenario.seed,
-        "layer": scenario.layer,
-        "nodes": scenario.nodes,
-        "workload": scenario.workload,
-        "bug": scenario.bug,
-        "classes": list(scenario.classes),
-        "aims": list(aims),
-        "revision": revision,
-        "python": platform.python_version(),
-        "verdict": verdict,
-        "symptom": f"{verdict}: {what}" if what else "",
-        "rule": "",
-        "what": what,
-        "found_s": -1.0,
-        "struck": [],
-        "digest": "",
-        "simulated_s": 0.0,
-        "cpu_s": 0.0,
-        "operations": 0,
-        "ok": 0,
-        "rows": 0,
-        "epochs": 0,
-        "calm_s": -1.0,
-        "moments": "{}",
-        "transitions": "{}",
-        "faults": "{}",
-    }
+    version, symptom = platform.python_version(), f"{verdict}: {what}" if what else ""
+    begun = (it.seed, it.layer, it.nodes, it.workload, it.bug, list(it.classes), list(aims), revision, version)
+    return asdict(SeedRow(*begun, verdict, symptom, what=what))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     calm     everything is healed and every server runs: within CALM_S each object takes a write and is read, brokers
              serve, partitions have leaders and all their replicas in sync, and all logs agree.  Servers whose disk was
              damaged may be missing, as long as a majority is left
-    after    what `after_storm` demands of brokers and settings
+    after    what `after_storm` demands of brokers and voters
 
 Everything is decided by the scenario: the same one gives the same rows, operations and verdict, byte for byte.
 """
@@ -20,16 +20,17 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.administrators import Administrators
-from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm, HealedCluster, brokers_unsettled
-from harness.campaign.swarm.clients import Asked, History, StormClient
+from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm
+from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.damage import MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.judging import judge
@@ -92,8 +93,8 @@ def play(scenario: Scenario) -> Played:
         for problem in world.problems:  # the clients are ours: a mistake of them is no answer of the system
             raise problem.get("exception") or RuntimeError(problem["message"])
         judge(scenario, world.history, world.voters, world.watch, world.archive)
-    for asked in world.history.asked:
-        world.note(repr(asked.row()))
+    for row in (*(asked.row() for asked in world.history.asked), *(each.row() for each in world.history.numbers)):
+        world.note(repr(row))
     first_s = world.watch.found[0].time_s if world.watch.found else float("inf")
     return Played(
         scenario=scenario,
@@ -131,9 +132,12 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Armed:
-    """A card that waits for a moment, and how often it was met since then."""
+    """What waits for the nth time that a moment is met, and how often it was met since then."""
 
-    card: StormCard
+    moment: str
+    act: Callable[[VoterOnMachine], object]
+    nth: int = 1
+    delay_s: float = 0.0
     met: int = 0
 
 
@@ -167,21 +171,18 @@ class StormWorld:
         self.hosts = [Process(name) for name in CLIENTS]
         for host in self.hosts:
             host.on_exception = self.problems.append
-        self.clients = [
-            StormClient(number, scenario, self.hosts, self.network, self.history, self.best, names)
-            for number in range(scenario.processes)
-        ]
-        # Their numbers make them clients that stay where they are, and that write, too.
-        numbers = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
-        self.probes = [
-            StormClient(number, scenario, self.hosts, self.network, self.history, self.best, names)
-            for number in numbers
-        ]
+        outside = Outside(self.network, self.hosts, self.best)
+        # The numbers of probes make them clients that stay where they are, and that write, too.
+        stay = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
+        self.clients, self.probes = (
+            [StormClient(number, scenario, outside, self.history, names) for number in numbers]
+            for numbers in (range(scenario.processes), stay)
+        )
         self.operators: Operators | None = None
         if scenario.dynamic:
             sets = self.watch.sets = VoterSets(self.loop.time, self.watch.violated_by)
             sets.servers = self.servers
-            self.operators = Operators(self.network, self.hosts, self.voters, sets, self.best)
+            self.operators = Operators(outside, self.voters, sets)
         if scenario.brokers:
             self.watch.brokers = BrokerWatch(
                 self.watch.violated_by,
@@ -189,17 +190,16 @@ class StormWorld:
                 lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly,
                 names,
             )
-        self.administrators = Administrators(self.network, self.hosts[0], self.history, self.best, self.watch.brokers)
-        self.strangers = Strangers(self.network, self.hosts[0], self.voters, self.watch.violated_by)
+        self.administrators = Administrators(outside, self.history, self.watch.brokers)
+        self.strangers = Strangers(outside, self.voters, self.watch.violated_by)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []
         self.calm_s = -1.0
-        self._acts_until_s = 0.0  # until then cards go on to act
+        self.acts_until_s = 0.0
+        """Until then cards go on to act."""
         self._nobody = contextvars.Context()
         self._armed: list[_Armed] = []
-        self._cuts: dict[int, frozenset[Link]] = {}
-        self._impairments: dict[int, dict[Link, Impairment]] = {}
         self._lost_power: dict[str, str] = {}
         self._damaged: set[str] = set()
         self._storm = False
@@ -214,7 +214,7 @@ class StormWorld:
         try:
             for server in self.servers:
                 server.start()
-            if unsettled := await self._brokers_unsettled(SET_UP_S):
+            if unsettled := await self.brokers_unsettled(SET_UP_S):
                 self.watch.violated("no progress", f"{unsettled} {SET_UP_S:g} s after the first start")
                 return
             if not await self._every_object([("create",)], SET_UP_S):
@@ -223,7 +223,7 @@ class StormWorld:
             await self._main_phase()
             await self._calm()
             if self.calm_s >= 0:
-                await self._after_storm().demand()
+                await AfterStorm(self).demand()
         finally:
             self._storm = False
             for server in self.servers:
@@ -259,22 +259,25 @@ class StormWorld:
             states = ", ".join(f"{v.name} {v.role} {v.epoch} {v.end[1]} {v.mark}" for v in self.voters)
             what = "an object takes no write or read" if not moved else "the logs do not agree"
             self.watch.violated("no progress", f"{what} {CALM_S:g} s after all was healed: {states}")
-        elif unsettled := await self._brokers_unsettled(began_s + CALM_S - self.loop.time()):
+        elif unsettled := await self.brokers_unsettled(began_s + CALM_S - self.loop.time()):
             self.watch.violated("no progress", f"{unsettled} {CALM_S:g} s after all was healed")
         else:
             self.calm_s = round(self.loop.time() - began_s, 3)
 
-    def _after_storm(self) -> AfterStorm:
-        cluster = HealedCluster(
-            self.servers,
-            self.best,
-            lambda: self._acts_until_s,
-            lambda seconds, server: self._later(seconds, self._again, server),
-        )
-        return AfterStorm(self.scenario, self.loop, self.watch, self.administrators, cluster)
-
-    async def _brokers_unsettled(self, limit_s: float) -> str:
-        return await brokers_unsettled(self.loop, self.watch.brokers, self.scenario.broker_ids, limit_s)
+    async def brokers_unsettled(self, limit_s: float) -> str:
+        """Wait until each broker serves, every partition has a leader, and all its replicas have been in sync at one
+        time; return what was missing at last."""
+        until_s, brokers = self.loop.time() + limit_s, self.watch.brokers
+        were_in_sync: set[str] = set()
+        while brokers is not None:
+            if unsettled := brokers.unsettled(self.scenario.broker_ids):
+                were_in_sync.clear()
+            else:
+                unsettled = brokers.out_of_sync(were_in_sync)
+            if not unsettled or self.loop.time() >= until_s:
+                return unsettled
+            await asyncio.sleep(LOOK_S)
+        return ""
 
     def _agree(self) -> bool:
         need = [voter for voter in self.voters if voter.name not in self._damaged]
@@ -354,14 +357,17 @@ class StormWorld:
         """The world acts outside of every process."""
         self.loop.call_at(when_s, action, *arguments, context=self._nobody)
 
-    def _later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
-        if seconds > 0:
-            self._acts_until_s = max(self._acts_until_s, self.loop.time() + seconds)
+    def later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
+        self._act_for(seconds)
         self._at(self.loop.time() + seconds, action, *arguments)
+
+    def _act_for(self, seconds: float) -> None:
+        if seconds > 0:
+            self.acts_until_s = max(self.acts_until_s, self.loop.time() + seconds)
 
     def _arm(self, card: StormCard) -> None:
         if self._storm:
-            self._armed.append(_Armed(card))
+            self._armed.append(_Armed(card.moment, partial(self._strike, card), card.nth, card.delay_s))
 
     def _met(self, moment: str, voter: Watched) -> None:
         it = next(each for each in self.servers if each is voter)
@@ -369,16 +375,16 @@ class StormWorld:
             if not it.alive:
                 return
             if self._storm:
-                self._later(0.0, self._probe, it)
+                self.later(0.0, self._probe, it)
         self.moments[moment] += 1
-        for armed in [each for each in self._armed if each.card.moment == moment]:
+        for armed in [each for each in self._armed if each.moment == moment]:
             armed.met += 1
-            if armed.met == armed.card.nth:
+            if armed.met == armed.nth:
                 self._armed.remove(armed)
-                if armed.card.delay_s:
-                    self._later(armed.card.delay_s, self._strike, armed.card, it)
+                if armed.delay_s:
+                    self.later(armed.delay_s, armed.act, it)
                 else:
-                    self._strike(armed.card, it)
+                    armed.act(it)
         owner = OWNER.get()
         if owner is not None and owner.gate is Gate.DEAD:
             raise Killed  # a card has struck the very process that runs now: it gets no further
@@ -391,7 +397,7 @@ class StormWorld:
             if it is not None and self._storm:
                 self._met(moment, it)
 
-        self._later(0.0, met)
+        self.later(0.0, met)
 
     def _probe(self, former: VoterOnMachine) -> None:
         for client in self.probes:
@@ -418,11 +424,11 @@ class StormWorld:
         if victim is None:
             return
         phase, role = self._phase(), victim.role
-        if _DO[card.fault](self, card, victim):
+        if (card.fault not in _OF_THE_LIVING or victim.alive) and _DO[card.fault](self, card, victim) is not False:
             self.struck[card.fault, role, phase] += 1
             self.kinds.append((self.loop.time(), card.fault))
 
-    def _again(self, voter: VoterOnMachine) -> None:
+    def again(self, voter: VoterOnMachine) -> None:
         if not voter.alive:
             kind = self._lost_power.pop(voter.name, "")
             if kind:
@@ -438,27 +444,14 @@ class StormWorld:
 
     # Links
 
-    def _hold(self, card: StormCard, links: Sequence[Link], for_s: float) -> bool:
+    def _lay(self, card: StormCard, links: Mapping[Link, Impairment | None], for_s: float) -> bool:
         if not links:
             return False
-        self._numbers += 1
-        number = self._numbers
-        self._cuts[number] = frozenset(links)
-        self._apply_cuts()
-        self._later(for_s, self._release, number)
+        number = self.network.lay(links)
+        self.later(for_s, self.network.lift, number)
+        if card.until:
+            self._armed.append(_Armed(card.until, lambda it: self.network.lift(number)))
         return True
-
-    def _release(self, number: int) -> None:
-        self._cuts.pop(number, None)
-        self._impairments.pop(number, None)
-        self._apply_cuts()
-        self._apply_impairments()
-
-    def _apply_cuts(self) -> None:
-        self.network.cut(frozenset().union(*self._cuts.values()))
-
-    def _apply_impairments(self) -> None:
-        self.network.impaired = {link: how for links in self._impairments.values() for link, how in links.items()}
 
     def _names(self) -> list[str]:
         connected = self.servers if self.scenario.brokers else self.voters
@@ -474,89 +467,64 @@ class StormWorld:
         into = [(b, a) for a in sorted(side) for b in rest]
         among = [link for link in [*out, *into] if not set(link) & set(CLIENTS)]
         links = {"in": into, "out": out, "one link": into[:1], "voters": among}.get(card.how, [*out, *into])
-        return self._hold(card, links, card.for_s)
+        return self._lay(card, dict.fromkeys(links), card.for_s)
 
-    def _flap(self, card: StormCard, victim: VoterOnMachine) -> bool:
+    def _flap(self, card: StormCard, victim: VoterOnMachine) -> None:
         rest = [name for name in self._names() if name != victim.name]
-        links = [link for other in rest for link in ((victim.name, other), (other, victim.name))]
+        links = dict.fromkeys(link for other in rest for link in ((victim.name, other), (other, victim.name)))
         for turn in range(4):
-            self._later(turn * card.for_s / 4, self._hold, card, links, card.for_s / 8)
-        return True
+            self.later(turn * card.for_s / 4, self._lay, card, links, card.for_s / 8)
 
     def _packets(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        loss, delay_s, jitter_s = map(float, card.how.split())
         random, names = Random(card.size), self._names()
         links = [(a, b) for a in names for b in names if a != b and random.random() < 0.5]
-        return self._impair(card, dict.fromkeys(links, Impairment(loss, delay_s, jitter_s)))
+        return self._impair(card, links, Impairment(*map(float, card.how.split())))
 
     def _lag(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        how = Impairment(0.0, card.size, 0.1)
-        others = [voter.name for voter in self.voters if voter is not victim]
-        return self._impair(card, {(other, victim.name): how for other in others})
+        links = [(voter.name, victim.name) for voter in self.voters if voter is not victim]
+        return self._impair(card, links, Impairment(0.0, card.size, 0.1))
 
-    def _impair(self, card: StormCard, links: dict[Link, Impairment]) -> bool:
-        self._numbers += 1
-        self._impairments[self._numbers] = links
-        self._apply_impairments()
-        self._later(card.for_s, self._release, self._numbers)
-        # What was lost just before the release arrives when it was repeated often enough.
-        slowest_s = max((how.delay_s + how.jitter_s for how in links.values()), default=0.0) + 2 * LOST_AGAIN_S_MAX
-        self._acts_until_s = max(self._acts_until_s, self.loop.time() + card.for_s + slowest_s)
-        return bool(links)
+    def _impair(self, card: StormCard, links: Sequence[Link], how: Impairment) -> bool:
+        # What was lost just before the end arrives when it was repeated often enough.
+        self._act_for(card.for_s + how.delay_s + how.jitter_s + 2 * LOST_AGAIN_S_MAX)
+        return self._lay(card, dict.fromkeys(links, how), card.for_s)
 
     # Processes
 
-    def _kill(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if not victim.alive:
-            return False
+    def _kill(self, card: StormCard, victim: VoterOnMachine) -> None:
         victim.machine.kill()
-        self._later(card.for_s, self._again, victim)
-        return True
+        self.later(card.for_s, self.again, victim)
 
-    def _power(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if not victim.alive:
-            return False
+    def _power(self, card: StormCard, victim: VoterOnMachine) -> None:
         self._crash_disk(victim, card.how, int(card.size))
-        self._later(card.for_s, self._again, victim)
-        return True
+        self.later(card.for_s, self.again, victim)
 
-    def _inside(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if not victim.alive:
-            return False
+    def _inside(self, card: StormCard, victim: VoterOnMachine) -> None:
         victim.machine.kill_at_change(int(card.size))
         self._lost_power[victim.name] = card.how
-        self._later(1.0, self._kill_at_last, victim, victim.lives)
-        self._later(1.0 + card.for_s, self._again, victim)
-        return True
+        self._ends_within(1.0, card, victim)
 
-    def _kill_at_last(self, victim: VoterOnMachine, life: int) -> None:
-        if victim.lives == life:
-            victim.machine.kill()
-
-    def _pause(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        victim.machine.pause()
-        self._later(card.for_s, victim.machine.resume)
-        return victim.alive
-
-    def _busy(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if victim.machine.process is not None:
-            self.loop.occupy(victim.machine.process, card.for_s)
-            self._acts_until_s = max(self._acts_until_s, self.loop.time() + card.for_s)
-        return victim.alive
-
-    def _slow(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        victim.slow_down(card.size)
-        self._later(card.for_s, victim.slow_down, 1.0)
-        return victim.alive
-
-    def _stop(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if not victim.alive:
-            return False
+    def _stop(self, card: StormCard, victim: VoterOnMachine) -> None:
         victim.machine.terminate()
-        limit_s = STOP_OF_BROKER_S if victim.number in self.scenario.broker_ids else STOP_S
-        self._later(limit_s, self._kill_at_last, victim, victim.lives)
-        self._later(limit_s + card.for_s, self._again, victim)
-        return True
+        self._ends_within(STOP_OF_BROKER_S if victim.number in self.scenario.broker_ids else STOP_S, card, victim)
+
+    def _ends_within(self, limit_s: float, card: StormCard, victim: VoterOnMachine) -> None:
+        life = victim.lives
+        self.later(limit_s, lambda: victim.machine.kill() if victim.lives == life else None)
+        self.later(limit_s + card.for_s, self.again, victim)
+
+    def _pause(self, card: StormCard, victim: VoterOnMachine) -> None:
+        victim.machine.pause()
+        self.later(card.for_s, victim.machine.resume)
+
+    def _busy(self, card: StormCard, victim: VoterOnMachine) -> None:
+        assert victim.machine.process is not None
+        self.loop.occupy(victim.machine.process, card.for_s)
+        self._act_for(card.for_s)
+
+    def _slow(self, card: StormCard, victim: VoterOnMachine) -> None:
+        victim.slow_down(card.size)
+        self.later(card.for_s, victim.slow_down, 1.0)
 
     # Disks and clocks
 
@@ -567,9 +535,7 @@ class StormWorld:
 
         return operation
 
-    def _disk(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if not victim.alive:
-            return False
+    def _disk(self, card: StormCard, victim: VoterOnMachine) -> None:
         disk = victim.machine.disk
         if card.how == "slow":
             victim.machine.fsync_s = card.size
@@ -581,61 +547,41 @@ class StormWorld:
         else:
             victim.may_stop = True
             disk.failing = {card.how: errno.EIO}
-        self._later(card.for_s, self._mend, victim)
-        return True
+        self.later(card.for_s, self._mend, victim)
 
     def _mend(self, victim: VoterOnMachine) -> None:
         disk = victim.machine.disk
         disk.failing, disk.capacity_bytes = {}, None
         victim.machine.fsync_s = 0.0
         victim.may_stop = victim.name in self._damaged
-        self._again(victim)
+        self.again(victim)
 
-    def _wall_clock(self, card: StormCard, victim: VoterOnMachine) -> bool:
+    def _wall_clock(self, card: StormCard, victim: VoterOnMachine) -> None:
         victim.machine.set_wall_clock(card.size, 1.0)
-        self._later(card.for_s, victim.machine.set_wall_clock, 0.0, 1.0)
-        return True
+        self.later(card.for_s, victim.machine.set_wall_clock, 0.0, 1.0)
 
     def _flip(self, card: StormCard, victim: VoterOnMachine) -> bool:
         most, refused = (self.scenario.nodes - 1) // 2, card.how not in MENDED
-        if not victim.alive or (refused and len(self._damaged | {victim.name}) > most):
+        if refused and len(self._damaged | {victim.name}) > most:
             return False
         if card.how != SERVED_SNAPSHOT:
             victim.machine.kill()
-            self._later(card.for_s, self._again, victim)
+            self.later(card.for_s, self.again, victim)
         done = victim.flip(int(card.size), card.how)
         if done and refused:
             self._damaged.add(victim.name)
             victim.may_stop = True
         return done
 
-    def _change_voters(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        return self.operators is not None and self.operators.change(card, victim)
-
     def _wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
         if self.operators is None or not self.operators.wipe(card, victim):
             return False
         self._lost_power.pop(victim.name, None)
-        self._later(card.for_s, self._again, victim)
+        self.later(card.for_s, self.again, victim)
         return True
 
-    def _topics(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        return self.administrators.topics(card)
-
-    def _settings(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        return self.administrators.change_setting(card, self._later)
-
-    def _registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        return self.administrators.registry(card, victim)
-
-    def _stranger(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        return self.strangers.ask(card, victim)
-
     def _heal(self) -> None:
-        self._cuts.clear()
-        self._impairments.clear()
-        self._apply_cuts()
-        self._apply_impairments()
+        self.network.lift()
         for voter in self.servers:
             voter.machine.kill_at_change(0)
             voter.machine.set_wall_clock(0.0, 1.0)
@@ -644,7 +590,7 @@ class StormWorld:
             self._mend(voter)
 
 
-_DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool]] = {
+_DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool | None]] = {
     "cut": StormWorld._cut,
     "flap": StormWorld._flap,
     "packets": StormWorld._packets,
@@ -659,10 +605,11 @@ _DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool]] = {
     "wall-clock": StormWorld._wall_clock,
     "flip": StormWorld._flip,
     "stop": StormWorld._stop,
-    "voters": StormWorld._change_voters,
+    "voters": lambda world, card, victim: world.operators is not None and world.operators.change(card, victim),
     "wipe": StormWorld._wipe,
-    "topics": StormWorld._topics,
-    "registry": StormWorld._registry,
-    "stranger": StormWorld._stranger,
-    "settings": StormWorld._settings,
+    "topics": lambda world, card, _: world.administrators.topics(card),
+    "registry": lambda world, card, victim: world.administrators.registry(card, victim),
+    "stranger": lambda world, card, victim: world.strangers.ask(card, victim),
 }
+"""Carries out a card; False if it changed nothing."""
+_OF_THE_LIVING = frozenset({"kill", "power", "inside", "stop", "pause", "busy", "slow", "disk", "flip", "stranger"})

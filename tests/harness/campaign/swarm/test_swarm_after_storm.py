@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from harness.campaign.swarm import administrators
-from harness.campaign.swarm.administrators import NUMBERS
 from harness.campaign.swarm.after_storm import CHANGES_MAX, REFUSED_RIGHT
 from harness.campaign.swarm.scenario import Layer, Scenario, StormCard
 from harness.campaign.swarm.world import StormWorld, play
@@ -55,19 +54,6 @@ def test_a_controller_that_never_changes_voters_is_found(layer: Layer, monkeypat
     assert found_by(scenario)[REFUSED_RIGHT].startswith("to update voter n1")
 
 
-@pytest.mark.parametrize(
-    ("kind", "decision"), [("quota", "alter_quotas"), ("acl", "create_acls"), ("feature", "update_features")]
-)
-def test_a_controller_that_never_sets_a_setting_is_found(
-    kind: str, decision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(administrators, decision, refusing(getattr(administrators, decision)))
-    found = play(BROKERS).found
-    assert {broken.rule for broken in found} == {REFUSED_RIGHT}
-    settings_of_kind = tuple(f"to set {kind} {number} to " for number in range(NUMBERS[kind]))
-    assert all(broken.what.startswith(settings_of_kind) for broken in found)
-
-
 @pytest.mark.parametrize(("decision", "what"), [("delete_topics", "to delete t2"), ("create_partitions", "to grow t2")])
 def test_a_controller_that_never_changes_a_topic_is_found(
     decision: str, what: str, monkeypatch: pytest.MonkeyPatch
@@ -86,29 +72,17 @@ def test_a_controller_that_never_gives_producer_ids_is_found(monkeypatch: pytest
 
 
 def test_a_change_whose_answer_is_lost_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each topic and each setting is changed by a request without an answer; the next request finds it done."""
+    """Each topic is changed by a request without an answer; the next request finds it done."""
     world = StormWorld(BROKERS)
     administrators, lost = world.administrators, set[str]()
-    whole, whole_setting = administrators.ask, administrators.ask_setting
+    whole = administrators.ask
 
     def ask(operation: Any, done: Any) -> bool:
         first = repr(operation) not in lost
         lost.add(repr(operation))
         return whole(operation, (lambda _: done(Type.INFO)) if first else done)
 
-    def ask_setting(asked: Any, what: Any, done: Any) -> bool:
-        if asked.reads or repr(what) in lost:
-            return whole_setting(asked, what, done)
-        lost.add(repr(what))
-
-        def unanswered(ended: Any) -> None:
-            ended.type = Type.INFO
-            done(ended)
-
-        return whole_setting(asked, what, unanswered)
-
     monkeypatch.setattr(administrators, "ask", ask)
-    monkeypatch.setattr(administrators, "ask_setting", ask_setting)
     world.loop.run(world.main())
     assert world.watch.found == []
-    assert len(lost) > 20
+    assert len(lost) >= 3

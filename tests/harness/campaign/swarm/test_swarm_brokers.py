@@ -162,7 +162,7 @@ def test_a_request_about_a_broker_means_one_incarnation(how: str) -> None:
     image = Image()
     image.replay(encode(REGISTERED))
     sessions = Sessions(image, 0.0)
-    [record] = RegistryRequest(how, 1, 0).decide(image, sessions)
+    [record], _ = RegistryRequest(how, 1, 0).decide(image, sessions)
     assert type(record) is (UnregisterBrokerRecord if how == UNREGISTER else ProducerIdsRecord)
     with pytest.raises(Refused):
         RegistryRequest(how, 1, 7).decide(image, sessions)
