@@ -58,7 +58,7 @@ class Criterion:
         return self.value >= self.least
 
     def shortfall(self) -> str:
-        words = f"{self.name}: {self.value:g}, and at least {self.least:g} is needed"
+        words = f"{self.name}: got {self.value:g}, wanted at least {self.least:g}"
         return f"{words} ({self.advice})" if self.advice else words
 
     def to_json(self) -> dict[str, Any]:

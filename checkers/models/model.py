@@ -83,7 +83,9 @@ def described(operation: Operation) -> str:
 
 
 def plain(state: State) -> str:
-    """Like `repr`, but the same in every process.  The `repr` of a set depends on the hashes of its elements."""
+    """Like `repr`, but with nil for None, and the same in every process: the `repr` of a set depends on hashes."""
+    if state is None:
+        return "nil"
     if isinstance(state, frozenset):
         return "{" + ", ".join(sorted(map(plain, state))) + "}"
     if type(state) is tuple:

@@ -551,13 +551,13 @@ def lost_witness(run: StoredRun, missing: Lost) -> Witness:
     if holder is None:
         rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
     events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
-    name = f"the log of {missing.node} (copy {missing.copy}, {missing.when})"
+    log = f"the log of {missing.node} (copy {missing.copy}, {missing.when})"
     committed = _committed(proof, missing.offset)
-    difference = f"has another entry at offset {at}" if len(rows) > 1 else f"has no entry at offset {at}"
-    holds = f", where {holder[0]} (copy {holder[1]}) still holds the committed one" if holder is not None else ""
+    difference = f"has {'another' if len(rows) > 1 else 'no'} entry at offset {at}"
+    holds = f" {holder[0]} (copy {holder[1]}) still holds the committed one." if holder is not None else ""
     return Witness(
         kind=PREFIXES_DIFFER if missing.differs else ENTRY_LOST,
-        summary=f"{committed} But {name} {difference}{holds}.",
+        summary=f"A committed entry was lost: {log} {difference}. {committed}{holds}",
         events=tuple(events),
         rows=(proof, *rows),
         facts={

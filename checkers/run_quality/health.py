@@ -352,6 +352,7 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
     reasons = [str(r["detail"]) for r in fatal if r["detail"]]
     seen = [death.reason or f"status {death.status}" for death in deaths]
     found = list(dict.fromkeys(reasons + seen)) or ["no reason is known"]
+    found = [each for each in found if not any(other in each for other in found if other != each)]
     more = f"; and {len(found) - _REASONS_MAX} more" if len(found) > _REASONS_MAX else ""
     reason = "; ".join(found[:_REASONS_MAX]) + more
     excerpt = "\n".join(dict.fromkeys(death.excerpt for death in deaths if death.excerpt))
@@ -360,7 +361,7 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
         why = [f"The harness had not ordered {node} to stop.", f"Its log or its exit status shows: {reason}."]
     else:
         why = [f"A line of its log matches a pattern of complaints: {reason}."]
-    if excerpt:
+    if excerpt and not any(each in excerpt for each in found):
         why.append(f"Its log: {excerpt}")
     times = [death.time_ns for death in deaths if death.time_ns >= 0] + [r["time_ns"] for r in fatal]
     return Witness(

@@ -95,7 +95,7 @@ def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]
             "keys with concurrency",
             figures.concurrent_keys,
             max(1, keys * SHARE_OF_KEYS),
-            f"of {keys} keys: two operations were open at once",
+            f"of {keys} keys, those on which two operations were open at once",
         ),
         Criterion(
             "keys read at the end",
@@ -146,7 +146,8 @@ def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     if demands.keys and demands.writes:
         least = minimums.key_writes_least(demands)
         written = figures.keys_with_writes(demands.keys, least)
-        words = f"of {len(demands.keys)} keys: at least {least} writes were acknowledged"
+        acknowledged = "a write was" if least == 1 else f"{least} writes were"
+        words = f"of {len(demands.keys)} keys, those on which {acknowledged} acknowledged"
         criteria.append(Criterion("keys with enough ok writes", written, minimums.keys_least(demands), words))
     calm_s, main_s = (sum(end - begin for begin, end in spans) / 1e9 for spans in (calm_spans(run), main_phase(run)))
     if demands.rate_hz and calm_s > 0:

@@ -88,9 +88,9 @@ def test_several_violations_are_counted() -> None:
 
 
 def test_an_unknown_run_says_why() -> None:
-    vague = {"verdict": "unknown", "reason": "ok writes in faults: 0, and at least 1 is needed"}
+    vague = {"verdict": "unknown", "reason": "ok writes in faults: got 0, wanted at least 1"}
     written = verdict_in_words(results_in(results("unknown", linearizability=VALID, vacuity=vague)), None)
-    assert written == "Unknown: ok writes in faults: 0, and at least 1 is needed."
+    assert written == "Unknown: ok writes in faults: got 0, wanted at least 1."
 
 
 def test_a_run_without_verdict_is_not_called_valid() -> None:

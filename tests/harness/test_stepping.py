@@ -41,6 +41,12 @@ def test_states_are_those_that_some_order_leads_to(tmp_path: Path) -> None:
     assert shown == [("1",), ("1",), ("2",)]
 
 
+def test_a_state_without_a_value_is_nil(tmp_path: Path) -> None:
+    write_stream(tmp_path, Script("x").invoke(3, "read").ok(3, None).invoke(3, "read").ok(3, None).events)
+    shown = [step.line() for step in steps_of(tmp_path, REGISTER) if step.states is not None]
+    assert shown and all(line.endswith("x: nil") for line in shown)
+
+
 def test_an_answer_that_no_order_explains_leaves_no_state(tmp_path: Path) -> None:
     steps = small(tmp_path, 7, 1)
     assert [step.states for step in steps if step.states is not None][-1] == ()

@@ -221,7 +221,7 @@ def test_what_is_waived_by_name_is_shown_and_not_demanded(tmp_path: Path) -> Non
     assert verdict.validity is Validity.VALID, verdict.reason
     assert not figure(verdict, "elections won under a fault")["demanded"]
     elections, rate = verdict.details["waived"]
-    assert elections["name"] == "elections" and "0, and at least 1 is needed" in elections["shortfall"]
+    assert elections["name"] == "elections" and "got 0, wanted at least 1" in elections["shortfall"]
     assert rate == {"name": "rate", "shortfall": ""}
     evidence.faults.clear()
     assert judged(evidence, tmp_path / "no faults").validity is Validity.UNKNOWN, "that there was a fault at all stays"

@@ -43,7 +43,7 @@ def verdicts(world: World, kind: str) -> dict[str, Any]:
         "Did enough happen for a verdict to mean something?",
         {"criteria": len(criteria)},
         details={"criteria": criteria},
-        reason="share of ok operations in faults: 0.04, and at least 0.1 is needed" if short else "",
+        reason="share of ok operations in faults: got 0.04, wanted at least 0.1" if short else "",
     )
     if kind in ("stale", "several"):
         invalidate(out["linearizability"], stale_read(world))

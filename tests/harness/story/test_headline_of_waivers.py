@@ -7,7 +7,7 @@ from typing import Any
 from harness.story.headline import verdict_in_words
 from tests.support.results_of_runs import results_in
 
-SHORT = "elections won under a fault: 0, and at least 1 is needed"
+SHORT = "elections won under a fault: got 0, wanted at least 1"
 
 
 def results(verdict: str, waived: list[dict[str, str]], silences: list[str] | None = None) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def test_a_valid_run_begins_with_what_was_waived() -> None:
     words = verdict_in_words(results_in(results("valid", [{"name": "elections", "shortfall": SHORT}])), None)
     assert words == (
         "Valid, but elections was waived: 2 checkers looked and found nothing wrong in 7 operations. "
-        "Elections won under a fault: 0, and at least 1 is needed."
+        "Elections won under a fault: got 0, wanted at least 1."
     )
 
 
