@@ -155,6 +155,11 @@ class FaultView:
         return self.start_ns >= 0
 
     @property
+    def what(self) -> str:
+        """What it did to which nodes; its name if nothing recorded that."""
+        return self.words or self.name
+
+    @property
     def pairs_words(self) -> str:
         """Return how much of the network or which nodes it hit, in words."""
         total = sum(cell is not None for _, row in self.matrix for cell in row)
@@ -206,7 +211,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
     return FaultView(
         number=card.number,
         kind=shorten(kind, 40),
-        name=shorten(card.name or kind, 80),
+        name=shorten(card.name or kind if kind in ("partition", card.name) else f"{kind} {card.name}".strip(), 80),
         words=shorten(record.words),
         achieved=record.achieved,
         mark=OK_MARK[record.achieved],

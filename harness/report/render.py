@@ -33,7 +33,7 @@ from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_
 from harness.report.logs_around import LogsAround, around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import violation_views as witness
-from harness.story.findings import cause_of, findings, title_of
+from harness.story.findings import cause_of, findings, seen_in_a_copy, title_of
 from harness.story.headline import first_step, headline, in_all, notes, planted
 from harness.story.next_steps import next_steps, shortfalls
 
@@ -55,6 +55,10 @@ RAW_FILES = (
     *("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows"),
     *("trace", "nodes", "junit.xml"),
 )
+
+
+_LATER_NS = 100_000_000
+"""A wrong answer that showed so much later has two moments."""
 
 
 def render(run_folder: Path, *, with_plots: bool = True) -> Path:
@@ -274,7 +278,8 @@ def _head(
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
         if len(title) > TITLE_MOST:
             title, below = f"Invalid: {first.kind}.", [words.upper_first(first.summary)]
-        where = _where(first, "through" if data.outcome.declares.get("forwards") else "on")
+        at_node = "through" if data.outcome.declares.get("forwards") else "on"
+        where = _where(first, at_node, seen_in_a_copy(findings_of[0].lead))
         why = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
@@ -290,17 +295,22 @@ def _head(
     return {"title": title, "below": below, "mark": mark, "where": where, "why": why, "cause": cause}
 
 
-def _where(first: witness.FindingView, at_node: str) -> str:
-    """When, on which nodes and under which fault the first violation showed.  at_node: "on", or "through" where servers
-    pass requests on to their leader."""
-    nodes = list(dict.fromkeys(node for node, _ in first.violation.wrong))
-    at = [f"{words.seconds(first.moment_ns)} into the test"] if first.moment_ns >= 0 else []
-    at += [f"{at_node} {words.listed(nodes)}"] if nodes else []
-    at += [f"key {first.violation.key}"] if first.violation.key else []
-    place = words.sentence(words.upper_first(", ".join(at))) if at else ""
+def _where(first: witness.FindingView, at_node: str, copied: bool) -> str:
+    """When, on which nodes and under which fault the first violation happened, and when it showed if that was later.
+
+    at_node: "on", or "through" where servers pass requests on to their leader.  copied: a copy of a log shows it, and
+    not since when."""
+    wrong, shown_ns = first.violation.wrong, first.moment_ns
+    since_ns = wrong[0][1] if len(wrong) == 1 else shown_ns
     around = first.background or first.circumstances
-    around = words.sentence(words.upper_first(around)) if around else ""
-    return f"{place} {around}".strip()
+    at = [f"{words.seconds(since_ns)} into the test"] if shown_ns >= 0 else []
+    if copied and not wrong:
+        at, around = ["in a copy of a log, which does not show since when"], ""
+    at += [f"{at_node} {words.listed(list(dict.fromkeys(node for node, _ in wrong)))}"] if wrong else []
+    at += [f"key {first.violation.key}"] if first.violation.key else []
+    parts = [", ".join(at), around]
+    parts += [f"it showed at {words.seconds(shown_ns)}"] if since_ns + _LATER_NS < shown_ns else []
+    return " ".join(words.sentence(words.upper_first(part)) for part in parts if part)
 
 
 def _facts(data: ReportData) -> list[tuple[str, str, str]]:

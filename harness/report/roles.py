@@ -21,7 +21,7 @@ import pyarrow as pa
 from checkers.base.history import Type
 from checkers.base.json_file import mapping
 from checkers.record.outcome import Report, SeenLeader
-from harness.plain_words import listed, natural, plural, seconds
+from harness.plain_words import listed, plural, seconds
 from harness.report.fault_views import FaultView
 from harness.report.run_data import ReportData
 from harness.story.causes import cause_of_loss
@@ -253,20 +253,22 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Rol
         return ""
     led = _leading(time_ns, roles)
     newest = max((s.epoch for s in led), default=-1)
-    lead = [f"{s.node} led epoch {s.epoch}{'' if s.epoch == newest else ' (deposed)'}" for s in led]
-    who = listed(lead) if lead else "no node led" if roles else ""
+    lead = [
+        f"{listed(list(dict.fromkeys(s.node for s in led if s.epoch == epoch)))} led epoch {epoch}"
+        + ("" if epoch == newest else " (deposed)")
+        for epoch in sorted({s.epoch for s in led})
+    ]
+    who = "; ".join(lead) if lead else "no node led" if roles else ""
     return "; ".join(part for part in (_faults_near(time_ns, faults), who) if part)
 
 
-def _faults_near(time_ns: int, faults: Sequence[FaultView], node: str = "") -> str:
-    """Return the faults in force, or the one that was healed last before.  node: whose cut links are named."""
-    return listed([_held(f, time_ns, node) for f in _in_force(time_ns, faults)]) or _healed_before(time_ns, faults)
-
-
-def _held(fault: FaultView, time_ns: int, node: str) -> str:
-    apart = sorted({n for pair in fault.cut if node in pair for n in pair} - {node}, key=natural)
-    whom = f" and kept {node} from {listed(apart)}" if apart else ""
-    return f"fault {fault.number} ({fault.name}) had been in force for {_lasting(time_ns - fault.start_ns)}{whom}"
+def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
+    """Return the faults in force, or the one that was healed last before."""
+    held = [
+        f"fault {f.number} ({f.what}) had been in force for {_lasting(time_ns - f.start_ns)}"
+        for f in _in_force(time_ns, faults)
+    ]
+    return listed(held) or _healed_before(time_ns, faults)
 
 
 def behind_loss(data: ReportData, loss: ReportedViolation, roles: Sequence[RoleSegment]) -> str:
@@ -285,8 +287,7 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
     if not before:
         return "no fault had been in force before" if faults else "no fault was in force"
     last = max(before, key=lambda f: f.end_ns)
-    hit = f" of {listed(last.nodes)}" if last.nodes else ""
-    return f"fault {last.number} ({last.name}{hit}) had been healed {_lasting(time_ns - last.end_ns)} before"
+    return f"fault {last.number} ({last.what}) had been healed {_lasting(time_ns - last.end_ns)} before"
 
 
 def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
@@ -305,7 +306,7 @@ def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequ
     elif mine:
         parts.append(f"{node} led epoch {mine[-1].epoch}")
     if faults:
-        parts.append(_faults_near(time_ns, faults, node))
+        parts.append(_faults_near(time_ns, faults))
     if not parts:
         return ""
     text = "; ".join(parts) + "."

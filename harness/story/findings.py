@@ -140,7 +140,7 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
     if not found or found[0].lead.stage not in _EFFECTS:
         return None
     lead = found[0].lead
-    shown_ns = NEVER_NS if _seen_in_a_copy(lead) else lead.cause_ns  # a copy does not show since when
+    shown_ns = NEVER_NS if seen_in_a_copy(lead) else lead.cause_ns  # a copy does not show since when
     steps = [f for f in found if f.lead.stage < min(lead.stage, Stage.ANSWER)]
     behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (shown_ns, lead.stage)]
     return min(behind, key=lambda f: (f.lead.stage is Stage.STEP, f.lead.cause_ns, f.lead.stage), default=None)
@@ -237,10 +237,10 @@ def _indices(facts: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
-    timed = [f for f in found if f.moment_ns >= 0 and not _seen_in_a_copy(f)]
+    timed = [f for f in found if f.moment_ns >= 0 and not seen_in_a_copy(f)]
 
     def cause_ns(f: ReportedViolation) -> int:
-        if f.moment_ns >= 0 and not _seen_in_a_copy(f):
+        if f.moment_ns >= 0 and not seen_in_a_copy(f):
             return f.moment_ns
         effects = [e.moment_ns for e in timed if e.stage > f.stage and e.moment_ns >= f.moment_ns]
         return min(effects, default=f.moment_ns if f.moment_ns >= 0 else NEVER_NS)
@@ -304,7 +304,7 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
     return out
 
 
-def _seen_in_a_copy(f: ReportedViolation) -> bool:
+def seen_in_a_copy(f: ReportedViolation) -> bool:
     """Return whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
     return bool(f.witness.facts.get("copies")) or any(r.get("table") in _COPY_TABLES for r in f.witness.rows)
 

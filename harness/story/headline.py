@@ -29,7 +29,7 @@ from harness.story.findings import (
 from system_under_test.subject import Bug
 
 LOST_WRITE = "lost write"
-_STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
+_STARTS_LOWER = ("A", "At", "The", "In", "No", "Every", "One", "Two")
 
 
 def verdict_in_words(results: Results, header: Header | None) -> str:

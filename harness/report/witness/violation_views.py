@@ -161,7 +161,7 @@ def view(
     loss = behind_loss(data, finding, roles)
     around = "; ".join(filter(None, [loss, circumstances(finding.moment_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
-    drawn = not folded and number <= DIAGRAMS_MOST
+    drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no step
     held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
     beyond = len(story.bars.operations) - len(window.operations)
     return FindingView(
@@ -216,7 +216,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
         ]
         about = "" if count.exact else "about "
         counted = f"{about}{count.found:,} found" if count.found > 1 else ""
-        if count.found > shown:
+        if shown and count.found > shown:
             counted = f"showing {shown} of {about}{count.found:,}"
         kinds.append(KindView(count.name, kind_of(count.kind).means, counted, views))
     shown = sum(len(f.witnesses) for f in group.findings)
