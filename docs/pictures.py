@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
@@ -24,6 +25,7 @@ from harness.campaign.nights import write_dashboard
 from harness.judge.judge_run import judge
 from harness.lake.lake import Lake
 from harness.lake.past import past_runs, standings
+from harness.started import STARTED_AS
 
 DOCS = Path(__file__).resolve().parent
 DATA = DOCS.parent / "tests/data"
@@ -33,13 +35,15 @@ RUNS = {
     "kraft-lone-vote": "20261124T101510Z-1-lone-vote",
     "kraft-partition": "20261122T053012Z-1",
 }
+PICTURES = ("report", "witness", "terminal", "step", "serve", "night")
 WIDTH, COLUMNS = 1280, 144
 PAPER = '<body style="margin:0;padding:20px 24px;background:#fbfaf7;color:#1b1f24">{code}</body>'
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        os.chdir(scratch)  # commands on the page name the run as its reader would
+        os.chdir(scratch)  # commands on the page name the run, and the program, as its reader would
+        os.environ[STARTED_AS] = "krucible"
         folders = [unpacked(archive, name) for archive, name in RUNS.items()]
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = shown(browser, folders[0] / "report.html")
@@ -53,6 +57,8 @@ def main() -> None:
         shown(browser, night, 640).screenshot(path=DOCS / "night.png")
         serve(browser)
         browser.close()
+    for picture in PICTURES:
+        few_colours(DOCS / f"{picture}.png")
 
 
 def unpacked(archive: str, name: str) -> Path:
@@ -69,8 +75,15 @@ def unpacked(archive: str, name: str) -> Path:
 def shown(browser: Browser, path: Path, height: int = 900) -> Page:
     page = browser.new_page(viewport={"width": WIDTH, "height": height}, color_scheme="light")
     page.goto(path.resolve().as_uri())
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(1500)  # until its script has drawn
     return page
+
+
+def few_colours(path: Path) -> None:
+    """Write a picture again with 256 colours: a third of the bytes, and no colour is far from its own."""
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 def head_and_timeline(page: Page) -> None:
@@ -82,7 +95,7 @@ def head_and_timeline(page: Page) -> None:
 
 def krucible(*words: str) -> str:
     """Return what a command prints on a terminal in colour."""
-    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "KRUCIBLE_STARTED_AS": "krucible"}
+    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS)}
     command = [sys.executable, "-m", "harness", *words]
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout
 

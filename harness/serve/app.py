@@ -53,6 +53,7 @@ from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
 from harness.report.render import TEMPLATES as REPORT_TEMPLATES
 from harness.serve.sources import Source, choices, grouped, is_expected, listed, release_command, shape_of
+from harness.started import program
 from harness.store import StoreUnavailable
 
 HERE = Path(__file__).parent
@@ -163,7 +164,8 @@ class _Page:
         query = {name: value for name, value in given.items() if value and name != "page"}
         html = _template("runs.html.j2").render(
             groups=grouped(rows, given.get("group", "")), offered=offered, given=given, count=len(found), page=page,
-            pages=pages, several=len(sources) > 1, address=lambda n: "/?" + urlencode({**query, "page": n}),
+            pages=pages, several=len(sources) > 1, program=program(),
+            address=lambda n: "/?" + urlencode({**query, "page": n}),
         )  # fmt: skip
         return HTMLResponse(html)
 
@@ -186,7 +188,7 @@ class _Page:
         folder = await self._folder(request)
         report = folder / "report.html"
         if not report.is_file() or report.is_symlink():
-            raise HTTPException(404, "This run has no report: `krucible analyze` makes one.")
+            raise HTTPException(404, f"This run has no report: `{program()} analyze` makes one.")
         return FileResponse(report, headers={"Content-Security-Policy": REPORT_POLICY}, media_type="text/html")
 
     async def zip(self, request: Request) -> Response:
