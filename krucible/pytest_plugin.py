@@ -13,6 +13,7 @@ and stand as properties in the JUnit file of pytest.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RunFailed(AssertionError):
-    """The run was invalid, or it proved nothing.  The message is the first line of its report."""
+    """The run was invalid, or it proved nothing.  The message draws the leading witness."""
 
 
 class Krucible:
@@ -47,7 +48,7 @@ class Krucible:
             options["seed"] = seed
         spec = krucible.Spec(subject=str(subject), **options)
         judged = krucible.run(spec, self._results)
-        rerun = f"pytest '{self._node.nodeid}' --krucible-seed {spec.seed}"
+        rerun = f"pytest {shlex.quote(self._node.nodeid)} --krucible-seed {spec.seed}"
         for name, value in (("report", str(judged.report)), ("again", rerun), ("verdict", str(judged.verdict))):
             self._node.user_properties.append((f"krucible {name}", value))
         self._node.add_report_section("call", "krucible", f"report: {judged.report}\nagain:  {rerun}")
@@ -79,7 +80,7 @@ class Simulation:
             try:
                 simulate(scenario, seed)
             except Exception as problem:
-                again = f"pytest {self._node.nodeid} --simulation-seed {seed}"
+                again = f"pytest {shlex.quote(self._node.nodeid)} --simulation-seed {seed}"
                 self._node.user_properties.append(("simulation again", again))
                 raise SeedFailed(f"seed {seed}: {type(problem).__name__}: {problem}\nagain: {again}") from problem
 

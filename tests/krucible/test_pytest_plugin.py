@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import pytest
 
 import krucible as door
-from checkers.base.results import Results, RunVerdict
+from checkers.base.results import CheckerResult, Results, RunVerdict
+from checkers.base.verdict import Validity, Witness
 from harness.run.session import JudgedRun
 
 pytest_plugins = ["pytester"]
@@ -31,7 +34,9 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def run(spec: door.Spec, results: Path) -> JudgedRun:
         ends["spec"] = spec
         verdict = RunVerdict(ends["verdict"])
-        found = Results(verdict, exit_code=ends["exit_code"], summary=f"it is {verdict}")
+        found = Results(
+            verdict, exit_code=ends["exit_code"], summary=f"it is {verdict}", checkers=ends.get("checkers", {})
+        )
         return JudgedRun(results / "run", found, spec.rerun())
 
     monkeypatch.setattr(door, "run", run, raising=False)
@@ -64,3 +69,47 @@ def test_a_verdict_decides_a_test(
 def test_options_that_no_spec_has_are_refused_before_anything_runs(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(krucible):\n    krucible.run('canary', nodez=3)")
     pytester.runpytest_inprocess().stdout.fnmatch_lines(["*unexpected keyword argument 'nodez'*"])
+
+
+@pytest.fixture
+def invalid(verdicts: dict[str, Any]) -> dict[str, Any]:
+    """Every run ends with a stale read."""
+    event = {"index": 3, "process": 1, "type": "invoke", "f": "read", "key": "x", "time_ns": 1_000_000_000}
+    events = (event, event | {"index": 4, "type": "ok", "value": 1, "time_ns": 1_002_000_000})
+    witness = Witness("stale read", "x was read as 1 after 2", events, (), {"key": "x"})
+    found = CheckerResult(Validity.INVALID, witness=(witness,))
+    return verdicts | {"verdict": "invalid", "exit_code": 1, "checkers": {"linearizability": found}}
+
+
+def test_a_failure_shows_the_drawn_witness_and_no_source_of_the_plugin(
+    pytester: pytest.Pytester, verdicts: dict[str, Any], invalid: dict[str, Any]
+) -> None:
+    verdicts |= invalid
+    pytester.makepyfile(TEST.format(lenient=False))
+    shown = pytester.runpytest_inprocess("-p", "no:randomly").stdout.str()
+    assert "read 1" in shown and "├" in shown, "the operations are drawn"
+    assert "__tracebackhide__" not in shown and "judged.exit_code" not in shown, "the source of the plugin"
+
+
+def test_the_command_of_a_failure_runs_the_same_test_with_the_same_seed(
+    pytester: pytest.Pytester, verdicts: dict[str, Any], invalid: dict[str, Any]
+) -> None:
+    verdicts |= invalid
+    pytester.makepyfile(
+        "import pytest\n\n@pytest.mark.parametrize('how', ['two words'])\n"
+        "def test_it(krucible, how):\n    krucible.run('canary', nemesis='none')"
+    )
+    shown = pytester.runpytest_inprocess("-p", "no:randomly").stdout.str()
+    again = re.search(r"again:  pytest (.*)", shown)
+    seed = verdicts["spec"].seed
+    assert again is not None
+    pytester.runpytest_inprocess("-p", "no:randomly", *shlex.split(again[1])).assert_outcomes(failed=1)
+    assert verdicts["spec"].seed == seed
+
+
+def test_a_judged_run_explains_itself_in_print_and_in_notebooks(invalid: dict[str, Any], tmp_path: Path) -> None:
+    results = Results(RunVerdict.INVALID, exit_code=1, summary="x < y", checkers=invalid["checkers"])
+    judged = JudgedRun(tmp_path, results, "krucible run --seed 1")
+    assert all(words in str(judged) for words in ("x < y", "stale read", "report.html", "krucible run --seed 1"))
+    shown = judged._repr_html_()
+    assert shown.startswith("<pre>x &lt; y") and f'<a href="{tmp_path}/report.html">' in shown
