@@ -1,7 +1,9 @@
-"""Every command that a run prints works when it is pasted into the shell that started the run."""
+"""Every command that a run prints, in the terminal or on a page, works when it is pasted into the shell that started
+the run."""
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 import subprocess
@@ -11,20 +13,38 @@ from pathlib import Path
 import click
 import pytest
 
+from harness.campaign.page import PAGE
 from harness.cli.main import cli
+from harness.real_systems.clean_runs import spec_of
+from harness.started import STARTED_AS
 
 ROOT = Path(__file__).parents[2]
-INVALID = 1
+VALID, INVALID, UNKNOWN = 0, 1, 2
 CANARY = "--subject canary --bug lose-element --workload set --nemesis none --time-limit 2 --seed 3"
 PARTITION = (
     "--backend simulator --nemesis partition --bug stale-read --time-limit 12 --rate 50 --op-timeout 0.7 --seed 3"
 )
 
 
+SHORT = "--backend simulator --nemesis partition --time-limit 10 --rate 3 --seed 4"
+"""Too few operations for ten keys."""
+
+
+def run_in_a_shell(options: str, results: Path) -> subprocess.CompletedProcess[str]:
+    return shell(f"{shlex.quote(sys.executable)} -m harness run {options} --results {shlex.quote(str(results))}")
+
+
+def commands_on(page: Path) -> dict[str, str]:
+    """Return the commands of a page: those beside a button to copy, and those of the table of a night, each under the
+    name of its subcommand."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r'<code (?:id="[^"]+" tabindex="0"|class="again")>(.*?)</code>', text, re.DOTALL)
+    return {shlex.split(html.unescape(each))[3]: html.unescape(each) for each in found}
+
+
 def printed(options: str, results: Path) -> dict[str, str]:
     """Make a run in a shell, and return its commands: the name in front of each, as in `again:  …`."""
-    command = f"{shlex.quote(sys.executable)} -m harness run {options} --results {shlex.quote(str(results))}"
-    ended = shell(command)
+    ended = run_in_a_shell(options, results)
     assert ended.returncode == INVALID, ended.stdout + ended.stderr
     return dict(re.findall(r"^(again|replay|shrink|judge): +(.+)$", ended.stdout + ended.stderr, re.M))
 
@@ -51,7 +71,35 @@ def test_the_commands_of_an_invalid_run_are_taken_as_printed(tmp_path: Path) -> 
 
 
 @pytest.mark.nightly
-def test_every_command_of_a_run_with_faults_does_what_it_says(tmp_path: Path) -> None:
+def test_every_command_of_an_invalid_run_does_what_it_says(tmp_path: Path) -> None:
     commands = printed(PARTITION, tmp_path)
     assert commands.keys() == {"again", "replay", "shrink"}
-    assert [shell(commands[name]).returncode for name in ("again", "replay", "shrink")] == [INVALID, INVALID, 0]
+    latest = shlex.quote(str((tmp_path / "latest").resolve()))
+    on_page = commands_on(tmp_path / "latest" / "report.html")
+    assert set(commands.values()) <= set(on_page.values()), "the page has what the terminal has"
+    ends = {"run": INVALID, "replay": INVALID, "analyze": INVALID, "shrink": VALID, "check-logs": VALID}
+    assert on_page.keys() == ends.keys()
+    assert {name: shell(command).returncode for name, command in on_page.items()} == ends
+    of_replays = commands_on(next(tmp_path.rglob(PAGE)))
+    assert [shell(command).returncode for command in of_replays.values()] == [INVALID]
+    program = on_page["analyze"].partition(" analyze ")[0]
+    assert shell(f"{program} step {latest} --key k2").returncode == VALID
+    assert shell(f"{program} compare {latest} {shlex.quote(str((tmp_path / 'latest').resolve()))}").returncode == VALID
+
+
+@pytest.mark.nightly
+def test_the_command_of_an_unknown_run_makes_up_for_it(tmp_path: Path) -> None:
+    ended = run_in_a_shell(SHORT, tmp_path)
+    assert ended.returncode == UNKNOWN, ended.stdout + ended.stderr
+    page = (tmp_path / "latest" / "report.html").read_text(encoding="utf-8")
+    remedies = [html.unescape(each) for each in re.findall(r'<code id="todo-\d+" tabindex="0">(.*?)</code>', page)]
+    assert remedies and all(remedy in ended.stdout + ended.stderr for remedy in remedies)
+    assert [shell(remedy).returncode for remedy in remedies] == [VALID] * len(remedies)
+    assert all(parsed(command) for command in commands_on(tmp_path / "latest" / "report.html").values())
+
+
+@pytest.mark.parametrize("name", ["duckdb", "etcd-lock"])
+def test_the_command_of_a_finding_is_taken_as_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STARTED_AS, f"{shlex.quote(sys.executable)} -m harness")
+    again = parsed(spec_of(name, 5, "docker", False).rerun()).params
+    assert (again["name"], again["seed"], again["backend"]) == (name, 5, "docker")
