@@ -51,7 +51,7 @@ def test_what_happened_to_the_node_is_stated_without_guessed_causes(folder: Path
     old = roles.deposed(data, all_roles)[0]
     words = background(old.node, old.start_ns + 100_000_000, all_faults, all_roles)
     assert words.startswith(f"{old.node} still believed it led epoch 1, 100 ms after ")
-    assert "fault 1 (leader-with-c1) had been in force" in words
+    assert f"fault 1 ({all_faults[0].words}) had been in force" in words
     assert background("n9", data.end_ns, [], all_roles) == ""
     words = background(old.node, max(f.end_ns for f in all_faults) + 100_000_000, all_faults, all_roles)
     assert " had been healed 100 ms before" in words, words
