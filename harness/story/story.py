@@ -135,8 +135,9 @@ def _one(given: Any) -> str:
 
 def trace_words(row: Mapping[str, Any]) -> str:
     """Return what a row of a trace says: `role leader epoch 2 offset 63`."""
-    words = [str(row.get("event")).replace("-", " "), str(row.get("role") or ""), f"epoch {row.get('epoch')}"]
+    epoch, detail = f"epoch {row.get('epoch')}", str(row.get("detail") or "")
+    words = [str(row.get("event")).replace("-", " "), str(row.get("role") or ""), "" if epoch in detail else epoch]
     words += [f"offset {row['offset']:,}" if isinstance(row.get("offset"), int) else ""]
     if row.get("peer"):
         words.append(f"for {row['peer']}" if row.get("event") == "vote" else f"led by {row['peer']}")
-    return shorten(" ".join(filter(None, [*words, str(row.get("detail") or "")])), 160)
+    return shorten(" ".join(filter(None, [*words, detail])), 160)

@@ -44,10 +44,11 @@ from rich.text import Text
 from checkers.base.history import Type
 from checkers.base.json_file import number
 from checkers.base.verdict import Witness
-from harness.plain_words import checksum_words, label, natural, shorten
+from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
 from harness.story.story import Story, story_of
-from harness.story.transactions import Edge, Transaction, message_logs
+from harness.story.tables import RowTable, message_tables, row_tables
+from harness.story.transactions import Edge, Transaction
 
 MOST_OPERATIONS = 40
 MOST_ROWS = 24
@@ -55,6 +56,7 @@ WIDTH_LEAST = 80
 _WIDTH_MOST = 160
 """Lines longer than this are hard to follow with the eye."""
 
+_NOT_SHOWN = ("time_ns", "hash", "incarnation")
 _DID_LINES_MOST = 12
 _INDENT = "  "
 _STRETCH_MOST = 2.0
@@ -88,7 +90,7 @@ def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool
         parts += [Text(f"{_INDENT}{transaction.name:<6}{head}"), *(Text(f"{_INDENT}{'':<6}{line}") for line in rest)]
     if story.bars:
         parts += _window(story.bars, width)
-        parts += _message_logs(story.bars, plain)
+        parts += [part for table in message_tables(story.bars) for part in _grid(table, plain)]
     parts += _rows(story.rows, plain)
     if not compact:
         parts += [_bullet(words, width) for words in _why(story)]
@@ -196,32 +198,12 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
     return line
 
 
-def _message_logs(window: DrawnWindow, plain: bool) -> list[RenderableType]:
-    """Return what sends and polls of Kafka say of each log."""
-    parts: list[RenderableType] = []
-    for key, rows in message_logs(window).items():
-        table = _table(plain)
-        for name in ("offset", f"in {shorten(key, 30)}", "sent by", "polled by"):
-            table.add_column(Text(name), justify="right" if name == "offset" else "left")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        parts.append(Padding(table, (0, 0, 0, 2), expand=False))
-    return parts
-
-
 def _rows(rows: Sequence[Mapping[str, Any]], plain: bool) -> list[RenderableType]:
     """Rows of logs side by side; of traces, copies and anything else a table each."""
-    parts: list[RenderableType] = []
     logs = [r for r in rows if r.get("table") == "log" and isinstance(r.get("offset"), int)]
-    if logs:
-        parts.append(Padding(_entries(logs, plain), (0, 0, 0, 2), expand=False))
-    kinds = dict.fromkeys(str(r.get("table")) for r in rows if r not in logs)
-    for kind in kinds:
-        of_kind = [r for r in rows if str(r.get("table")) == kind and r not in logs]
-        parts.append(Padding(_grid(of_kind, plain), (0, 0, 0, 2), expand=False))
-        if len(of_kind) > MOST_ROWS:
-            parts.append(Text(f"{_INDENT}and {len(of_kind) - MOST_ROWS} rows more", style="dim"))
-    return parts
+    others = row_tables([r for r in rows if r not in logs], MOST_ROWS, _NOT_SHOWN)
+    entries = [Padding(_entries(logs, plain), (0, 0, 0, 2), expand=False)] if logs else []
+    return [*entries, *(part for table in others for part in _grid(table, plain))]
 
 
 def _entries(rows: Sequence[Mapping[str, Any]], plain: bool) -> Table:
@@ -252,17 +234,14 @@ def _entry(row: Mapping[str, Any] | None, differs: bool) -> Text:
     )
 
 
-def _grid(rows: Sequence[Mapping[str, Any]], plain: bool) -> Table:
-    """Any rows: the columns in which any of them holds something."""
-    table = _table(plain)
-    left_out = {"table", "time_ns", "hash", "incarnation"}
-    names = [n for n in dict.fromkeys(n for r in rows for n in r) if n not in left_out]
-    names = [n for n in names if any(r.get(n) is not None for r in rows)]
-    for name in names:
-        table.add_column(label(name), justify="right" if all(isinstance(r.get(name), int) for r in rows) else "left")
-    for row in rows[:MOST_ROWS]:
-        table.add_row(*(Text("" if row.get(n) is None else shorten(value(row[n]), 60)) for n in names))
-    return table
+def _grid(table: RowTable, plain: bool) -> list[RenderableType]:
+    grid = _table(plain)
+    for name, *cells in zip(table.columns, *table.rows, strict=True):
+        grid.add_column(Text(name), justify="right" if all(c.lstrip("-").isdigit() for c in cells if c) else "left")
+    for row in table.rows:
+        grid.add_row(*(Text(shorten(cell, 60)) for cell in row))
+    more = [Text(f"{_INDENT}and {table.left_out} rows more", style="dim")] if table.left_out else []
+    return [Padding(grid, (0, 0, 0, 2), expand=False), *more]
 
 
 def _table(plain: bool) -> Table:

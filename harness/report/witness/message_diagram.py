@@ -135,6 +135,12 @@ class _Canvas:
     def label(self, x: float, y: float, words: str, css: str = "", anchor: str = "start") -> None:
         self.diagram.labels.append(Label(x, y, words, css, anchor))
 
+    def free_y(self, x: float, width: float, *ys: float) -> float:
+        """Return the first of these heights at which words of this width cover no label, else the first."""
+        taken = [(e.x - (e.anchor == "end") * (w := len(e.words) * _CHAR), w, e.y) for e in self.diagram.labels]
+        free = (y for y in ys if all(abs(at - y) > 11 or x > x1 + w or x1 > x + width for x1, w, at in taken))
+        return next(free, ys[0])
+
     def dot(self, x: float, y: float, words: str, css: str) -> None:
         self.diagram.dots.append(Label(x, y, words, css))
 
@@ -229,7 +235,8 @@ def _step_of(canvas: _Canvas, step: Exchange) -> None:
     x, y = canvas.x_of(step.time_ns), canvas.rows[step.way]
     css, width = "bad" if step.bad else "did", len(step.words) * _CHAR
     canvas.dot(x, y, f"{step.way}: {step.words}", css)
-    canvas.label(max(GUTTER, min(x - 4, WIDTH - width - 8)), y + 17 if step.bad else y - 9, step.words, css)
+    left = max(GUTTER, min(x - 4, WIDTH - width - 8))
+    canvas.label(left, canvas.free_y(left, width, *((y + 17, y - 9) if step.bad else (y - 9, y + 17))), step.words, css)
     canvas.diagram.messages.append(step)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.plain_words import label, plural, sentence, shorten
+from harness.plain_words import plural, sentence
 from harness.report.fault_views import FaultView
 from harness.report.roles import RoleSegment, background, behind_loss, circumstances
 from harness.report.run_data import ReportData
@@ -29,9 +29,8 @@ from harness.story.findings import (
     groups,
 )
 from harness.story.kinds import kind_of
-from harness.story.operations import value
 from harness.story.story import Story, story_of
-from harness.story.transactions import message_logs
+from harness.story.tables import RowTable, message_tables, row_tables
 
 BRIEF_FROM = 2
 """Of one kind so many violations are drawn; the others are folded away, with a sentence each."""
@@ -184,8 +183,8 @@ def view(
         ballots=divergence.ballots(data, trace_rows),
         reach=divergence.reach(data, finding.witness.facts, trace_rows) if not log_rows else None,
         trace_rows=[*trace_rows, *copies][:MOST_DRAWN],
-        other_rows=_message_tables(story)
-        + _other_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
+        other_rows=message_tables(story.window)
+        + row_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle_of(story),
         plain=paste(data, finding, story, around),
         background=loss or " ".join(background(node, at_ns, faults, roles) for node, at_ns in story.wrong),
@@ -232,44 +231,6 @@ def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
         folded = each.kind in seen or len(seen) >= most_open
         seen.add(each.kind)
         out.append(dataclasses.replace(each, folded=folded))
-    return out
-
-
-# The rows of a witness that no drawing shows, as tables: logs of messages, copies and unknown tables.
-
-
-MOST_ROWS = 60
-"""Rows of one table that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowTable:
-    """Rows of a table: every column in which any of them holds something."""
-
-    name: str
-    columns: list[str]
-    rows: list[list[str]]
-    left_out: int
-
-
-def _message_tables(story: Story) -> list[RowTable]:
-    """Return what sends and polls show of each log of messages."""
-    columns = ["offset", "value", "sent by", "polled by"]
-    logs = message_logs(story.window)
-    return [RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in logs.items()]
-
-
-def _other_tables(rows: Sequence[Mapping[str, Any]]) -> list[RowTable]:
-    """One table for each name in the column `table`."""
-    out = []
-    for name in dict.fromkeys(str(row.get("table") or "rows") for row in rows):
-        some = [row for row in rows if str(row.get("table") or "rows") == name]
-        columns = [c for c in dict.fromkeys(c for row in some for c in row) if c != "table"]
-        columns = [c for c in columns if any(row.get(c) is not None for row in some)]
-        cells = [
-            ["" if row.get(c) is None else shorten(value(row[c]), 120) for c in columns] for row in some[:MOST_ROWS]
-        ]
-        out.append(RowTable(label(name), [label(c) for c in columns], cells, max(0, len(some) - MOST_ROWS)))
     return out
 
 

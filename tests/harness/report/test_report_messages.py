@@ -90,6 +90,9 @@ def test_a_violation_that_no_client_met_is_drawn_from_traces(data: ReportData) -
     diagram = message_diagram.draw(data, DrawnWindow(), [], [], rows)
     assert diagram is not None and not diagram.of_clients
     assert [m.bad for m in diagram.messages] == [False, False, True]
+    wrong = next(label for label in diagram.labels if label.css == "bad")
+    beside = [label for label in diagram.labels if label.y == wrong.y and label is not wrong]
+    assert all(label.x > wrong.x + 40 or label.x < wrong.x - 40 for label in beside), "no words cover others"
     assert [k.node for k in diagram.knew if k.answered] == [node]
 
 
