@@ -39,7 +39,13 @@ def commands_on(page: Path) -> dict[str, str]:
     name of its subcommand."""
     text = page.read_text(encoding="utf-8")
     found = re.findall(r'<code (?:id="[^"]+" tabindex="0"|class="again")>(.*?)</code>', text, re.DOTALL)
-    return {shlex.split(html.unescape(each))[3]: html.unescape(each) for each in found}
+    commands = [pasted(each) for each in found]
+    return {shlex.split(command)[3]: command for command in commands}
+
+
+def pasted(code: str) -> str:
+    """Return the text of an element."""
+    return html.unescape(re.sub("<[^>]+>", "", code))
 
 
 def printed(options: str, results: Path) -> dict[str, str]:
@@ -92,7 +98,7 @@ def test_the_command_of_an_unknown_run_makes_up_for_it(tmp_path: Path) -> None:
     ended = run_in_a_shell(SHORT, tmp_path)
     assert ended.returncode == UNKNOWN, ended.stdout + ended.stderr
     page = (tmp_path / "latest" / "report.html").read_text(encoding="utf-8")
-    remedies = [html.unescape(each) for each in re.findall(r'<code id="todo-\d+" tabindex="0">(.*?)</code>', page)]
+    remedies = [pasted(each) for each in re.findall(r'<code id="todo-\d+" tabindex="0">(.*?)</code>', page)]
     assert remedies and all(remedy in ended.stdout + ended.stderr for remedy in remedies)
     assert [shell(remedy).returncode for remedy in remedies] == [VALID] * len(remedies)
     assert all(parsed(command) for command in commands_on(tmp_path / "latest" / "report.html").values())
