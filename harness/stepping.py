@@ -28,6 +28,7 @@ from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past import states_at_calls
 from checkers.record.reading import RunRecord
+from harness.plain_words import sentence
 from harness.story.findings import NEVER_NS, violations_by_cause
 
 MODELS: Mapping[str, Model] = {
@@ -37,6 +38,7 @@ MODELS: Mapping[str, Model] = {
 """Name of a checker of a workload -> the model of its objects."""
 
 STATES_SHOWN = 6
+_WORDS_WIDE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class RunStep:
         if self.kind != "operation":
             return f"{head}{'✗' if self.kind == 'violation' else '▪'} {self.words}"
         faults = f"   [{', '.join(self.in_force)}]" if self.in_force else ""
-        return f"{head}{self.words}{faults}{self._states()}"
+        return f"{head}{self.words:<{_WORDS_WIDE}}{faults}{self._states()}".rstrip()
 
     def _states(self) -> str:
         if self.states is None:
@@ -139,5 +141,5 @@ def _between(root: Path, key: str | None) -> Iterator[RunStep]:
     for violation in violations_by_cause(read_results(root) or NO_RESULTS):
         of = violation.witness.facts.get("key")
         if violation.moment_ns >= 0 and (key is None or of in (None, key)):
-            words = f"violated: {violation.name} ({violation.checker}): {violation.summary}"
+            words = f"violated: {violation.name} ({violation.checker}): {sentence(violation.summary)}"
             yield RunStep(violation.moment_ns, "violation", words)

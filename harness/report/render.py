@@ -58,7 +58,7 @@ RAW_FILES = (
 
 
 _LATER_NS = 100_000_000
-"""A wrong answer that showed so much later has two moments."""
+"""Moments farther apart than this are two."""
 
 
 def render(run_folder: Path, *, with_plots: bool = True) -> Path:
@@ -271,13 +271,16 @@ def _head(
         cause = _IN_A_FILE.sub("", first_step(findings_of))
         behind = cause_of(findings_of)
         seen = next((view for view in found if behind and view.summary == words.sentence(behind.lead.summary)), None)
-        if seen is not None and seen.circumstances:
+        if seen is not None and seen.circumstances and abs(seen.moment_ns - first.moment_ns) > _LATER_NS:
             cause = f"{cause} {words.sentence(words.upper_first(seen.circumstances))}"
         for part in (more, first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
         if len(title) > TITLE_MOST:
-            title, below = f"Invalid: {first.kind}.", [words.upper_first(first.summary)]
+            opening, _, rest = title.partition(". ")
+            fits = bool(rest) and len(opening) < TITLE_MOST
+            title = f"{opening}." if fits else f"Invalid: {first.kind}."
+            below = [rest if fits else words.upper_first(first.summary)]
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
         where = _where(first, at_node, seen_in_a_copy(findings_of[0].lead))
         why = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
