@@ -29,7 +29,11 @@ function nodeLane(g, n) {
 // What a fault did to a node: a process that does not run (the role of a dead one is drawn already), or a mark below.
 function hit(g, f, state, y, h, mid) {
   if (state === 'stopped' || state === 'paused') { gone(g, X(f.start), X(f.end), mid, 'paused'); return; }
-  if (state === 'dead') return;
+  if (state === 'dead') {
+    const drawn = DATA.segments.some(s => s[0] === n && s[3] === 'dead' && s[1] < f.end && s[2] > f.start);
+    if (!drawn) gone(g, X(f.start), X(f.end), mid, 'not running');
+    return;
+  }
   g.fillStyle = COLOUR['band-edge']; g.fillRect(X(f.start), y + h - 4, Math.max(2, X(f.end) - X(f.start)), 3);
 }
 
