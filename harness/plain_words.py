@@ -79,7 +79,13 @@ def upper_first(text: str) -> str:
 
 def seconds(ns: int | float, digits: int = 3) -> str:
     """Nanoseconds as seconds with a unit."""
-    return f"{ns / 1e9:,.{digits}f} s"
+    return f"{round(ns / 1e9, digits) + 0.0:,.{digits}f} s"  # + 0.0: no minus in front of a zero
+
+
+def opening(text: str) -> tuple[str, str]:
+    """Return the first sentence of a text without its full stop, and the rest.  The dots in `[... 5, 6]` end none."""
+    found = re.search(r"(?<!\.)\.(?: |$)", text)
+    return (text, "") if found is None else (text[: found.start()], text[found.end() :])
 
 
 def natural(name: str) -> tuple[str, int, str]:

@@ -277,9 +277,9 @@ def _head(
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
         if len(title) > TITLE_MOST:
-            opening, _, rest = title.partition(". ")
-            fits = bool(rest) and len(opening) < TITLE_MOST
-            title = f"{opening}." if fits else f"Invalid: {first.kind}."
+            beginning, rest = words.opening(title)
+            fits = bool(rest) and len(beginning) < TITLE_MOST
+            title = f"{beginning}." if fits else f"Invalid: {first.kind}."
             below = [rest if fits else words.upper_first(first.summary)]
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
         where = _where(first, at_node, seen_in_a_copy(findings_of[0].lead))

@@ -51,6 +51,7 @@ from harness.lake.compare import Comparison, Rows, compare
 from harness.lake.listing import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
+from harness.plain_words import opening
 from harness.report.render import TEMPLATES as REPORT_TEMPLATES
 from harness.serve.sources import Source, choices, grouped, is_expected, listed, release_command, shape_of
 from harness.started import program
@@ -304,7 +305,12 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader([HERE / "templates", REPORT_TEMPLATES]), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"part": lambda text: quote(str(text), ""), "plain": _plain, "query": urlencode}
+    found.filters |= {
+        "part": lambda text: quote(str(text), ""),
+        "plain": _plain,
+        "query": urlencode,
+        "opening": lambda text: opening(text or ""),
+    }
     return found
 
 

@@ -19,7 +19,7 @@ from harness.lake.compare import Rows, find
 from harness.lake.lake import Lake
 from harness.lake.listing import Filter, runs
 from harness.lake.tables import RUNS
-from harness.plain_words import shorten, upper_first
+from harness.plain_words import opening, shorten, upper_first
 from harness.started import program
 from harness.store import Mirror
 
@@ -83,7 +83,7 @@ class ListedRun:
     @property
     def headline(self) -> str:
         """Return the first sentence of what the run showed, without the verdict, which stands beside it."""
-        words = str(self.run["summary"] or "").partition(" Planted bug ")[0].partition(". ")[0].removesuffix(".")
+        words, _ = opening(str(self.run["summary"] or "").partition(" Planted bug ")[0])
         for verdict in ("Invalid: ", "Unknown: ", "Valid: "):
             words = words.removeprefix(verdict)
         return upper_first(shorten(words, 200)) or str(self.run["run"])
@@ -116,11 +116,14 @@ _ORDERS: Mapping[str, Callable[[ListedRun], Any]] = {
 
 
 def grouped(rows: Sequence[ListedRun], by: str) -> list[tuple[str, list[ListedRun]]]:
-    """Return the rows by test or symptom, in the order of their first ones; in one nameless group for other names."""
+    """Return the rows by test or symptom, in the order of their first ones; in one nameless group for other names.  A
+    symptom is named by the headline of its newest run."""
     groups: dict[str, list[ListedRun]] = {}
     for row in rows:
         name = row.test if by == "test" else str(row.run["symptom"] or "no violation") if by == "symptom" else ""
         groups.setdefault(name, []).append(row)
+    if by == "symptom":
+        return [(mine[0].headline if mine[0].run["symptom"] else name, mine) for name, mine in groups.items()]
     return list(groups.items())
 
 

@@ -161,3 +161,16 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
 )
 def test_one_thing_is_named_as_one(figures: dict[str, Any], said: str) -> None:
     assert words.looked_at(figures) == said
+
+
+def test_the_first_sentence_ends_at_no_dots_of_a_list() -> None:
+    assert words.opening("T1 read k9 as [... 5, 6], and T2 did not. Two checkers found it.") == (
+        "T1 read k9 as [... 5, 6], and T2 did not",
+        "Two checkers found it.",
+    )
+    assert words.opening("At 7.582 s n1 answered.") == ("At 7.582 s n1 answered", "")
+    assert words.opening("no end") == ("no end", "")
+
+
+def test_a_moment_just_before_the_beginning_has_no_minus() -> None:
+    assert (words.seconds(-100), words.seconds(-1_500_000)) == ("0.000 s", "-0.002 s")

@@ -308,10 +308,20 @@ def test_words_and_tables_are_there_without_script(browser: Browser, stale: Path
 def test_a_hundred_thousand_operations_stay_smooth(browser: Browser, tmp_path: Path) -> None:
     path = render(build(tmp_path / "many", "canary", length_s=50.0, rate_hz=2500.0))
     assert path.stat().st_size < 6_000_000
-    page = browser.visit(path).page
+    visit = browser.visit(path)
+    page = visit.page
     assert page.evaluate("JSON.parse(document.getElementById('data').textContent).ops.n") > 80_000
     measured_ms = (page.evaluate(f"{CHECKS}.frames()") for _ in range(5))  # a busy machine may need another attempt
     assert any(frame_ms < 400 for frame_ms in measured_ms), "about 30 ms on an idle machine; more would stutter"
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    settle(page)
+    assert visit.complaints == [], "a density of operations is drawn beside open folds, too"
+
+
+def test_no_column_of_an_unknown_page_is_too_narrow_for_words(browser: Browser, tmp_path: Path) -> None:
+    page = browser.visit(render(build(tmp_path / "unknown", "unknown"))).page
+    widths = page.evaluate("[...document.querySelectorAll('.todo td:last-child')].map(e => e.offsetWidth)")
+    assert widths and min(widths) > 300
 
 
 def test_the_page_of_a_campaign_is_silent_and_fits(browser: Browser, tmp_path: Path) -> None:

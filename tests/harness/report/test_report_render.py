@@ -336,6 +336,13 @@ def test_a_history_that_is_too_long_to_hold_is_left_out_and_the_page_says_so(
     assert f"The history has {rows:,} rows" in text and "Invalid: at" in text
 
 
+def test_figures_that_nothing_demands_are_no_criteria_that_were_met(tmp_path: Path) -> None:
+    free = {"name": "reads", "value": 4, "least": 0, "words": "", "demanded": False}
+    checkers = {"vacuity": {"verdict": "valid", "details": {"criteria": [free, free | {"name": "writes"}]}}}
+    page = visible(with_results(tmp_path / "run", verdict="valid", exit_code=0, checkers=checkers))
+    assert "2 figures of the run" in page and "criteria were met" not in page
+
+
 def test_titles_of_checkers_stand_in_a_list_in_one_form() -> None:
     titles = [title_in_a_list(checker.title) for checker in CATALOG.values()]
     assert "a majority holds it before it is called committed" in titles

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,8 @@ def test_the_list_is_searched_grouped_and_ordered(server: Server, results: Path)
     assert server.get("/?q=STALE-READ").read().decode().count('type="checkbox"') == 1
     assert "No run is like this" in server.get("/?q=no-such-words").read().decode()
     assert server.get("/?group=test").read().decode().count("<h2>") > 1
+    by_symptom = server.get("/?group=symptom").read().decode()
+    assert not re.search(r"<h2>[0-9a-f]{8} ", by_symptom), "a symptom is named in words"
     oldest = server.get("/?sort=old").read().decode()
     newest = server.get("/").read().decode()
     names = [f"/{name_of(results, seed=seed)}" for seed in (2, 3)]
