@@ -9,7 +9,6 @@ of the event loop.  A switch that is on strikes about once in `ODDS` requests of
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -145,7 +144,7 @@ class Objects:
 
     def acquire_lease(self, key: str) -> int | None:
         """Nobody gives a lease back: it ends."""
-        now_s = time.monotonic()
+        now_s = asyncio.get_running_loop().time()
         if now_s < self._leased_until_s[key] and not self._strikes("two-leases", odds=LOCK_ODDS):
             return None
         self._leased_until_s[key] = now_s + LEASE_MS / 1e3
