@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import krucible
 from histories import Script, write_stream
 from recorded_runs import unpacked
 from waiting import PATIENCE_S
@@ -76,19 +77,16 @@ def test_one_object_alone(stale: Path) -> None:
     assert steps and {step.key for step in steps} == {"k0"}
 
 
-def krucible(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness", "step", *words], capture_output=True, text=True, check=False
-    )
-
-
 def test_the_command_prints_all_steps_where_there_is_no_terminal(stale: Path) -> None:
-    every = krucible(str(stale))
+    every = krucible("step", str(stale))
     assert every.returncode == 0 and every.stdout.count("\n") == len(list(steps_of(stale, REGISTER)))
     assert "✗ violated: stale read" in every.stdout
-    assert krucible(str(stale), "--to", "-1").returncode == 3
-    assert "has no such step of the object nothing" in krucible(str(stale), "--key", "nothing", "--to", "0.0001").stderr
-    assert "holds no test.json" in krucible(str(stale.parent)).stderr
+    assert krucible("step", str(stale), "--to", "-1").returncode == 3
+    assert (
+        "has no such step of the object nothing"
+        in krucible("step", str(stale), "--key", "nothing", "--to", "0.0001").stderr
+    )
+    assert "holds no test.json" in krucible("step", str(stale.parent)).stderr
 
 
 def test_on_a_terminal_it_stops_after_each_step_and_goes_to_what_is_named(stale: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import krucible
 from moto import server as moto
 from recorded_runs import unpacked
 from spark_cluster import Cluster, can_hide_folders
@@ -186,7 +187,7 @@ def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_ge
     with Cluster(tmp_path / "cluster", workers=0, **elsewhere) as cluster:
         for _ in range(2):
             cluster.add_worker(hidden=root)
-        found = krucible("analyze", address, "--spark-master", cluster.master, "--json")
+        found = in_a_process("analyze", address, "--spark-master", cluster.master, "--json")
     assert found.returncode == 1, found.stdout + found.stderr
     judged_by = json.loads((root / "results.json").read_text())["judged_by"]
     assert (f"MB of files from {store.address}" in judged_by) is reached
@@ -194,13 +195,14 @@ def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_ge
     assert store.list("_judging") == []
 
 
-def krucible(*words: str) -> subprocess.CompletedProcess[str]:
+def in_a_process(*words: str) -> subprocess.CompletedProcess[str]:
+    """A process can have one Spark."""
     return subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True, check=False)
 
 
 def test_a_run_is_uploaded_when_it_ends_listed_and_judged_there(store: Store, tmp_path: Path) -> None:
     canary = ("run", "--subject", "canary", "--nemesis", "none", "--time-limit", "2", "--rate", "300", "--bug", "stale")
-    ran = krucible(*canary, "--seed", "1", "--results", str(tmp_path / "results"), "--store", store.address)
+    ran = in_a_process(*canary, "--seed", "1", "--results", str(tmp_path / "results"), "--store", store.address)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     address = next(line.split()[1] for line in ran.stdout.splitlines() if line.startswith("stored: "))
     listed = krucible("runs", "--store", store.address, "--json")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from command_line import krucible
 from facts_of_runs import facts, many, violation, with_rows
 from recorded_runs import unpacked
 
@@ -204,18 +204,17 @@ def test_a_name_that_fits_no_run_or_several_is_refused(lake: Lake) -> None:
 def test_commands_list_and_compare(results: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(results, tmp_path / "copy")
 
-    def krucible(*words: str) -> subprocess.CompletedProcess[str]:
-        asked = [sys.executable, "-m", "harness", *words, "--results", str(copied)]
-        return subprocess.run(asked, capture_output=True, text=True, check=False)
+    def asked(*words: str) -> subprocess.CompletedProcess[str]:
+        return krucible(*words, "--results", str(copied))
 
-    listed = krucible("runs", "--rebuild", "--verdict", "invalid", "--json")
+    listed = asked("runs", "--rebuild", "--verdict", "invalid", "--json")
     assert listed.returncode == 0, listed.stderr
     [row] = map(json.loads, listed.stdout.splitlines())
     assert row["bug"] == "stale-read" and row["symptom"]
-    shown = krucible("runs", "--symptom", row["symptom"])
+    shown = asked("runs", "--symptom", row["symptom"])
     assert shown.stdout.splitlines()[1].endswith("recorded/kraft-stale-read")
-    assert "is no run folder" in krucible("compare", "a", "b").stderr
-    assert "verdict" in krucible("compare", row["run"], str(copied / row["path"])).stdout
+    assert "is no run folder" in asked("compare", "a", "b").stderr
+    assert "verdict" in asked("compare", row["run"], str(copied / row["path"])).stdout
 
 
 def test_synthetic_days_are_merged_and_whole(lake: Lake) -> None:

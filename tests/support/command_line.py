@@ -1,0 +1,27 @@
+"""The command line, called in this process: a process of its own would import for seconds what is loaded here."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from subprocess import CompletedProcess
+from unittest.mock import patch
+
+from harness.cli.main import run_command_line
+
+
+def krucible(*words: str) -> CompletedProcess[str]:
+    """What `krucible WORDS` prints, and its exit code."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    code: object = None
+    with patch.object(sys, "argv", ["krucible", *words]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            run_command_line()
+        except SystemExit as end:
+            code = end.code
+    for stream in (out, err):
+        stream.flush()
+        stream.seek(0)
+    assert isinstance(code, int)
+    return CompletedProcess(words, code, out.read(), err.read())
