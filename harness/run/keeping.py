@@ -25,17 +25,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from checkers.base.results import Results, RunVerdict
 from checkers.base.verdict import HARNESS_FAILED
-from harness.backends.leftovers import (
-    KeptCluster,
-    current_owner,
-    forget,
-    note,
-)
-from harness.run.conductor import Conductor
+from harness.backends.leftovers import KeptCluster, current_owner, forget, note
+
+if TYPE_CHECKING:
+    from harness.run.conductor import Conductor  # it imports every checker, and the parent needs none
 
 Policy = Literal["never", "on-violation", "always"]
 _PR_SET_PDEATHSIG = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shlex
@@ -16,18 +17,18 @@ from typing import Any
 
 import pytest
 from docker_things import left_of, needs_docker, processes_of
+from rich.console import Console
 from waiting import is_alive, until
 
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
-from harness.backends.leftovers import (
-    KeptCluster,
-    kept_in,
-    release,
-)
+from harness.backends.leftovers import KeptCluster, kept_in, release
 from harness.backends.namespaces.backend import NamespacesBackend
 from harness.backends.namespaces.probe import why_unavailable
 from harness.live import read_live
+from harness.run.keeping import Keeper
+from harness.run.session import Aside, run_and_judge
+from harness.spec import Spec, WrongSpec
 
 needs_namespaces = [
     pytest.mark.namespaces,
@@ -44,10 +45,7 @@ def krucible(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(
-    params=[
-        pytest.param("docker", marks=needs_docker),
-        pytest.param("namespaces", marks=needs_namespaces),
-    ],
+    params=[pytest.param("docker", marks=needs_docker), pytest.param("namespaces", marks=needs_namespaces)],
     scope="module",
 )
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
@@ -175,16 +173,16 @@ def test_ctrl_c_of_a_run_that_was_to_be_kept_removes_the_cluster(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("spec", "reason"),
     [
-        (["--subject", "canary", "--nemesis", "none"], "a system in the harness' own process has no nodes to enter"),
-        (["--backend", "simulator"], "nodes on virtual time exist only while their run goes on"),
+        (Spec(subject="canary", nemesis="none"), "a system in the harness' own process has no nodes to enter"),
+        (Spec(backend="simulator"), "nodes on virtual time exist only while their run goes on .*"),
     ],
 )
-def test_a_backend_without_lasting_nodes_refuses_in_one_sentence(words: list[str], reason: str, tmp_path: Path) -> None:
-    done = krucible("run", *words, "--keep", "always", "--results", str(tmp_path))
-    assert done.returncode == 3 and f"--keep: {reason}" in done.stderr
-    assert not list(tmp_path.glob("test-*")), "nothing was begun"
+def test_a_backend_without_lasting_nodes_refuses_in_one_sentence(spec: Spec, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(WrongSpec, match=f"^--keep: {reason}$"):
+        run_and_judge(spec, tmp_path, None, Console(file=io.StringIO()), aside=Aside(keeper=Keeper("always", -1)))
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
 
 
 APART = """
