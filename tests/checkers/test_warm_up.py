@@ -19,12 +19,6 @@ FOLDERS = [
     *(Path(__file__).parent / room for room in ("models", "kafka_log", "transactions")),
 ]
 
-SET_UP = """
-import sys
-from checkers.warm_up import compile_group
-compile_group(sys.argv[1])
-"""
-
 JUDGE_ALL = """
 import sys
 from pathlib import Path
@@ -116,18 +110,13 @@ print("\\n".join(compiler.names))
 
 
 def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
-    """In fresh processes, as a user's; what this one has compiled for other tests does not count."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, FOLDERS))}
-
-    def run(script: str, *arguments: str) -> str:
-        command = [sys.executable, "-c", script, *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
+    """In a fresh process, as a user's; what this one has compiled for other tests does not count."""
     for name in GROUPS:
-        run(SET_UP, name)
-    assert run(JUDGE_ALL, str(tmp_path)).split() == []
+        compile_group(name)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, FOLDERS))}
+    command = [sys.executable, "-c", JUDGE_ALL, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.returncode) == ([], 0), done.stderr
 
 
 def test_set_up_refuses_kernels_that_miss_a_planted_violation(monkeypatch: pytest.MonkeyPatch) -> None:
