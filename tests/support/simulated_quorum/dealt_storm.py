@@ -1,7 +1,5 @@
 """Plays dealt cards on the small world: a run of a minute takes a second or two, and its watch sees everything.
 
-    python tests/support/simulated_quorum/dealt_storm.py --nemesis packets,kill --seeds 20 [--bug NAME]
-
 The kinds of fault resolve their cards as in a real run, with the leader that the voters report.  Carried out are cuts,
 pauses, ends of processes, losses of power, delays of links and slow disks.  Other impairments, other failures of disks
 and clocks do not exist in this world: such cards pass without effect.
@@ -12,27 +10,14 @@ stay with the oldest one.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from random import Random
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (3, 1)]
 
 from checkers.record.faults import Card, Fault
 from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, Link
-from nemesis.coverage import (
-    LOOK_EVERY_S,
-    MOMENT_WAIT_S,
-    has_come,
-    leader_now,
-    newest_epoch,
-)
+from nemesis.coverage import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, leader_now, newest_epoch
 from nemesis.deck import deal
 from nemesis.kind import LeaderNow, Scene, isolated
 from nemesis.kinds.packets import NAME as PACKETS_NAME
@@ -205,25 +190,3 @@ def storms(nemesis: str, seeds: Sequence[int], bugs: Sequence[str] = (), seconds
     for seed in seeds:
         cards = deal(nemesis, ("n1", "n2", "n3", "n4", "n5"), seconds, Random(f"deck of {seed}"))
         yield DealtStorm(cards, seed, bugs=bugs, seconds=seconds).play()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nemesis", default="partition")
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--bug", action="append", default=[])
-    options = parser.parse_args()
-    found: Counter[str] = Counter()
-    for seed in range(options.first, options.first + options.seeds):
-        (storm,) = storms(options.nemesis, [seed], options.bug)
-        violations = storm.world.watch.violations
-        invariants = {violation.invariant for violation in violations}
-        found.update(invariants)
-        first = f"first at {violations[0].time_s:.1f} s: {', '.join(sorted(invariants))}" if violations else "nothing"
-        sys.stdout.write(f"seed {seed}: {len(storm.began)} of {len(storm.cards)} cards; {first}\n")
-    sys.stdout.write(f"of {options.seeds}: {dict(found)}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Shuffles what may happen to a quorum, by one seed, and looks after every event whether it still keeps its word.
 
-    python tests/support/simulated_quorum/shuffler.py --seeds 10000 [--first 0] [--bug double-vote] [--story SEED]
-
 A run has a stormy part and a calm part.  In the stormy part messages are delayed, lost and reordered, links are cut,
 connections break, and voters crash between any two effects, stop for a while, resign and come back.  Meanwhile clients
 send proposals and reads to voters that believe they lead.  In the calm part all faults have ended, and the quorum must
@@ -11,17 +9,9 @@ more than runs that mix all kinds.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (3, 1)]
 
 from simulated_quorum.invariants import LIVENESS, Violation
 from simulated_quorum.world import World
@@ -335,42 +325,3 @@ def _calm_down(world: World, sound: Callable[[], bool]) -> float:
 def _agree(world: World, end_offset: int) -> bool:
     marks = [node.core.high_watermark or 0 if node.core is not None else 0 for node in world.nodes.values()]
     return min(marks) >= end_offset and len({node.disk.prefix(end_offset) for node in world.nodes.values()}) == 1
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--bug", action="append", default=[])
-    parser.add_argument("--to-the-end", action="store_true")
-    parser.add_argument("--snapshots", action="store_true", help="take snapshots, and cut the logs behind them")
-    parser.add_argument("--story", type=int, help="tell every effect of this one seed")
-    options = parser.parse_args()
-    if options.story is not None:
-        story: list[str] = []
-        outcome = shuffle(
-            options.story, options.bug, to_the_end=options.to_the_end, story=story, snapshots=options.snapshots
-        )
-        print(*story, *outcome.violations, sep="\n")
-        return
-    begin, outcomes = time.perf_counter(), []
-    found: Counter[str] = Counter()
-    for seed in range(options.first, options.first + options.seeds):
-        outcome = shuffle(seed, options.bug, to_the_end=options.to_the_end, snapshots=options.snapshots)
-        outcomes.append(outcome)
-        if outcome.violations and sum(found.values()) < 20:
-            print(f"seed {outcome.seed}: {outcome.violations[0]}")
-        found.update(outcome.invariants)
-    print(
-        f"{len(outcomes)} seeds in {time.perf_counter() - begin:.1f} s: "
-        f"{sum(o.effects for o in outcomes)} effects, {sum(o.elections for o in outcomes)} elections, "
-        f"{sum(o.acknowledged for o in outcomes)} proposals acknowledged, {sum(o.reads for o in outcomes)} reads, "
-        f"{sum(o.installed for o in outcomes)} snapshots installed, "
-        f"calm after at most {max(o.calm_s for o in outcomes):.1f} s"
-    )
-    for invariant, count in found.most_common():
-        print(f"  violated in {count} seeds: {invariant}")
-
-
-if __name__ == "__main__":
-    main()
