@@ -82,9 +82,10 @@ OPTIONS = \
 # <!-- end -->
 OPTIONS += $(if $(KEEP),--keep $(KEEP))
 
-# Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
-# nodes of live tests are not short of processor time, and the others use what is left.
+# Live tests wait most of the time.  Three processes run them beside all others, which step back with `nice`: so the
+# nodes of live tests are not short of processor time, and the others use what is left.  Each log ends with the slowest.
 LIVE := docker or namespaces or spark or browser
+TESTS := --tb=short --durations=10 --durations-min=1
 
 SEEDS ?= 2
 TIMES ?= 3
@@ -140,9 +141,9 @@ test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or severa
 
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (about half an hour on 2 cores)
 	@log=$(VENV)/live-tests.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" --tb=short --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) --numprocesses 3 --dist loadfile >$$log 2>&1 & live=$$!; \
 	trap "kill $$live" INT TERM; \
-	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" --tb=short --numprocesses 2 --dist worksteal; others=$$?; \
+	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" $(TESTS) --numprocesses 2 --dist worksteal; others=$$?; \
 	echo "the live tests, which ran beside the others:"; \
 	wait $$live; live=$$?; cat $$log; \
 	test $$others -eq 0 && test $$live -eq 0
