@@ -18,9 +18,9 @@ from harness.started import STARTED_AS
 os.environ.pop(STARTED_AS, None)  # else printed commands would depend on whether make started the tests
 
 # How long an example takes says nothing on a loaded machine.  A change is tested with the same examples each time; new
-# ones are tried at night, with `--hypothesis-profile=night`.
-settings.register_profile("night", deadline=None, print_blob=True)
-settings.register_profile("every change", deadline=None, derandomize=True)
+# ones, and more of them, are tried at night, with `--hypothesis-profile=night`.
+settings.register_profile("night", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile("every change", max_examples=50, deadline=None, derandomize=True)
 settings.load_profile("every change")
 
 NIGHT_SEED = os.environ.setdefault("NIGHT_SEED", str(int(time.time())))
