@@ -18,11 +18,11 @@ def until(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
         time.sleep(0.01)
 
 
-async def eventually(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
+async def eventually(condition: Callable[[], object], limit_s: float = PATIENCE_S, every_s: float = 0.01) -> None:
     """`until` for a test whose own loop has to go on meanwhile."""
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - what is waited for happens elsewhere
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(every_s)
 
 
 def state_letter(pid: int) -> str:

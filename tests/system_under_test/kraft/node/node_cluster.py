@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
+from checkers.raft.model.trace_validation import Replayed, replay
+from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.duties import DutySettings
@@ -29,6 +32,7 @@ VOTERS = (1, 2, 3)
 OBSERVERS = (4, 5)
 REPLICAS = VOTERS + OBSERVERS
 WALL_BEGAN_MS = 1_700_000_000_000
+OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
 QUICK = Timing(election_timeout_s=0.1, fetch_timeout_s=0.2, request_timeout_s=0.2, fetch_max_wait_s=0.05)
 
 
@@ -169,6 +173,11 @@ class Cluster:
         node.start()
         return node
 
+    def boot_all(self, voters: Iterable[int] = VOTERS) -> Cluster:
+        for voter in voters:
+            self.boot(voter)
+        return self
+
     async def leader(self, *, but: int = 0) -> QuorumNode:
         for _ in range(400):
             for node in self.network.nodes.values():
@@ -192,3 +201,26 @@ def create(name: str) -> Any:
 
 def set_retention(topic: str, value: int) -> Any:
     return lambda image: ([ConfigRecord(2, topic, "retention.ms", str(value))], value)
+
+
+async def fill(node: QuorumNode, writes: int, first: int = 0) -> None:
+    for value in range(first, first + writes):
+        await node.write(set_retention("t", value))
+
+
+def explained(traces: Mapping[int, Iterable[dict[str, Any]]]) -> Replayed:
+    """Replay the traces of these nodes through the model of KRaft."""
+    columns = ("offset", "hash", "peer", "role", "detail")
+    rows = {
+        f"n{node}": iter(
+            TraceRow(row["seq"], row["inc"], row["event"], row["epoch"], *(row.get(name) for name in columns))
+            for row in trace
+        )
+        for node, trace in traces.items()
+    }
+    return replay(rows, dict.fromkeys(rows, 1 << 40))
+
+
+def unexplained(cluster: Cluster) -> list[str]:
+    """What the model of KRaft cannot explain in the traces of all nodes."""
+    return [str(stop) for stop in explained(cluster.traces).stops]

@@ -31,8 +31,7 @@ pytestmark = pytest.mark.virtual_time
 @pytest.fixture
 async def cluster() -> Iterator[Cluster]:
     made = Cluster()
-    for voter in VOTERS:
-        made.boot(voter)
+    made.boot_all()
     yield made
     await made.close()
 
@@ -74,8 +73,7 @@ async def test_a_write_without_records_waits_for_what_was_pending(cluster: Clust
 async def deposed_and_believing(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode]:
     """A leader that is cut off and does not know that its successor has overwritten what it holds for current."""
     cluster = Cluster(bugs, replace(QUICK, check_quorum_factor=50.0))
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
     old = await cluster.leader()
     await old.write(create("t"))
     await old.write(set_retention("t", 1))
@@ -167,8 +165,7 @@ async def test_acknowledged_writes_survive_a_power_loss_of_all(cluster: Cluster)
     for node in cluster.network.nodes.values():
         node._end(0)  # not orderly: no resignation, nothing more is written
     cluster.disks = {voter: disk.crash("lose", Random(voter)) for voter, disk in cluster.disks.items()}
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
     image = await (await cluster.leader()).read()
     assert image.configs("t") == {"retention.ms": str(acknowledged[-1])}
     for rows in cluster.traces.values():
@@ -286,8 +283,7 @@ async def test_a_level_that_is_not_supported_is_not_served(cluster: Cluster) -> 
 async def cut_off_in_a_write(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode, bool]:
     """A leader that is cut off appends a write, and a successor overwrites it; whether it was acknowledged."""
     cluster = Cluster(bugs)
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
     old = await cluster.leader()
     await old.write(create("t"))
     cluster.network.isolate(old.node_id)

@@ -28,11 +28,6 @@ def flip(disk: VolatileDisk, needle: bytes) -> None:
     file.fsync()
 
 
-def boot_all(cluster: Cluster) -> None:
-    for voter in VOTERS:
-        cluster.boot(voter)
-
-
 async def until_equal(cluster: Cluster, nodes: list[QuorumNode], topic: str, value: int) -> None:
     for _ in range(1000):
         if all(node.committed_image().configs(topic) == {"retention.ms": str(value)} for node in nodes):
@@ -44,7 +39,7 @@ async def until_equal(cluster: Cluster, nodes: list[QuorumNode], topic: str, val
 async def test_a_leader_finds_its_own_rot_and_its_followers_live_on() -> None:
     """A CRC mismatch in a fetch ended the followers, and the leader went on."""
     cluster = Cluster(cache_max_bytes=1)
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     away = next(node for node in cluster.network.nodes.values() if node is not leader)
     away._end(0)
@@ -82,7 +77,7 @@ async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once
 
     cluster.network.pass_on = pass_on  # type: ignore[method-assign]
     victim = 0
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     victim = next(voter for voter in VOTERS if voter != leader.node_id)
     await leader.write(create("t"))
@@ -104,7 +99,7 @@ async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once
 
 async def rotten_while_down(bugs: frozenset[str]) -> Cluster:
     cluster = Cluster(bugs)
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     await leader.write(create("t"))
     for value in (11111, 22222, 33333):

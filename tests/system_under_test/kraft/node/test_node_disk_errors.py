@@ -7,8 +7,8 @@ import errno
 from random import Random
 
 import pytest
-from node_cluster import VOTERS, Cluster, create, set_retention
-from test_node_voters import unexplained, until
+from node_cluster import VOTERS, Cluster, create, set_retention, unexplained
+from waiting import eventually
 
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.node import QuorumNode
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.virtual_time
 
 async def started(bugs: frozenset[str] = frozenset()) -> tuple[Cluster, QuorumNode]:
     cluster = Cluster(bugs)
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
     leader = await cluster.leader()
     await leader.write(create("t"))
     return cluster, leader
@@ -123,9 +122,11 @@ async def test_a_voter_whose_disk_is_slow_flushes_before_it_campaigns(bug: str) 
         others = [cluster.network.nodes[voter] for voter in VOTERS if voter != leader.node_id]
         cluster.disks[others[number].node_id].on_beside = lambda sync: None
         await leader.write(create("u"))
-        await until(lambda others=others, leader=leader: all(n.log.end_offset == leader.log.end_offset for n in others))
+        await eventually(
+            lambda others=others, leader=leader: all(n.log.end_offset == leader.log.end_offset for n in others)
+        )
         cluster.network.isolate(leader.node_id)
-        await until(lambda others=others: any(node.role in ("candidate", "leader") for node in others))
+        await eventually(lambda others=others: any(node.role in ("candidate", "leader") for node in others))
         await cluster.close()
         stops += unexplained(cluster)
     assert any("durable up to" in stop for stop in stops) == bool(bug), stops

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import VOTERS, Cluster, create
-from test_node_voters import unexplained, until
+from node_cluster import VOTERS, Cluster, create, unexplained
+from waiting import eventually
 
 from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.node.assembly import must_report
@@ -56,15 +56,14 @@ async def restart(cluster: Cluster, kind: Any, random: Random) -> None:
         survivor = cluster.disks[voter].crash(kind, random)
         await cluster.network.nodes.pop(voter).stop(0)
         cluster.disks[voter] = survivor
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
 
 
 async def test_the_version_is_raised_once_every_voter_has_reported() -> None:
     cluster = static(1, 2, 3, 4)
     leader = await cluster.leader()
     first, second = (voter for voter in VOTERS if voter != leader.node_id)
-    await until(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
+    await eventually(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
     assert leader.kraft_version == 0
     refusals = [
         (AddVoter(VoterEntry(cluster.key(4))), Error.UNSUPPORTED_VERSION),
@@ -93,7 +92,7 @@ async def test_the_version_is_raised_once_every_voter_has_reported() -> None:
     assert await leader.change_voters(RaiseVersion(1)) == (Error.NONE, "")
     assert (await leader.change_voters(RaiseVersion(0)))[0] == Error.INVALID_UPDATE_VERSION
     assert leader.log.end_offset == end + 2
-    await until(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
+    await eventually(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
     assert await leader.change_voters(AddVoter(VoterEntry(cluster.key(4)))) == (Error.NONE, "")
     assert await leader.change_voters(RemoveVoter(cluster.key(first))) == (Error.NONE, "")
     await cluster.close()
@@ -104,11 +103,11 @@ async def test_after_the_upgrade_restarts_keep_it_and_quorum_state_names_directo
     cluster = static()
     await raised(cluster)
     assert all(b'"data_version":0' in quorum_state(cluster, voter) for voter in VOTERS)
-    await until(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
+    await eventually(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
     await restart(cluster, "lose", Random(1))
     leader = await cluster.leader()
     await leader.write(create("t"))
-    await until(lambda: all(b'"data_version":1' in quorum_state(cluster, voter) for voter in VOTERS))
+    await eventually(lambda: all(b'"data_version":1' in quorum_state(cluster, voter) for voter in VOTERS))
     assert {node.kraft_version for node in cluster.network.nodes.values()} == {1}
     await cluster.close()
     assert unexplained(cluster) == []
@@ -133,7 +132,7 @@ async def test_a_power_loss_in_the_upgrade_leaves_one_version_or_the_other(kind:
     if done:
         assert leader.kraft_version == 1, "an acknowledged upgrade is lost"
     leader = await raised(cluster)
-    await until(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
+    await eventually(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
     assert (await leader.change_voters(RemoveVoter(cluster.key(leader.node_id % 3 + 1))))[0] == Error.NONE
     await cluster.close()
     assert unexplained(cluster) == []
@@ -147,18 +146,18 @@ async def upgraded_behind_a_partition(bugs: frozenset[str] = frozenset()) -> Clu
     await report(cluster, leader, *(voter for voter in VOTERS if voter != leader.node_id))
     cluster.network.isolate(leader.node_id)
     upgrade = asyncio.ensure_future(leader.change_voters(RaiseVersion(1)))
-    await until(lambda: leader.kraft_version == 1)
+    await eventually(lambda: leader.kraft_version == 1)
     second = await cluster.leader(but=leader.node_id)
     await second.write(create("u"))
     assert second.kraft_version == 0
-    await until(lambda: leader.role != "leader")
+    await eventually(lambda: leader.role != "leader")
     cluster.network.cut = set()
-    await until(lambda: leader.applied_offset == second.applied_offset)
+    await eventually(lambda: leader.applied_offset == second.applied_offset)
     assert upgrade.result()[0] == Error.NOT_LEADER_OR_FOLLOWER
     if not bugs:
         assert leader.kraft_version == 0
         await raised(cluster)
-        await until(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
+        await eventually(lambda: all(node.kraft_version == 1 for node in cluster.network.nodes.values()))
     await cluster.close()
     return cluster
 
@@ -181,13 +180,13 @@ async def test_no_replica_is_added_before_every_voter_holds_the_record() -> None
     await report(cluster, leader, *(voter for voter in VOTERS if voter != leader.node_id))
     cluster.network.isolate(away)
     assert (await leader.change_voters(RaiseVersion(1)))[0] == Error.NONE
-    await until(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
+    await eventually(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
     joining = AddVoter(VoterEntry(cluster.key(4)))
     error, words = await leader.change_voters(joining)
     assert error == Error.REQUEST_TIMED_OUT and "not every voter holds the record" in words
     cluster.network.cut = set()
-    await until(lambda: cluster.network.nodes[away].kraft_version == 1)
-    await until(lambda: leader._core.high_watermark == leader.log.end_offset)
+    await eventually(lambda: cluster.network.nodes[away].kraft_version == 1)
+    await eventually(lambda: leader._core.high_watermark == leader.log.end_offset)
     await asyncio.sleep(0.1)
     assert (await leader.change_voters(joining))[0] == Error.NONE
     await cluster.close()

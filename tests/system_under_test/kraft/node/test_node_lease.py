@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
+from node_cluster import QUICK, Cluster, create, set_retention
 
 from system_under_test.kraft.node.lease import Lease
 from system_under_test.kraft.node.node import QuorumNode
@@ -22,8 +22,7 @@ VOTERS_OF_FIVE = (1, 2, 3, 4, 5)
 async def deposed(bugs: frozenset[str], offset_ms: int) -> tuple[Cluster, QuorumNode]:
     """A leader that is cut off, whose wall clock is then set, and whose successor has acknowledged a write."""
     cluster = Cluster(bugs, replace(QUICK, check_quorum_factor=50.0))
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
     old = await cluster.leader()
     await old.write(create("t"))
     for value in range(5):

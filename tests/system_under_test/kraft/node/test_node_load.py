@@ -24,15 +24,10 @@ PATIENT = replace(QUICK, fetch_timeout_s=10.0, request_timeout_s=10.0)
 """For what takes a while on a loaded machine."""
 
 
-def boot_all(cluster: Cluster) -> None:
-    for voter in VOTERS:
-        cluster.boot(voter)
-
-
 async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart with 200,000 records: 69 s without a leader, because the replay was one step."""
     cluster = Cluster(timing=PATIENT)
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     await leader.write(create("t"))
     for first in range(0, 6000, 500):
@@ -51,7 +46,7 @@ async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch
 
     monkeypatch.setattr(Replay, "apply_slice", counted)
     before_restart = {voter: len(rows) for voter, rows in cluster.traces.items()}
-    boot_all(cluster)
+    cluster.boot_all()
     image = await (await cluster.leader()).read()
     assert image.configs("t") == {"retention.ms": "5999"}
     assert len(slices) > 10
@@ -65,7 +60,7 @@ async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch
 async def test_an_atomic_write_has_a_largest_size() -> None:
     """20,000 records passed, and a value near 16 MiB could be written that no follower could ever fetch."""
     cluster = Cluster(timing=PATIENT)
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     await leader.write(create("t"))
     end = leader._log.end_offset
@@ -82,7 +77,7 @@ async def test_an_atomic_write_has_a_largest_size() -> None:
 
 async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office() -> None:
     cluster = Cluster(timing=PATIENT)
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     epoch = leader.epoch
 
@@ -97,7 +92,7 @@ async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office()
 
 async def test_the_writes_of_a_lone_client_are_appended_at_once_and_those_of_many_share_an_append() -> None:
     cluster = Cluster(timing=PATIENT)
-    boot_all(cluster)
+    cluster.boot_all()
     leader = await cluster.leader()
     await leader.write(create("t"))
     answered: list[int] = []

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from node_cluster import OBSERVERS, VOTERS, Cluster, create, set_retention
+from node_cluster import OBSERVERS, OFTEN, VOTERS, Cluster, create, explained, fill, set_retention
+from waiting import eventually
 
-from checkers.raft.model.trace_validation import replay
-from checkers.raft.trace_row import TraceRow
-from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
-from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
 from system_under_test.kraft.raft.messages import ReplicaKey
 
 pytestmark = pytest.mark.virtual_time
 
-OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
-
 
 def booted(*bugs: str) -> Cluster:
-    cluster = Cluster(frozenset(bugs), snapshots=OFTEN, segment_max_bytes=1000)
-    for voter in VOTERS:
-        cluster.boot(voter)
-    return cluster
-
-
-async def until(what: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to pass within 10 s")
-
-
-async def fill(node: QuorumNode, writes: int) -> None:
-    for value in range(writes):
-        await node.write(set_retention("t", value))
+    return Cluster(frozenset(bugs), snapshots=OFTEN, segment_max_bytes=1000).boot_all()
 
 
 async def test_an_observer_catches_up_from_a_snapshot_follows_and_is_listed() -> None:
@@ -48,9 +26,9 @@ async def test_an_observer_catches_up_from_a_snapshot_follows_and_is_listed() ->
     await leader.write(create("t"))
     await fill(leader, 60)
     observer = cluster.boot(OBSERVERS[0])
-    await until(lambda: observer.applied_offset == leader.applied_offset)
+    await eventually(lambda: observer.applied_offset == leader.applied_offset)
     await fill(leader, 5)
-    await until(lambda: observer.applied_offset == leader.applied_offset)
+    await eventually(lambda: observer.applied_offset == leader.applied_offset)
     assert observer.committed_image().state_hash == leader.committed_image().state_hash
     assert [row for row in cluster.traces[OBSERVERS[0]] if row["event"] == "snapshot"]
     shown = leader.describe()
@@ -63,11 +41,11 @@ async def test_an_observer_follows_the_next_leader() -> None:
     cluster = booted()
     first = await cluster.leader()
     observer = cluster.boot(OBSERVERS[0])
-    await until(lambda: observer.leader_id == first.node_id)
+    await eventually(lambda: observer.leader_id == first.node_id)
     del cluster.network.nodes[first.node_id]
     second = await cluster.leader(but=first.node_id)
     await second.write(create("t"))
-    await until(lambda: observer.applied_offset == second.applied_offset)
+    await eventually(lambda: observer.applied_offset == second.applied_offset)
     assert "t" in observer.committed_image().topics
     votes = [row for row in cluster.traces[OBSERVERS[0]] if row["event"] == "vote"]
     assert not votes and {"unattached", "follower"} >= {
@@ -83,7 +61,7 @@ async def alone_with_observers(*bugs: str) -> tuple[Cluster, bool]:
     leader = await cluster.leader()
     await leader.write(create("t"))
     observers = [cluster.boot(observer) for observer in OBSERVERS]
-    await until(lambda: all(node.applied_offset == leader.applied_offset for node in observers))
+    await eventually(lambda: all(node.applied_offset == leader.applied_offset for node in observers))
     cluster.network.isolate(leader.node_id)
     written = asyncio.ensure_future(leader.write(set_retention("t", 1)))
     await asyncio.wait({written}, timeout=0.25)
@@ -95,20 +73,8 @@ async def alone_with_observers(*bugs: str) -> tuple[Cluster, bool]:
 
 def unexplained(cluster: Cluster) -> list[str]:
     """What the traces of the voters cannot explain."""
-    traces = {
-        f"n{voter}": iter(
-            TraceRow(
-                row["seq"],
-                row["inc"],
-                row["event"],
-                row["epoch"],
-                *(row.get(k) for k in ("offset", "hash", "peer", "role", "detail")),
-            )
-            for row in cluster.traces[voter]
-        )
-        for voter in VOTERS
-    }
-    return [getattr(stop.answer, "missing", "") for stop in replay(traces, dict.fromkeys(traces, 1 << 40)).stops]
+    stops = explained({voter: cluster.traces[voter] for voter in VOTERS}).stops
+    return [getattr(stop.answer, "missing", "") for stop in stops]
 
 
 async def test_observers_commit_nothing() -> None:

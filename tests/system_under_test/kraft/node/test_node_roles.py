@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -13,11 +12,10 @@ import pytest
 from kio.schema.create_topics.v5 import request as creating
 from kio.schema.describe_quorum.v2 import request as describing
 from kio.schema.metadata.v12 import request as asking
-from node_cluster import QUICK
+from node_cluster import QUICK, explained
 from test_assembly import Lines, MemoryNetwork
+from waiting import eventually
 
-from checkers.raft.model.trace_validation import replay
-from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.node import config
@@ -104,23 +102,8 @@ class Cluster:
             await self.stop(number)
 
     def unexplained(self) -> list[str]:
-        columns = ("offset", "hash", "peer", "role", "detail")
-        traces = {
-            f"n{number}": iter(
-                TraceRow(row["seq"], row["inc"], row["event"], row["epoch"], *(row.get(name) for name in columns))
-                for row in map(json.loads, trace.rows)
-            )
-            for number, trace in self.traces.items()
-        }
-        return [str(stop) for stop in replay(traces, dict.fromkeys(traces, 1 << 40)).stops]
-
-
-async def until(what: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to pass within 20 s")
+        traces = {number: map(json.loads, trace.rows) for number, trace in self.traces.items()}
+        return [str(stop) for stop in explained(traces).stops]
 
 
 async def asked(cluster: Cluster, number: int, request: Entity) -> Any:
@@ -142,13 +125,13 @@ async def create(cluster: Cluster, broker: int, name: str) -> None:
 async def test_brokers_that_are_no_controllers_observe_register_and_hand_requests_on() -> None:
     cluster = Cluster()
     await cluster.start(*CONTROLLERS, *BROKERS)
-    await until(lambda: cluster.alive().keys() == set(BROKERS))
+    await eventually(lambda: cluster.alive().keys() == set(BROKERS))
     await create(cluster, 4, "t")
     leader = cluster.leader
     assert leader is not None
     [topic] = leader.quorum.committed_image().topics.values()
     assert all(set(partition.replicas) == set(BROKERS) for partition in topic.partitions.values())
-    await until(lambda: all("t" in cluster.nodes[broker].quorum.committed_image().topics for broker in BROKERS))
+    await eventually(lambda: all("t" in cluster.nodes[broker].quorum.committed_image().topics for broker in BROKERS))
     for broker in BROKERS:
         shown = await asked(
             cluster, broker, asking.MetadataRequest(topics=None, include_topic_authorized_operations=False)
@@ -168,7 +151,7 @@ async def test_brokers_that_are_no_controllers_observe_register_and_hand_request
 async def test_a_broker_that_no_controller_lets_go_ends_when_its_time_to_leave_is_over() -> None:
     cluster = Cluster()
     await cluster.start(*CONTROLLERS, *BROKERS)
-    await until(lambda: cluster.alive().keys() == set(BROKERS))
+    await eventually(lambda: cluster.alive().keys() == set(BROKERS))
     for number in CONTROLLERS:
         await cluster.kill(number)
     began_s = asyncio.get_running_loop().time()
@@ -184,16 +167,16 @@ async def test_a_broker_that_no_controller_lets_go_ends_when_its_time_to_leave_i
 async def test_a_broker_that_dies_is_fenced_and_comes_back_with_a_new_epoch() -> None:
     cluster = Cluster()
     await cluster.start(*CONTROLLERS, *BROKERS)
-    await until(lambda: cluster.alive().keys() == set(BROKERS))
+    await eventually(lambda: cluster.alive().keys() == set(BROKERS))
     await create(cluster, 4, "t")
     before = cluster.alive()
     await cluster.kill(5)
-    await until(lambda: cluster.alive() == {4: before[4]})
+    await eventually(lambda: cluster.alive() == {4: before[4]})
     assert cluster.leader is not None
     [topic] = cluster.leader.quorum.committed_image().topics.values()
     assert {(partition.leader, partition.isr) for partition in topic.partitions.values()} == {(4, (4,))}
     await cluster.start(5)
-    await until(lambda: cluster.alive().keys() == set(BROKERS))
+    await eventually(lambda: cluster.alive().keys() == set(BROKERS))
     assert cluster.alive()[4] == before[4] and cluster.alive()[5] > before[5]
     await cluster.close()
     assert cluster.unexplained() == []
@@ -203,15 +186,15 @@ async def test_a_broker_that_dies_is_fenced_and_comes_back_with_a_new_epoch() ->
 async def test_brokers_outlive_the_controller_that_they_registered_with() -> None:
     cluster = Cluster()
     await cluster.start(*CONTROLLERS, *BROKERS)
-    await until(lambda: cluster.alive().keys() == set(BROKERS))
+    await eventually(lambda: cluster.alive().keys() == set(BROKERS))
     epochs, first = cluster.alive(), cluster.leader
     assert first is not None
     await cluster.kill(first.quorum.node_id)
-    await until(lambda: cluster.leader is not None)
+    await eventually(lambda: cluster.leader is not None)
     await asyncio.sleep(3 * SETTINGS["session_timeout_s"])
     assert cluster.alive() == epochs, "they sent their heartbeats to the next controller"
     await cluster.stop(5)
-    await until(lambda: cluster.alive() == {4: epochs[4]})
+    await eventually(lambda: cluster.alive() == {4: epochs[4]})
     assert b"brokerEpoch" in cluster.disks[5].files()[".kafka_cleanshutdown"], "a controlled shutdown is noted"
     await cluster.close()
     assert cluster.unexplained() == []

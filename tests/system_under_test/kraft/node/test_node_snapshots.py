@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import VOTERS, Cluster, create, set_retention, topic_id
+from node_cluster import OFTEN, VOTERS, Cluster, create, explained, fill, set_retention, topic_id
+from waiting import eventually
 
-from checkers.raft.model.trace_validation import Replayed, replay
-from checkers.raft.trace_row import TraceRow
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.node.config import SnapshotLimits
-from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.decisions import (
     APPLIES_DELTA_AFTER_SNAPSHOT,
@@ -28,56 +25,19 @@ from system_under_test.kraft.records.metadata import FeatureLevelRecord, RemoveT
 
 pytestmark = pytest.mark.virtual_time
 
-OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
 SMALL_SEGMENTS = {"segment_max_bytes": 1000}
 
 
 def booted(limits: SnapshotLimits = OFTEN, *bugs: str) -> Cluster:
-    cluster = Cluster(frozenset(bugs), snapshots=limits, **SMALL_SEGMENTS)
-    for voter in VOTERS:
-        cluster.boot(voter)
-    return cluster
-
-
-async def fill(node: QuorumNode, writes: int, first: int = 0) -> None:
-    for value in range(first, first + writes):
-        await node.write(set_retention("t", value))
-
-
-async def until(what: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to pass within 10 s")
+    return Cluster(frozenset(bugs), snapshots=limits, **SMALL_SEGMENTS).boot_all()
 
 
 def rows(cluster: Cluster, voter: int, event: str) -> list[dict[str, Any]]:
     return [row for row in cluster.traces[voter] if row["event"] == event]
 
 
-def explained(cluster: Cluster) -> Replayed:
-    """The traces of the cluster, replayed through the model."""
-    traces = {
-        f"n{voter}": iter(
-            [
-                TraceRow(
-                    row["seq"],
-                    row["inc"],
-                    row["event"],
-                    row["epoch"],
-                    *(row.get(name) for name in ("offset", "hash", "peer", "role", "detail")),
-                )
-                for row in cluster.traces[voter]
-            ]
-        )
-        for voter in VOTERS
-    }
-    return replay(traces, dict.fromkeys(traces, 1 << 40))
-
-
 def assert_explained(cluster: Cluster) -> None:
-    found = explained(cluster)
+    found = explained(cluster.traces)
     assert (found.stops, found.unknown, found.model.lost()) == ((), (), None)
 
 
@@ -90,7 +50,7 @@ async def test_nodes_take_snapshots_while_they_serve_and_cut_their_logs_behind_t
     leader = await cluster.leader()
     await leader.write(create("t"))
     await fill(leader, 60)
-    await until(lambda: all(node._log.start_offset > 0 for node in cluster.network.nodes.values()))
+    await eventually(lambda: all(node._log.start_offset > 0 for node in cluster.network.nodes.values()))
     for voter, node in cluster.network.nodes.items():
         taken = rows(cluster, voter, "snapshot")
         assert len(taken) >= 2
@@ -100,7 +60,7 @@ async def test_nodes_take_snapshots_while_they_serve_and_cut_their_logs_behind_t
         assert newest is not None
         assert node._log.snapshots.load(newest).state_hash == states[newest.end_offset]
         assert node._log.size_bytes < 60 * 100
-    await until(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
+    await eventually(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
     assert len(state_hashes(cluster)) == 1
     await cluster.close()
     assert_explained(cluster)
@@ -112,11 +72,11 @@ async def test_a_snapshot_is_taken_when_its_time_has_come_and_only_if_there_is_n
     await leader.write(create("t"))
     await asyncio.sleep(2)
     assert not rows(cluster, leader.node_id, "snapshot")
-    await until(lambda: len(rows(cluster, leader.node_id, "snapshot")) == 1)
+    await eventually(lambda: len(rows(cluster, leader.node_id, "snapshot")) == 1)
     await asyncio.sleep(10)
     assert len(rows(cluster, leader.node_id, "snapshot")) == 1
     await fill(leader, 1)
-    await until(lambda: len(rows(cluster, leader.node_id, "snapshot")) == 2)
+    await eventually(lambda: len(rows(cluster, leader.node_id, "snapshot")) == 2)
     await cluster.close()
 
 
@@ -144,7 +104,7 @@ async def lagging(*bugs: str, wiped: bool = False) -> tuple[Cluster, int]:
     away = next(voter for voter in VOTERS if voter != leader.node_id)
     await leader.write(create("t"))
     await leader.write(create("gone"))
-    await until(lambda: cluster.network.nodes[away].applied_offset >= 3)
+    await eventually(lambda: cluster.network.nodes[away].applied_offset >= 3)
     cluster.network.isolate(away)
     await leader.write(lambda image: ([RemoveTopicRecord(topic_id("gone"))], None))
     await fill(leader, 80)
@@ -166,11 +126,11 @@ async def test_a_lagging_follower_fetches_a_snapshot_and_goes_on_with_the_log(
     leader = await cluster.leader()
     await fill(leader, 30, first=80)
     node = cluster.network.nodes[away]
-    await until(lambda: node.applied_offset == leader.applied_offset)
+    await eventually(lambda: node.applied_offset == leader.applied_offset)
     fetched = [row for row in rows(cluster, away, "snapshot") if row.get("peer") not in (None, f"n{away}")]
     assert fetched
     assert node.committed_image().configs("t") == {"retention.ms": "109"}
-    await until(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
+    await eventually(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
     assert len(state_hashes(cluster)) == 1
     await cluster.close()
     assert_explained(cluster)
@@ -180,10 +140,10 @@ async def test_a_node_with_an_empty_disk_is_brought_up_by_a_snapshot() -> None:
     cluster, away = await lagging(wiped=True)
     leader = await cluster.leader()
     node = cluster.network.nodes[away]
-    await until(lambda: node.applied_offset == leader.applied_offset)
+    await eventually(lambda: node.applied_offset == leader.applied_offset)
     assert rows(cluster, away, "snapshot")[0]["peer"] == f"n{leader.node_id}"
     assert "gone" not in node.committed_image().topics
-    await until(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
+    await eventually(lambda: len({n.applied_offset for n in cluster.network.nodes.values()}) == 1)
     assert len(state_hashes(cluster)) == 1
     await cluster.close()
 
@@ -205,7 +165,7 @@ async def test_power_losses_and_partitions_while_a_snapshot_is_fetched(monkeypat
         leader = await cluster.leader()
         await fill(leader, 10, first=80)
         node = cluster.network.nodes[away]
-        await until(lambda node=node, leader=leader: node.applied_offset == leader.applied_offset)
+        await eventually(lambda node=node, leader=leader: node.applied_offset == leader.applied_offset)
         assert len(state_hashes(cluster)) == 1
         await cluster.close()
         assert_explained(cluster)
@@ -226,7 +186,7 @@ async def test_a_snapshot_that_a_leader_sends_damaged_is_refused_and_fetched_aga
 
     leader._log.read_snapshot = spoil  # type: ignore[method-assign]
     node = cluster.network.nodes[away]
-    await until(lambda: node.applied_offset == leader.applied_offset)
+    await eventually(lambda: node.applied_offset == leader.applied_offset)
     assert len(rows(cluster, away, "refused")) == len(spoilt) > 0
     await cluster.close()
     assert_explained(cluster)
@@ -249,7 +209,7 @@ async def test_inside_a_metadata_transaction_no_snapshot_is_taken() -> None:
 async def stops(cluster: Cluster) -> set[str]:
     await asyncio.sleep(2)
     await cluster.close()
-    return {getattr(stop.answer, "kind", "row without a cause") for stop in explained(cluster).stops}
+    return {getattr(stop.answer, "kind", "row without a cause") for stop in explained(cluster.traces).stops}
 
 
 @pytest.mark.parametrize("bug", [SNAPSHOT_FORGETS_TAIL, SNAPSHOT_ID_INCLUSIVE])
@@ -280,7 +240,7 @@ async def test_a_snapshot_that_is_applied_on_top_of_an_old_state_is_seen_in_the_
     cluster, away = await lagging(APPLIES_DELTA_AFTER_SNAPSHOT)
     leader = await cluster.leader()
     node = cluster.network.nodes[away]
-    await until(lambda: node.applied_offset == leader.applied_offset)
+    await eventually(lambda: node.applied_offset == leader.applied_offset)
     assert "gone" in node.committed_image().topics
     assert await stops(cluster) == {"applied states differ"}
 

@@ -43,8 +43,7 @@ def judged_replays(cluster: Cluster, folder: Path) -> tuple[list[str], int]:
 @pytest.mark.parametrize("bug", ["", "deletes-topic-keeps-configs"])
 async def test_the_configs_of_a_deleted_topic_are_gone_and_stay_with_the_bug(bug: str, tmp_path: Path) -> None:
     cluster = Cluster(frozenset({bug} if bug else ()))
-    for voter in VOTERS:
-        cluster.boot(voter)
+    cluster.boot_all()
     leader = await cluster.leader()
     for decide in (create("t"), set_retention("t", 4711), lambda image: delete_topics(image, ["t"]), create("t")):
         await leader.write(decide)

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from node_cluster import REPLICAS, Cluster, create, set_retention
+from node_cluster import OFTEN, REPLICAS, Cluster, create, set_retention, unexplained
+from waiting import eventually
 
 from checkers.base.run_evidence import of_events
-from checkers.raft.model.trace_validation import replay
 from checkers.raft.monitor import NodeMonitor, TimedMonitor
 from checkers.raft.reading import read_rows, rows_of_table
 from checkers.raft.trace_checkers import in_time
 from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.collected.trace_files import table_of, write_trace
-from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, VoterChange
 from system_under_test.kraft.raft.messages import Error, ReplicaKey
@@ -26,24 +25,12 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueue
 
 pytestmark = pytest.mark.virtual_time
 
-OFTEN = SnapshotLimits(max_record_bytes_between_snapshots=1500, retention_bytes=3000)
-
 
 def booted(
     *voters: int, replicas: tuple[int, ...] = REPLICAS, bugs: frozenset[str] = frozenset(), names_disks: bool = False
 ) -> Cluster:
     cluster = Cluster(bugs, dynamic=voters, snapshots=OFTEN, names_disks=names_disks, segment_max_bytes=1000)
-    for replica in replicas:
-        cluster.boot(replica)
-    return cluster
-
-
-async def until(what: Callable[[], bool], every_s: float = 0.01) -> None:
-    for _ in range(round(10 / every_s)):
-        if what():
-            return
-        await asyncio.sleep(every_s)
-    raise AssertionError("it did not come to pass within 10 s")
+    return cluster.boot_all(replicas)
 
 
 async def change(cluster: Cluster, wanted: VoterChange, done: Callable[[QuorumNode], bool]) -> None:
@@ -90,19 +77,6 @@ class Writer:
         await asyncio.wait({self._task})
 
 
-def unexplained(cluster: Cluster) -> list[str]:
-    """What the model of KRaft cannot explain in the traces of all nodes."""
-    columns = ("offset", "hash", "peer", "role", "detail")
-    traces = {
-        f"n{replica}": iter(
-            TraceRow(row["seq"], row["inc"], row["event"], row["epoch"], *(row.get(name) for name in columns))
-            for row in rows
-        )
-        for replica, rows in cluster.traces.items()
-    }
-    return [str(stop) for stop in replay(traces, dict.fromkeys(traces, 1 << 40)).stops]
-
-
 async def test_a_cluster_grows_from_one_to_five_while_a_client_writes() -> None:
     cluster = booted(1)
     await (await cluster.leader()).write(create("t"))
@@ -110,7 +84,7 @@ async def test_a_cluster_grows_from_one_to_five_while_a_client_writes() -> None:
     for voter in (2, 3, 4, 5):
         await add(cluster, voter)
         before = writer.acknowledged
-        await until(lambda before=before: writer.acknowledged > before + 3)
+        await eventually(lambda before=before: writer.acknowledged > before + 3)
     await writer.stop()
     leader = await cluster.leader()
     assert {state.id for state in leader.describe().voters} == set(REPLICAS)
@@ -127,12 +101,12 @@ async def test_every_voter_is_replaced_in_turn_the_leader_included_while_a_clien
         await add(cluster, new)
         await remove(cluster, old)
         before = writer.acknowledged
-        await until(lambda before=before: writer.acknowledged > before + 3)
+        await eventually(lambda before=before: writer.acknowledged > before + 3)
     await writer.stop()
     leader = await cluster.leader()
-    await until(lambda: leader._core.voters == (1, 4, 5))
+    await eventually(lambda: leader._core.voters == (1, 4, 5))
     applied = leader.applied_offset
-    await until(lambda: all(node.applied_offset >= applied for node in cluster.network.nodes.values()))
+    await eventually(lambda: all(node.applied_offset >= applied for node in cluster.network.nodes.values()))
     await cluster.close()
     assert unexplained(cluster) == []
 
@@ -154,13 +128,13 @@ async def test_every_voter_in_turn_comes_back_with_an_empty_disk_while_a_client_
         await replace_disk(cluster, voter)
         await add(cluster, voter)
         before = writer.acknowledged
-        await until(lambda before=before: writer.acknowledged > before + 3)
+        await eventually(lambda before=before: writer.acknowledged > before + 3)
     await writer.stop()
     leader = await cluster.leader()
     voters = {entry.key for entry in leader._core.voter_history.latest}
     assert voters == {cluster.key(voter) for voter in (1, 2, 3)}, "every id stands with its new disk"
     assert all(key.directory is not None and key.directory.int > 3 for key in voters)
-    await until(lambda: len({node.applied_offset for node in cluster.network.nodes.values()}) == 1)
+    await eventually(lambda: len({node.applied_offset for node in cluster.network.nodes.values()}) == 1)
     await cluster.close()
     assert unexplained(cluster) == []
 
@@ -173,7 +147,7 @@ async def test_a_wiped_voter_that_nobody_removed_is_an_observer_until_it_has_tak
     await replace_disk(cluster, 3, removed=False)
     leader = await cluster.leader()
     wiped = cluster.network.nodes[3]
-    await until(lambda: wiped.applied_offset == leader.applied_offset)
+    await eventually(lambda: wiped.applied_offset == leader.applied_offset)
     assert wiped.role == "follower" and wiped._core.voters == (1, 2, 3)
     error, _ = await leader.change_voters(AddVoter(VoterEntry(cluster.key(3))))
     assert error == Error.DUPLICATE_VOTER
@@ -205,7 +179,7 @@ async def test_a_removed_leader_resigns_and_another_one_is_elected() -> None:
     assert leader.role == "resigned"
     second = await cluster.leader(but=leader.node_id)
     await second.write(create("t"))
-    await until(lambda: "t" in leader.committed_image().topics)
+    await eventually(lambda: "t" in leader.committed_image().topics)
     assert [state.id for state in second.describe().observers] == [leader.node_id]
     await cluster.close()
     assert unexplained(cluster) == []
@@ -220,7 +194,7 @@ async def test_voters_outlive_restarts_and_snapshots() -> None:
     leader = await cluster.leader()
     for value in range(80):
         await leader.write(set_retention("t", value))
-    await until(lambda: leader.log.start_offset > 20)
+    await eventually(lambda: leader.log.start_offset > 20)
     for replica in (1, 2, 3, 4):
         await cluster.network.nodes[replica].stop(0)
         cluster.boot(replica)
@@ -229,7 +203,7 @@ async def test_voters_outlive_restarts_and_snapshots() -> None:
     )
     fifth = cluster.boot(5)
     leader = await cluster.leader()
-    await until(lambda: fifth.applied_offset == leader.applied_offset)
+    await eventually(lambda: fifth.applied_offset == leader.applied_offset)
     assert fifth._core.voters == (1, 2, 4), "it learnt them from a snapshot"
     await cluster.close()
     assert unexplained(cluster) == []
@@ -241,7 +215,7 @@ async def changed_by_a_minority(bug: str, wanted: Callable[[int], VoterChange]) 
     cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4), bugs=frozenset({bug} if bug else ()))
     leader = await cluster.leader()
     await leader.write(create("t"))
-    await until(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
+    await eventually(lambda: cluster.network.nodes[4].applied_offset == leader.applied_offset)
     heard = next(voter for voter in (1, 2, 3) if voter != leader.node_id)
     cluster.network.cut = {
         pair
@@ -299,7 +273,7 @@ async def test_a_voter_joins_once_it_has_caught_up_and_with_the_bug_at_once(bug:
     cluster.network.cut = {(4, other) for other in (1, 2, 3)} | {(other, 4) for other in (1, 2, 3)}
     for value in range(3):
         await leader.write(create(f"t{value}"))
-    await until(lambda: cluster.network.nodes[5].applied_offset == leader.applied_offset)
+    await eventually(lambda: cluster.network.nodes[5].applied_offset == leader.applied_offset)
     assert await leader.change_voters(AddVoter(VoterEntry(cluster.key(5)))) == (Error.NONE, "")
     error, _ = await leader.change_voters(AddVoter(VoterEntry(cluster.key(4))))
     cluster.network.cut = set()
@@ -342,11 +316,11 @@ async def test_a_change_before_the_epoch_commits_is_refused_unless_the_bug_is_pl
     await first.stop(0)
     del cluster.network.nodes[first.node_id]
     nodes = cluster.network.nodes
-    await until(lambda: any(node.role == "leader" for node in nodes.values()), every_s=0.0005)
+    await eventually(lambda: any(node.role == "leader" for node in nodes.values()), every_s=0.0005)
     second = next(node for node in nodes.values() if node.role == "leader")
     assert not second.is_active()
     change = asyncio.ensure_future(second.change_voters(RemoveVoter(ReplicaKey(first.node_id))))
-    await until(lambda: change.done())
+    await eventually(lambda: change.done())
     await cluster.close()
     expected = ["voters changed before the epoch had committed"] if bug else []
     assert judged_changes(cluster, tmp_path) == expected
@@ -372,14 +346,14 @@ async def test_a_leader_that_removed_itself_is_elected_once_more_if_only_it_hold
     other = 3 - leader.node_id
     cluster.network.isolate(leader.node_id)
     change = asyncio.ensure_future(leader.change_voters(RemoveVoter(ReplicaKey(leader.node_id))))
-    await until(lambda: leader.role == "resigned")
+    await eventually(lambda: leader.role == "resigned")
     assert leader.voters.ids == (other,)
     cluster.network.cut = set()
     second = await cluster.leader(but=leader.node_id)
     assert (await change)[0] == Error.NOT_LEADER_OR_FOLLOWER, "it learns of no commit in its own office"
     assert second.voters.ids == (other,)
     await second.write(create("u"))
-    await until(lambda: "u" in leader.committed_image().topics)
+    await eventually(lambda: "u" in leader.committed_image().topics)
     assert leader.role == "follower"
     await cluster.close()
     assert unexplained(cluster) == []

@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from node_cluster import Cluster, create
-from test_node_voters import booted, unexplained, until
+from node_cluster import Cluster, create, unexplained
+from test_node_voters import booted
+from waiting import eventually
 
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import OwnVoter, joining
@@ -66,7 +67,7 @@ async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
     await (await cluster.leader()).write(create("t"))
     asked: list[str] = []
     join = joined_by(cluster, 4, asked)
-    await until(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
+    await eventually(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
     assert set(asked) == {"AddRaftVoterRequest"}
     join.close()
 
@@ -75,7 +76,7 @@ async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
     cluster.boot(4)
     asked.clear()
     join = joined_by(cluster, 4, asked)
-    await until(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
+    await eventually(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
     assert set(asked) == {"RemoveRaftVoterRequest", "AddRaftVoterRequest"}
     leader = await cluster.leader()
     assert leader.voters.entry(4) is not None and leader.voters.ids == (1, 2, 3, 4)
@@ -100,7 +101,7 @@ async def test_a_leader_mends_its_own_entry() -> None:
         entry = leader.voters.entry(leader.node_id)
         return entry is not None and entry.endpoints == right
 
-    await until(mended)
+    await eventually(mended)
     assert set(asked) == {"UpdateRaftVoterRequest"}
     own.close()
     await cluster.close()

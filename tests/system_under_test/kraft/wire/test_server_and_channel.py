@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
 from kraft_server import read_frame, serve
+from waiting import eventually
 
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -88,12 +89,6 @@ async def channel(server: Server) -> AsyncIterator[Channel]:
     )
     yield channel
     await channel.close()
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not what():  # noqa: ASYNC110 - what tests wait for is no event
-            await asyncio.sleep(0.005)
 
 
 def now() -> float:
@@ -199,7 +194,7 @@ async def test_a_reply_leaves_at_once_and_one_that_fails_harms_no_other(peer: Pe
     streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
     for _, writer in streams:
         writer.write(encode_request(1, "test", translate.request_to_wire(FETCH)))
-    await until(lambda: len(held) == 3)
+    await eventually(lambda: len(held) == 3)
     made: list[int] = []
 
     def encode(number: int) -> bytes:
@@ -222,10 +217,10 @@ async def test_a_reply_does_not_begin_the_next_request_before_the_loop_runs_agai
     server = await serve("127.0.0.1", 0, peer, take_at_once=lambda *request: not held.append(request[-1]))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"".join(encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2)))
-    await until(lambda: len(held) == 1)
+    await eventually(lambda: len(held) == 1)
     held[0](partial(fetch_answer, 1))
     assert len(held) == 1
-    await until(lambda: len(held) == 2)
+    await eventually(lambda: len(held) == 2)
     held[1](partial(fetch_answer, 2))
     assert [correlation_id(await read_frame(reader)) for _ in range(2)] == [1, 2]
     writer.close()
@@ -248,7 +243,7 @@ async def test_requests_may_be_answered_while_they_are_taken(peer: Peer) -> None
     writer.write(b"".join(encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2, 3)))
     assert [correlation_id(await read_frame(reader)) for _ in range(2)] == [1, 2]
     assert await reader.read() == b""
-    await until(lambda: not server.connections)
+    await eventually(lambda: not server.connections)
     assert peer.heard == [], "none has a task"
     await server.close()
 
@@ -346,9 +341,9 @@ async def test_a_fetch_that_was_sent_at_once_gets_none_after_its_time_and_costs_
     assert await channel.request(FETCH) is not None
     peer.delay_s = {FetchRequest: 10.0}
     assert channel.send_at_once(FETCH, answers.append)
-    await until(lambda: channel.states()[0] is ChannelState.BACKING_OFF)
+    await eventually(lambda: channel.states()[0] is ChannelState.BACKING_OFF)
     assert answers == []
-    await until(lambda: bool(answers))
+    await eventually(lambda: bool(answers))
     assert answers == [None] and channel.states()[0] is ChannelState.READY
     peer.delay_s = {}
     assert await channel.request(FETCH) is not None
@@ -360,7 +355,7 @@ async def test_a_fetch_that_was_sent_at_once_gets_none_when_the_peer_closes(chan
     assert await channel.request(FETCH) is not None
     peer.silent = True
     assert channel.send_at_once(FETCH, answers.append)
-    await until(lambda: bool(answers))
+    await eventually(lambda: bool(answers))
     assert answers == [None]
     peer.silent = False
     assert not channel.send_at_once(FETCH, answers.append), "the connection is gone"
@@ -372,7 +367,7 @@ async def test_a_newer_request_gives_up_a_fetch_that_was_sent_at_once(channel: C
     assert await channel.request(FETCH) is not None
     peer.delay_s = {FetchRequest: 10.0}
     assert channel.send_at_once(FETCH, answers.append)
-    await until(lambda: len(peer.heard) == 2)
+    await eventually(lambda: len(peer.heard) == 2)
     peer.delay_s = {}
     assert await channel.request(FETCH) is not None
     assert answers == [None]
@@ -385,7 +380,7 @@ async def test_closing_answers_none_to_a_fetch_that_was_sent_at_once(channel: Ch
     peer.delay_s = {FetchRequest: 10.0}
     assert channel.send_at_once(FETCH, answers.append)
     await channel.close()
-    await until(lambda: bool(answers))
+    await eventually(lambda: bool(answers))
     assert answers == [None] and not channel.send_at_once(FETCH, answers.append)
 
 
