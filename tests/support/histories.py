@@ -14,7 +14,7 @@ from checkers.base.checker import Budget, Part
 from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Verdict
+from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.judging.pipeline import judge_run
 from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
 from checkers.kernels.registers import unique_values as register
@@ -238,3 +238,12 @@ def verdict_of(folder: Path, events: Sequence[Event], failed_cas: str = "", step
     if failed_cas:
         checker = replace(checker, split=lambda run: [Part(p.paths, {"failed_cas": failed_cas}) for p in split(run)])
     return judge_run(StoredRun(folder), [checker], budget=budget)["linearizability"]
+
+
+def witness_of(folder: Path, script: Script) -> Witness:
+    """The only witness of a history that is not linearizable."""
+    verdict = verdict_of(folder, script.events)
+    assert verdict.validity is Validity.INVALID
+    [witness] = verdict.witnesses
+    assert witness.facts["rejudged"] is True
+    return witness

@@ -6,15 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from injected_violations import correct_run
 from toy_quorum import OF_LOGS_AND_TRACES, Evidence
 
 from checkers.base.verdict import Validity
-
-
-@pytest.fixture
-def evidence() -> Evidence:
-    return correct_run()
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,16 @@ from random import Random
 
 import numpy as np
 import pytest
-from histories import Script, verdict_of
+from histories import Script, verdict_of, witness_of
 from small_domain import Op, correct, judged, key_of, nonsense, with_mismatch
 
 from checkers.base import independent_search as search
-from checkers.base.verdict import Validity, Witness
+from checkers.base.verdict import Validity
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.explain_repeated_values import Questions, smallest_window
 from checkers.registers.shrink_witness_unique_values import Window, as_value
-
-
-def witness_of(folder: Path, script: Script) -> Witness:
-    verdict = verdict_of(folder, script.events)
-    assert verdict.validity is Validity.INVALID
-    [witness] = verdict.witnesses
-    assert witness.facts["rejudged"] is True
-    return witness
 
 
 def toggled(times: int) -> Script:

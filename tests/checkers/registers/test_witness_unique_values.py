@@ -7,21 +7,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from histories import Script, as_operations, by_construction, tiny, verdict_of
+from histories import Script, as_operations, by_construction, tiny, verdict_of, witness_of
 
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import linearizable, operations_of
 from checkers.base.verdict import Validity, Witness
 from checkers.kernels.registers import unique_values as register
 from checkers.registers.shrink_witness_unique_values import Window, smallest_window
-
-
-def witness_of(folder: Path, script: Script) -> Witness:
-    verdict = verdict_of(folder, script.events)
-    assert verdict.validity is Validity.INVALID
-    [witness] = verdict.witnesses
-    assert witness.facts["rejudged"] is True
-    return witness
 
 
 def indices(witness: Witness) -> list[int]:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from injected_violations import correct_run, final, invalid, last_own, only, rows_of
+from injected_violations import final, invalid, last_own, only, rows_of
 from toy_quorum import Evidence
-
-
-@pytest.fixture
-def evidence() -> Evidence:
-    return correct_run()
 
 
 def test_a_committed_tail_lost_by_every_log(evidence: Evidence, tmp_path: Path) -> None:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from injected_violations import correct_run, final, invalid, last_own, only, rows_of
+from injected_violations import final, invalid, last_own, only, rows_of
 from toy_quorum import Evidence, Quorum
-
-
-@pytest.fixture
-def evidence() -> Evidence:
-    return correct_run()
 
 
 def test_two_leaders_in_one_epoch(evidence: Evidence, tmp_path: Path) -> None:

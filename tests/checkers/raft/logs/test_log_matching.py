@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from injected_violations import correct_run, final, invalid, only, rehash, rows_of
+from injected_violations import final, invalid, only, rehash, rows_of
 from toy_quorum import Evidence
 
 from checkers.base.verdict import Validity
-
-
-@pytest.fixture
-def evidence() -> Evidence:
-    return correct_run()
 
 
 @pytest.mark.parametrize("copy", [0, 1])

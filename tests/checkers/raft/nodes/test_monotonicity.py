@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from injected_violations import correct_run, final, invalid, last_own, only, rows_of
+from injected_violations import final, invalid, last_own, only, rows_of
 from toy_quorum import Evidence
 
 from checkers.base.verdict import Validity
-
-
-@pytest.fixture
-def evidence() -> Evidence:
-    return correct_run()
 
 
 def test_an_epoch_that_goes_back_across_a_restart(evidence: Evidence, tmp_path: Path) -> None:

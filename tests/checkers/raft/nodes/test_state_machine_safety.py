@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from injected_violations import correct_run, invalid, last_own, only, rows_of
+from injected_violations import invalid, last_own, only, rows_of
 from toy_quorum import Evidence
 from trace_rows import broken
 
 from checkers.base.verdict import Validity
-
-
-@pytest.fixture
-def evidence() -> Evidence:
-    return correct_run()
 
 
 def test_states_that_differ(evidence: Evidence, tmp_path: Path) -> None:
