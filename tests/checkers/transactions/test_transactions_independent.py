@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -160,14 +160,6 @@ def test_a_small_history_is_one_group() -> None:
 
 
 # On Spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkJudge]:
-    judge = SparkJudge("local[2,4]")
-    judge.start_in_background()
-    yield judge
-    judge.stop()
 
 
 def large(falsified: bool) -> list[Event]:

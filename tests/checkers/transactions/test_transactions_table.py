@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -176,14 +176,6 @@ def test_the_nemesis_and_set_up_are_no_transactions(tmp_path: Path) -> None:
 
 
 # As checkers of a run
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkJudge]:
-    judge = SparkJudge("local[2,4]")
-    judge.start_in_background()
-    yield judge
-    judge.stop()
 
 
 def a_run(folder: Path, events: Sequence[Event]) -> StoredRun:
