@@ -22,13 +22,18 @@ from harness.judge.results_before import NAMES
 from harness.run import session
 
 
-@pytest.fixture
-def judged(tmp_path: Path) -> Path:
-    """A run that is valid."""
-    run = canary_run(tmp_path)
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = canary_run(tmp_path_factory.mktemp("results"))
     assert analyze(run) == 0
     assert results(run)["verdict"] == "valid"
     return run
+
+
+@pytest.fixture
+def judged(valid: Path, tmp_path: Path) -> Path:
+    """A run that is valid, to be broken."""
+    return shutil.copytree(valid, tmp_path / "run")
 
 
 def analyze(run: Path) -> int:
