@@ -254,9 +254,11 @@ class BrokerWatch:
             self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
 
     def reported(self, server: Watched, words: str, now_s: float, epoch: int = 0) -> None:
-        """A server has said this of its broker (`checkers.base.columns`).  epoch: of the broker."""
+        """A server has said this of its broker (`checkers.base.columns`).
+
+        epoch: of the broker; -1 if it dropped an answer that came too late."""
         word, _, more = words.partition(" ")
-        if word == "registered":
+        if word == "registered" and epoch >= 0:
             mine = (server.name, more.rpartition(" ")[2])
             given = self._given.setdefault(epoch, mine)
             later = max((each for each, (name, _) in self._given.items() if name == server.name), default=epoch)
