@@ -136,10 +136,10 @@ class Resolver:
             return self._as_part(kind, card, first, rng)
         if card.after and (why_not := await self._await_moment(card)):
             return None, None, why_not
-        if self._main_s() >= card.heal_s:
-            return None, None, "its time had passed before it could begin"
         if card.line:
             return await self._at_line(kind, card, known, rng)
+        if self._main_s() >= card.heal_s:
+            return None, None, "its time had passed before it could begin"
         if known is not None:
             return await self._in_roles_of_now(kind, card, known)
         against_leader = kind.targets[card.name].against_leader

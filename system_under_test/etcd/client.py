@@ -35,7 +35,8 @@ from typing import Any
 from system_under_test.client import Address, Client
 
 RANGE, PUT, TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/txn"
-HASH = "/v3/maintenance/hash"
+PEER_PORT, HASH = 2380, "/members/hashkv"
+"""Where members ask each other for the hash of what they hold: the gateway of old releases has no such request."""
 DIGEST_EVERY = 100
 """Digests are taken of revisions that this number divides, so that several members are asked for the same one."""
 TRIES = 5
@@ -200,8 +201,14 @@ class EtcdClient(Client):
         if not position:
             await self.read_shown("krucible")
             position = max(self._revision - self._revision % DIGEST_EVERY, 1)
-        answer = await self._ask(HASH, {"revision": str(position)})
-        return position, f"{answer.get('hash', 0)} from {answer.get('compact_revision', 0)}"
+        member = Gateway(f"{self.servers[self._member].host}:{PEER_PORT}")
+        try:
+            answer = await member.post(HASH, {"revision": position}, method="GET")
+        finally:
+            member.close()
+        if not isinstance(answer.get("hash"), int) or answer.get("hash_revision", position) != position:
+            raise BadAnswer("an answer without the hash of that revision")
+        return position, f"{answer['hash']} from {answer.get('compact_revision', 0)}"
 
     # ---- transactions --------------------------------------------------------------------------------------------
 
@@ -359,11 +366,11 @@ class Gateway:
         self._host, self._port = host, int(port)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def post(self, path: str, body: Mapping[str, Any], *, method: str = "POST") -> dict[str, Any]:
         """Return the answer of one request.  Raises NotSent, NoUsableAnswer, or Rejected with etcd's own words."""
         reader, writer = await self._open()
         packed = json.dumps(body, separators=(",", ":")).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(packed)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(packed)}\r\n\r\n"
         try:
             writer.write(head.encode() + packed)
             await writer.drain()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from system_under_test.etcd.client import STATUS_PATH, EtcdClient, MemberStatus, read_status
+from system_under_test.etcd.client import PEER_PORT, STATUS_PATH, EtcdClient, MemberStatus, read_status
 from system_under_test.subject import Artefact, Needs, Node, NodeStatus
 from system_under_test.system import Command, OwnNode, System
 
@@ -33,7 +33,7 @@ import (
 
 func main() { etcdmain.Main(os.Args) }
 """
-CLIENT_PORT, PEER_PORT = 2379, 2380
+CLIENT_PORT = 2379
 CHANGE_S_MAX = 8.0
 _LIST, _ADD, _REMOVE = "/v3/cluster/member/list", "/v3/cluster/member/add", "/v3/cluster/member/remove"
 _AGAIN_S = 0.2
