@@ -16,6 +16,7 @@ for any size if no value is put there twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.models.each_object import judge_each, verdict_of
 from checkers.models.known_object import KnownObject, searched
 from checkers.models.model import Model
+from checkers.models.objects.queue import DRAIN
 from checkers.models.objects_by_name import KNOWN, SEMAPHORE, known_object
 
 REGISTERS = ("register", "cas-register")
@@ -56,7 +58,7 @@ def judge_events(
         raise ValueError(f"there is no model {model!r}; there are {', '.join(MODEL_NAMES)}")
     found_empty = {e.index for e in events if _found_empty(e, known)}
     if settings.get("empty") == "observed":
-        events = [replace(e, type=Type.OK, value=None, payload=None) if e.index in found_empty else e for e in events]
+        events = [_as_empty(e) if e.index in found_empty else e for e in events]
     verdict = verdict_of([judge_each(events, known, budget)])
     if not found_empty or settings.get("empty") or verdict.validity is not Validity.VALID:
         return verdict
@@ -66,10 +68,19 @@ def judge_events(
     return replace(verdict, details={**verdict.details, "decided": "; ".join([*decided_of(verdict), words])})
 
 
+_EMPTY = re.compile(r"\W*empty\W*")
+"""An error that says so: `:empty`, "empty", `[:empty]`."""
+
+
 def _found_empty(event: Event, known: KnownObject) -> bool:
     """Return whether an operation failed because the container was empty."""
-    takes = known.container[1] if known.container else ()
-    return event.type is Type.FAIL and event.f in takes and (event.error or "").lstrip(":").strip('"') == "empty"
+    takes = known.container[1] if known.container and known.empty_shows else ()
+    return event.type is Type.FAIL and event.f in takes and _EMPTY.fullmatch(event.error or "") is not None
+
+
+def _as_empty(event: Event) -> Event:
+    """Return the answer of a take that found nothing; of a drain an empty list."""
+    return replace(event, type=Type.OK, value=None, payload="[]" if event.f == DRAIN else None)
 
 
 def decided_of(verdict: Verdict) -> list[str]:

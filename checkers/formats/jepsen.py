@@ -29,7 +29,7 @@ from typing import Any
 
 from checkers.base.arrays import Int64
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
-from checkers.base.values import canonical, encode, in_one_order, name_of_key, number_of
+from checkers.base.values import canonical, encode, in_one_order, in_words, name_of_key, number_of
 from checkers.formats.rows import TRANSACTION, Line, no_place
 from checkers.kernels.history.text_columns import (
     AT,
@@ -259,7 +259,9 @@ def _process(operation: dict[str, Any], line: int) -> int:
         return process
     if process == _NEMESIS:
         return NEMESIS
-    raise MalformedHistory(f"line {line}: :process must be a number of 32 bits or :nemesis, not {process!r:.40}")
+    raise MalformedHistory(
+        f"line {line}: :process must be a number of 32 bits or :nemesis, not {in_words(process):.40}"
+    )
 
 
 def _integer(value: Any, default: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.history import Event, Type
-from checkers.base.values import for_json, parse
+from checkers.base.values import for_json, in_words, parse
 from checkers.base.verdict import Witness
 from checkers.kafka_log.columns import KafkaHistory, Slots
 from checkers.kernels.kafka_log import log_anomalies as kinds
@@ -74,7 +74,7 @@ class SeenLog:
     slots: Slots
 
     def value(self, message: int) -> str:
-        return repr(self.history.values(message))
+        return in_words(self.history.values(message))
 
     def key(self, message: int) -> str:
         return self.history.keys[int(self.history.columns.key_of[message])]

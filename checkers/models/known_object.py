@@ -61,6 +61,8 @@ class KnownObject:
     odd_answer: returns why an answer cannot be judged, or "".  Its operation may or may not have happened.
     container: of a container, (the function that puts a value there, those that take values out).  A value of nil looks
     like an empty container, so it is left out, and so are the answers that may show it.
+    odd_put: returns why a value that is put there cannot be judged, or "".
+    empty_shows: whether an answer of nil shows that a container was empty.
     exact: `true`, 1 and 1.0 are three different values.
     observers: the functions whose answers show what became of the others.  Empty if every answer shows something.
     also_shows: whether the answer of an operation of another function shows something, too.  None: none does.
@@ -80,6 +82,8 @@ class KnownObject:
     answered: frozenset[str] = frozenset()
     odd_answer: Callable[[Operation], str] | None = None
     container: tuple[str, frozenset[str]] | None = None
+    odd_put: Callable[[Hashable], str] | None = None
+    empty_shows: bool = True
     exact: bool = True
     observers: frozenset[str] = frozenset()
     also_shows: Callable[[Operation], bool] | None = None
@@ -109,7 +113,7 @@ class KnownObject:
         What is left out can hide a violation, and never makes one: an operation without an answer may take effect at
         any later time or never, a read without one shows nothing, and the other values of a container keep their order.
         """
-        rest, odd = self._without_nil(operations) if self.container is not None else (list(operations), [])
+        rest, odd = self._without_odd_puts(operations) if self.container is not None else (list(operations), [])
         if self.odd_answer is None:
             return rest, odd
         kept: list[Operation] = []
@@ -123,28 +127,29 @@ class KnownObject:
                 kept.append(replace(operation, output=None, ret=None))
         return kept, odd
 
-    def _without_nil(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
+    def _without_odd_puts(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
         assert self.container is not None
         put, takes = self.container
-        odd = [
-            f"index {o.call}: {with_article(o.f)} of nil looks like an empty {self.name} to whoever takes it"
-            for o in operations
-            if o.f == put and o.input is None
-        ]
-        if not odd:
-            return list(operations), []
-        kept = []
-        for o in operations:
-            if o.f in takes and isinstance(o.output, tuple):
-                kept.append(replace(o, output=tuple(value for value in o.output if value is not None)))
-            elif not (o.f == put and o.input is None) and not (o.f in takes and o.returned and o.output is None):
-                kept.append(o)
-        return kept, odd
+        why = {o.call: words for o in operations if o.f == put and (words := self._of_odd_put(o))}
+        kept = [o for o in operations if o.call not in why]
+        if any(o.input is None for o in operations if o.call in why):
+            shown = [replace(o, output=_without_nil(o.output)) if o.f in takes else o for o in kept]
+            kept = [o for o in shown if not (o.f in takes and o.returned and o.output is None)]
+        return kept, [f"index {call}: {words}" for call, words in why.items()]
+
+    def _of_odd_put(self, operation: Operation) -> str:
+        if operation.input is None:
+            return f"{with_article(operation.f)} of nil looks like an empty {self.name} to whoever takes it"
+        return self.odd_put(operation.input) if self.odd_put is not None else ""
 
     def _shows(self, operation: Operation) -> bool:
         if not self.observers or operation.f in self.observers:
-            return True
+            return self.empty_shows or operation.output is not None
         return self.also_shows is not None and self.also_shows(operation)
+
+
+def _without_nil(answer: Hashable) -> Hashable:
+    return tuple(value for value in answer if value is not None) if isinstance(answer, tuple) else answer
 
 
 def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> ObjectFinding:

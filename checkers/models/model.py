@@ -73,12 +73,17 @@ class WrongOperation(ValueError):
     """An object of this kind does not have such an operation.  The message names the operation."""
 
 
+_LOOKS = frozenset({"read", "get", "dequeue", "pop", "extract-min"})
+"""Functions whose answer of nil says that nothing is there."""
+
+
 def described(operation: Operation) -> str:
     """The operation as witnesses show it: `f(input) -> output`."""
     given = "" if operation.input is None else text_of(operation.input)
     if not operation.returned:
         return f"{operation.f}({given}), never answered"
-    answer = "" if operation.output == operation.input else f" -> {text_of(operation.output)}"
+    looked = operation.output is None and operation.f in _LOOKS
+    answer = "" if operation.output == operation.input and not looked else f" -> {text_of(operation.output)}"
     return f"{operation.f}({given}){answer}"
 
 

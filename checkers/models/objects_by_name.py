@@ -23,7 +23,10 @@ KNOWN: dict[str, KnownObject] = {
 }
 """All of them, in the order of their files."""
 
-SETTINGS = {"total": (BANK.name, BANK_OVERDRAFT.name), "empty": tuple(n for n, k in KNOWN.items() if k.container)}
+SETTINGS = {
+    "total": (BANK.name, BANK_OVERDRAFT.name),
+    "empty": tuple(name for name, known in KNOWN.items() if known.container and known.empty_shows),
+}
 """Statement that a user can make about an object -> the models that take it.
 
 total: of the balances of all accounts, a whole number.

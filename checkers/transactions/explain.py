@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from checkers.base.values import encode, for_json
+from checkers.base.values import encode, for_json, in_words
 from checkers.base.verdict import Witness
 from checkers.kernels.transactions import columns as kinds
 from checkers.kernels.transactions.columns import OK, READ, WRITE
@@ -268,12 +268,12 @@ def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
 
 def _shown(elements: list[Any], at: int = -1) -> str:
     if len(elements) <= _LIST_SHOWN_MAX:
-        return encode(elements)
+        return in_words(elements)
     if at >= 0:
         first, last = max(0, at - 2), at + 3
         before, after = "... " if first else "", " ..." if last < len(elements) else ""
-        return f"[{before}{encode(elements[first:last])[1:-1]}{after}]"
-    ending = encode(elements[-_LIST_SHOWN_MAX:])
+        return f"[{before}{in_words(elements[first:last])[1:-1]}{after}]"
+    ending = in_words(elements[-_LIST_SHOWN_MAX:])
     return f"[... {ending[1:]}"
 
 
@@ -289,7 +289,7 @@ def _owner(transcript: Transcript, row: int) -> int:
 def _read_words(transcript: Transcript, row: int, at: int = -1) -> str:
     """at: place of the element that matters, -1: the last ones do."""
     _, key, answer = transcript.micro_operation(row)
-    return f"{key} as {_shown(answer, at) if isinstance(answer, list) else answer}"
+    return f"{key} as {_shown(answer, at) if isinstance(answer, list) else in_words(answer)}"
 
 
 def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Explained:

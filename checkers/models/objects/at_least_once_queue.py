@@ -95,4 +95,5 @@ AT_LEAST_ONCE_QUEUE = replace(
     title="Queue, at least once",
     question="Does every acknowledged value come out at least once, and no other?",
     judge=judge,
+    empty_shows=False,
 )

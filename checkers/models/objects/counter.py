@@ -15,7 +15,7 @@ from dataclasses import replace
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.witnesses import Decided
 
 
@@ -105,7 +105,7 @@ def _impossible_sum(
     few = before[1] - before[0] < SUMS_MAX
     return Decided(
         "impossible sum",
-        f"a read answered {read.output!r}; {could} would have been right",
+        f"a read answered {text_of(read.output)}; {could} would have been right",
         [*meanwhile, read],
         read,
         f"an answer {of_could}",

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import KnownObject, ObjectFinding
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.ranks import Ranked, out_of_order
 from checkers.models.witnesses import Decided, real_time
 
@@ -106,7 +106,7 @@ def token_of(operation: Operation) -> int:
         token = token[0]
     if not isinstance(token, int) or isinstance(token, bool):
         article = "an" if operation.f == ACQUIRE else "a"
-        words = f"the token of {article} {operation.f} is {token!r}, which is no integer"
+        words = f"the token of {article} {operation.f} is {text_of(token)}, which is no integer"
         raise WrongOperation(f"index {operation.call}: {words}")
     return token
 

@@ -27,7 +27,7 @@ from typing import Any
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
     Occurrence,
@@ -73,9 +73,7 @@ class _Stay:
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge conservation first, then the order.  Raises WrongOperation."""
-    for operation in operations:
-        _demand_whole_number(operation)
+    """Judge conservation first, then the order."""
     if wrong := not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
     if any(o.f == EXTRACT and not o.returned for o in operations):
@@ -91,10 +89,8 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     return by_search(PRIORITY_QUEUE, operations, budget)
 
 
-def _demand_whole_number(operation: Operation) -> None:
-    if operation.f == INSERT and not _is_whole_number(operation.input):
-        words = f"{text_of(operation.input)} is no whole number, so it has no priority"
-        raise WrongOperation(f"index {operation.call}: {words}")
+def _no_priority(value: Hashable) -> str:
+    return "" if _is_whole_number(value) else f"{text_of(value)} is no whole number, so it has no priority"
 
 
 def _is_whole_number(value: Hashable) -> bool:
@@ -241,4 +237,5 @@ PRIORITY_QUEUE_OBJECT = KnownObject(
     observers=frozenset({EXTRACT}),
     odd_answer=_no_whole_number,
     container=(INSERT, frozenset({EXTRACT})),
+    odd_put=_no_priority,
 )

@@ -10,6 +10,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, FileVerdict, judge, likely_models, task_of
+from checkers.models.objects_by_name import refused_setting
 
 REGISTER = """{:type :invoke, :f :write, :value 3, :process 0, :time 100, :index 0}
 {:type :ok, :f :write, :value 3, :process 0, :time 200, :index 1}
@@ -101,3 +102,72 @@ def test_a_function_nil_is_a_transaction(tmp_path: Path) -> None:
 def test_functions_show_the_likely_models(functions: str, models: tuple[str, ...]) -> None:
     events = [Event(at, at, at, Type.INVOKE, f) for at, f in enumerate(functions.split())]
     assert likely_models([*events, Event(9, 9, NEMESIS, Type.INFO, "kill")]) == models
+
+
+def operations(*of: tuple[str, str, str, str]) -> str:
+    """A text of operations one after another.  of: (function, given, type of the completion, answer)."""
+    lines = []
+    for process, (f, given, type_, answer) in enumerate(of):
+        lines += [f"{{:process {process}, :type :invoke, :f :{f}, :value {given}}}"]
+        lines += [f"{{:process {process}, :type :{type_}, :f :{f}, :value {answer}}}"]
+    return "\n".join(lines)
+
+
+ODD_VALUES = {
+    "a priority that is a text": (
+        "priority-queue",
+        (("insert", '"a"', "ok", '"a"'), ("insert", "1", "ok", "1"), ("extract-min", "nil", "ok", "7")),
+        "7 was taken, and no insert of it can have happened before",
+    ),
+    "a counter that answers nil": (
+        "counter",
+        (("add", "1", "ok", "1"), ("read", "nil", "ok", "nil")),
+        "a read answered nil; 1 would have been right",
+    ),
+    "a text that is gone": (
+        "kv",
+        (("put", '"x"', "ok", '"x"'), ("get", "nil", "ok", "nil")),
+        "explains get() -> nil (index 3)",
+    ),
+    "a list with nil": (
+        "list-append",
+        (("txn", "[[:append x 1]]", "ok", "[[:append x 1]]"), ("txn", "[[:r x nil]]", "ok", "[[:r x [nil 3]]]")),
+        "T1 read x as [nil, 3], but",
+    ),
+    "a message that is nil": (
+        "kafka",
+        (("assign", "[0]", "ok", "[0]"), ("poll", "[[:poll]]", "ok", "[[:poll {0 [[5 nil]]}]]")),
+        "nil was polled from 0, and no operation ever sent it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD_VALUES)
+def test_an_odd_value_hides_no_violation_and_is_shown_as_in_the_file(case: str, tmp_path: Path) -> None:
+    model, of, words = ODD_VALUES[case]
+    found = judged(tmp_path, operations(*of), model).verdict
+    assert found.validity is Validity.INVALID
+    assert words in found.witnesses[0].summary
+
+
+def test_a_priority_that_is_no_number_is_named(tmp_path: Path) -> None:
+    rows = ("insert", '"a"', "ok", '"a"'), ("insert", "1", "ok", "1"), ("extract-min", "nil", "ok", "1")
+    found = judged(tmp_path, operations(*rows), "priority-queue").verdict
+    assert found.validity is Validity.UNKNOWN
+    assert found.reason.startswith('index 0: "a" is no whole number, so it has no priority; what cannot be judged')
+
+
+@pytest.mark.parametrize("error", [":empty", '"empty"', "[:empty]"])
+def test_a_take_that_failed_with_empty_may_count(error: str, tmp_path: Path) -> None:
+    text = operations(("enqueue", "1", "ok", "1"), ("drain", "nil", "fail", "nil"))
+    path = tmp_path / "queue.edn"
+    path.write_text(f"{text[:-1]}, :error {error}}}")
+    ask = Ask("queue", settings=(("empty", "observed"),))
+    assert judge(task_of(path, ask, Budget()).part, Budget()).verdict.validity is Validity.INVALID
+
+
+def test_finding_nothing_shows_nothing_of_a_queue_that_delivers_again(tmp_path: Path) -> None:
+    text = operations(("enqueue", "1", "ok", "1"), ("dequeue", "nil", "ok", "nil"))
+    assert judged(tmp_path, text, "at-least-once-queue").verdict.validity is Validity.UNKNOWN
+    assert judged(tmp_path, text, "queue").verdict.validity is Validity.INVALID
+    assert refused_setting("at-least-once-queue", "empty", "observed")
