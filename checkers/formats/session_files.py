@@ -279,11 +279,13 @@ def _read_plume(content: bytes) -> SessionHistory:
 
 
 def _damaged_line(text: bytes, line: re.Pattern[bytes], form: str) -> MalformedHistory:
-    for number, each in enumerate(text.split(b"\n"), 1):
+    for number, each in enumerate(text.removesuffix(b"\n").split(b"\n"), 1):
+        shown = each[:60].decode("utf-8", "replace")
         if not line.fullmatch(each):
-            shown = each[:60].decode("utf-8", "replace")
             return MalformedHistory(f"line {number}: {shown!r} is not an operation {form}")
-    return MalformedHistory(f"line 1: a number of more than 64 bits; the form is {form}")
+        if any(int(digits) >= 1 << 63 for digits in re.findall(rb"\d+", each)):
+            return MalformedHistory(f"line {number}: {shown!r} has a number of more than 64 bits")
+    return MalformedHistory(f"line 1: the form is {form}")
 
 
 # AWDIT's text

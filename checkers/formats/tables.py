@@ -85,6 +85,9 @@ def _event(row: dict[str, Any], number: int) -> Event:
             raise MalformedHistory(f"row {number}: it has no {name}")
     if row["type"] not in list(Type):
         raise MalformedHistory(f"row {number}: type {row['type']} is none of {', '.join(t.name.lower() for t in Type)}")
+    if row["process"] < NEMESIS:
+        words = f"process {row['process']} is neither a client (0 or more) nor the nemesis ({NEMESIS})"
+        raise MalformedHistory(f"row {number}: {words}")
     if row["payload"] is not None and row["value"] is not None and row["process"] != NEMESIS:
         raise MalformedHistory(f"row {number}: it has both a value and a payload, and one operation has one value")
     if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis hold words

@@ -127,6 +127,13 @@ def test_what_breaks_the_grammar_is_named_by_its_line(
         read_any(written(tmp_path, text))
 
 
+def test_a_process_of_a_table_is_a_client_or_the_nemesis(tmp_path: Path) -> None:
+    rows = [Event(0, 0, -3, Type.INVOKE, "read", None), Event(1, 1, -3, Type.OK, "read", None)]
+    pq.write_table(events_to_table(rows), tmp_path / "h.parquet")
+    with pytest.raises(MalformedHistory, match=r"row 0: process -3 is neither a client \(0 or more\) nor the nemesis"):
+        read_any(tmp_path / "h.parquet")
+
+
 def test_a_file_that_is_no_text_at_all(tmp_path: Path) -> None:
     (tmp_path / "history").write_bytes(b"{:a 1}\n\xff\xfe")
     with pytest.raises(MalformedHistory, match="line 2: neither Parquet, Arrow nor UTF-8"):

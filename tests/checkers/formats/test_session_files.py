@@ -106,6 +106,11 @@ def test_a_number_of_chronos_that_needs_more_than_64_bits_is_refused(kind: str, 
         read_session_history(content.encode())
 
 
+def test_a_number_of_plume_that_needs_more_than_64_bits_is_refused_by_its_line() -> None:
+    with pytest.raises(MalformedHistory, match=r"line 2: .* has a number of more than 64 bits"):
+        read_session_history(b"w(1,5,0,1)\nw(1,9223372036854775808,0,2)\n")
+
+
 def test_a_damaged_name_in_an_operation_of_chronos_is_no_read_of_nothing() -> None:
     content = chronos([["w x 1", "r x 1"]])
     damaged = b'"w": 1'.join(content.rsplit(b'"v": 1', 1))
