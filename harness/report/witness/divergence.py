@@ -130,11 +130,12 @@ def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str
     if mark < 0 or not times or max(times) < 0 or not data.traces:
         return None
     until = max(times)
-    ends = {node: found for node, table in data.traces.items() if (found := _ends(table, until)) is not None}
+    logs = {n: traced_log(table.filter(pc.less_equal(table["time_ns"], until))) for n, table in data.traces.items()}
+    ends = {node: log for node, log in logs.items() if log.end >= 0}
     if not ends:
         return None
-    most = max(mark, *(end for end, _, _ in ends.values()))
-    base = max(0, min(mark, *(durable for _, durable, _ in ends.values())) - 4)
+    most = max(mark, *(log.end for log in ends.values()))
+    base = max(0, min(mark, *(log.durable for log in ends.values())) - 4)
     span = max(1, most - base)
     return LogReach(
         committed_below=mark,
@@ -144,38 +145,48 @@ def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str
         nodes=[
             NodeReach(
                 node=shorten(node, 24),
-                role=role,
-                end=end,
-                durable=durable,
-                end_share=round(100 * max(0, end - base) / span, 1),
-                durable_share=round(100 * max(0, durable - base) / span, 1),
-                covers=durable >= mark,
+                role=log.role,
+                end=log.end,
+                durable=log.durable,
+                end_share=round(100 * max(0, log.end - base) / span, 1),
+                durable_share=round(100 * max(0, log.durable - base) / span, 1),
+                covers=log.durable >= mark,
             )
-            for node, (end, durable, role) in sorted(ends.items(), key=lambda n: natural(n[0]))
+            for node, log in sorted(ends.items(), key=lambda n: natural(n[0]))
         ],
     )
 
 
-def _ends(table: pa.Table, until_ns: int) -> tuple[int, int, str] | None:
-    """(log end, durable end, role) of one node by its trace up to a time; None if the trace has none of them."""
-    rows = table.filter(pc.less_equal(table["time_ns"], until_ns)).select(["event", "offset", "role"])
-    end = durable = -1
-    role = ""
-    for row in rows.to_pylist():
+@dataclass(slots=True)
+class TracedLog:
+    """What rows of a node's trace say of its log: end, end on disk, high watermark (None: not known), and its role."""
+
+    end: int = -1
+    durable: int = -1
+    mark: int | None = None
+    role: str = ""
+
+
+def traced_log(rows: pa.Table) -> TracedLog:
+    """rows: of one trace, from its beginning."""
+    found = TracedLog()
+    for row in rows.select(["event", "offset", "role"]).to_pylist():
         offset = number(row["offset"], -1)
         match row["event"]:
             case "start":
-                end = durable = offset
-                role = ""
+                found = TracedLog(offset, offset)
             case "append":
-                end = offset
+                found.end = offset
             case "flush":
-                durable = offset
+                found.durable = offset
             case "truncate":
-                end, durable = offset, min(durable, offset)
+                found.end, found.durable = offset, min(found.durable, offset)
+            case "high-watermark":
+                found.mark = row["offset"]
             case "role":
-                role = shorten(str(row["role"] or ""), 24)
-    return (end, min(durable, end) if durable >= 0 else end, role) if end >= 0 else None
+                found.role = shorten(str(row["role"] or ""), 24)
+    found.durable = min(found.durable, found.end) if found.durable >= 0 else found.end
+    return found
 
 
 def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable | None:
@@ -288,14 +299,7 @@ def _high_watermark(data: ReportData, node: str, copy: int) -> int | None:
     upto = _copy(data, node, copy).get("trace_seq")
     if table is None or not isinstance(upto, int):
         return None
-    mark = None
-    for event, seq, offset in zip(
-        table["event"].to_pylist(), table["seq"].to_pylist(), table["offset"].to_pylist(), strict=True
-    ):
-        if seq > upto:
-            break
-        mark = offset if event == "high-watermark" else None if event == "start" else mark
-    return mark
+    return traced_log(table.filter(pc.less_equal(table["seq"], upto))).mark
 
 
 RING_MOST = 12

@@ -32,6 +32,7 @@ from harness.report.roles import (
     leaders,
 )
 from harness.report.run_data import ReportData
+from harness.report.witness.divergence import TracedLog, traced_log
 from harness.spec import CLIENT_NODES
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, say, value
 from harness.story.story import trace_words
@@ -472,14 +473,11 @@ def _knew(
 ) -> Knew:
     mine = next((s for s in roles if s.node == node and s.start_ns <= at <= s.end_ns), None)
     role = "" if mine is None else mine.known if mine.role == UNKNOWN else _role_words(mine)
-    log_end = committed = "–"
+    log = TracedLog()
     if (table := data.traces.get(node)) is not None:
-        known = table.filter(pc.less_equal(table["time_ns"], at)).select(["event", "offset"]).to_pylist()
-        ends = [r["offset"] for r in known if r["event"] in ("append", "truncate", "start") and r["offset"] is not None]
-        marks = [r["offset"] for r in known if r["event"] in ("high-watermark", "start")]
-        log_end = f"{ends[-1]:,}" if ends else "–"
-        events = [r["event"] for r in known if r["event"] in ("high-watermark", "start")]
-        committed = f"{marks[-1]:,}" if marks and events[-1] == "high-watermark" and marks[-1] is not None else "–"
+        log = traced_log(table.filter(pc.less_equal(table["time_ns"], at)))
+    log_end = f"{log.end:,}" if log.end >= 0 else "–"
+    committed = "–" if log.mark is None else f"{log.mark:,}"
     apart = sorted(
         {n for f in faults if f.happened and f.start_ns <= at <= f.end_ns for a, b in f.cut if node in (a, b)
          for n in (a, b) if n != node and n in {*data.servers, *CLIENT_NODES}},
