@@ -90,7 +90,7 @@ def test_a_system_that_hangs_after_its_first_answers_was_not_tested(rate_hz: flo
     assert verdict.validity is Validity.UNKNOWN
     shown = figure(verdict, "stretches with an ok answer")
     assert (shown["value"], shown["least"], shown["met"]) == (0, 10, False)
-    assert "the first without one began" in shown["words"] and "stretches with an ok answer: 0" in verdict.reason
+    assert "the first without one began" in shown["words"] and "stretches with an ok answer: got 0" in verdict.reason
 
 
 def test_answers_throughout_the_main_phase_are_a_test(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: Re
 def test_only_a_fault_whose_record_says_so_ended_a_process(data: ReportData) -> None:
     death = Death("n2", 2 * S - 3_000_000, ordered=True)
     dead = {"ordered": {"held": {"states": {"n2": "dead"}}}}
-    assert _ended_by(data, death, [view(data, **dead)]) == "ended by fault 1 (basement)"
+    assert _ended_by(data, death, [view(data, **dead)]) == "ended by fault 1 (flood basement)"
     assert _ended_by(data, death, [view(data)]) == "stopped by the harness", "this fault ended nothing"
     other = {"ordered": {"held": {"states": {"n3": "dead"}}}}
     assert _ended_by(data, death, [view(data, **other)]) == "stopped by the harness"
