@@ -52,7 +52,7 @@ from checkers.raft.model.quorum import (
     Quorum,
     Unexplained,
 )
-from checkers.raft.reading import nothing_of
+from checkers.raft.reading import nothing_of, read_rows
 from checkers.raft.trace_row import TraceRow, in_trace
 
 
@@ -196,8 +196,6 @@ def _may_follow_from(stop: Stop, standing: Mapping[str, Stop]) -> bool:
 
 ROWS_MAX = 20_000_000
 
-_COLUMNS = list(TraceRow._fields)
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayFinding:
@@ -234,14 +232,6 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
         "high watermarks": model.quorum.marks,
     }
     return ReplayFinding(tuple(witnesses), tuple(counts.items()), replayed.unknown)
-
-
-def read_rows(path: str) -> Iterator[TraceRow]:
-    """A trace of schema TRACE in seq order, one row group in memory at a time."""
-    file = pq.ParquetFile(path)
-    for group in range(file.num_row_groups):
-        table = file.read_row_group(group, _COLUMNS, use_threads=False)
-        yield from map(TraceRow._make, zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True))
 
 
 def _witness(stop: Stop, path: str) -> Witness:
