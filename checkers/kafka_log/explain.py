@@ -1,10 +1,9 @@
 """Explains anomalies of Kafka's logs in words, with the events of the operations concerned.
 
-Cycles of Kafka transactions: G0 and G1c with their process and realtime variants.
-
-A poll makes the sender precede the poller (wr), because consumers poll only committed messages.  The caller decides
-whether the order of two messages in a log also orders their senders (ww).  Transactions interleave their sends all the
-time, so cycles with ww are common, and allowed.
+*Cycles.*  Transactions of Kafka show G0 and G1c with their process and realtime variants.  A poll makes the sender
+precede the poller (wr), because consumers poll only committed messages.  The caller decides whether the order of two
+messages in a log also orders their senders (ww).  Transactions interleave their sends all the time, so cycles with ww
+are common, and allowed.
 """
 
 from __future__ import annotations

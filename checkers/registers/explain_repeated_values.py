@@ -17,10 +17,9 @@ An order cycle may rest on an earlier read: if that read is left out, all answer
 both answers, and blames neither.  If both reads got one value, and a write of another value was acknowledged between
 them, the summary begins with that write: the later read does not see it.
 
-Shrinks a register's wrong history to the smallest window that no order explains, if values repeat.
-
-As in `shrink_witness_unique_values.py`, operations may be dropped only if this cannot create a violation: if the whole
-history has an order, the rest must have one too.  With repeated values there are no blocks.  These may be dropped:
+*Window.*  The history shrinks to the smallest window that no order explains.  As in `shrink_witness_unique_values.py`,
+operations may be dropped only if this cannot create a violation: if the whole history has an order, the rest must have
+one too.  With repeated values there are no blocks.  These may be dropped:
 
   * a read, or a mismatch: it changes nothing;
   * a value, with all operations that wrote or read it.  A cas that replaced it stays as a write of the new value, which

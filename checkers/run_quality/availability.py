@@ -27,10 +27,9 @@ a stated limit is unknown, too.
 The history is judged in parts of consecutive rows.  A part keeps the longer silences of each function, and counts
 invocations by second.  Cost: linear in the rows; memory: a million rows at a time.
 
-Spans in which a majority of the servers was *whole*: running, untouched by faults, and in reach of a client.
-
-Theory.  A fault takes nodes and directed links away, from the beginning of its order until its heal.  What is left is
-a graph.  A majority is whole while all of these hold:
+*Whole majorities.*  A majority of the servers is *whole* while it runs, untouched by faults and in reach of a client.
+A fault takes nodes and directed links away, from the beginning of its order until its heal.  What is left is a graph.
+A majority is whole while all of these hold:
 
 - No fault strikes one of its servers, and none of them has ended by itself.
 - Every two of its servers reach each other, in both directions.

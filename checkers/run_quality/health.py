@@ -19,12 +19,10 @@ each server after the last heal is evidence too.  Without any, the verdict is un
 What a system states of itself is no answer.  Where final reads are demanded, they show that it serves again.  A
 workload without final reads, such as locks, must show one answer of any server after the last heal.
 
-Which deaths of servers, and which complaints in their logs, a fault excuses.
-
-A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk fails cannot
-know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its inject to its
-heal, and only if its measurements show that it was in force.  Where the fault was ordered and its measurements leave
-open what became of it, it is not known whether the death is excused.
+*Excuses.*  A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk
+fails cannot know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its
+inject to its heal, and only if its measurements show that it was in force.  Where the fault was ordered and its
+measurements leave open what became of it, it is not known whether the death is excused.
 
 A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
 excuse holds until the end of the run.
@@ -35,10 +33,9 @@ after the heal of such a fault excuses the words of that process, too.
 A server that dies by right may say so in its log.  Such a complaint is excused too, and no other: the same process must
 have written it, among its last lines.  A server that complains of something else long before it dies is not excused.
 
-Finds objects that a system no longer has, or does not serve, although it recovered.
-
-All final reads of such an object failed until their time was over, and the object had been read or its writes had been
-acknowledged before.  Two patterns show it:
+*Lost objects.*  A system may have recovered and no longer have an object, or not serve it.  Then all final reads of the
+object failed until their time was over, and the object had been read or its writes had been acknowledged before.  Two
+patterns show it:
 
 - Every read of the object was answered with the same definite error, by each server that has clients of its own.
 - No object at all could be read, and each last answer was an exception of the client.

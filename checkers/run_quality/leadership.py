@@ -14,7 +14,7 @@ started again: the node may not know it yet.
 
 Where no node counts elections (`elections = False`), an epoch has no meaning, and nothing is judged.
 
-Computes who led when, from clocks of one machine.  The results are figures, and never decide a violation.
+*Figures.*  Who led when is computed from clocks of one machine.  It is shown, and never decides a violation.
 """
 
 from __future__ import annotations

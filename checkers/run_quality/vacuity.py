@@ -15,11 +15,11 @@ kind.  It names the kinds of fault that the run was to inject and of which no fa
 `details["waived"]` is a list of {"name", "shortfall"}: the demands that the user waived by name.
 `details["never_invoked"]` is a sorted list of the functions that the workload states and no client invoked.
 
-Did every node hand over its log and its trace, and did the harness and the nodes get their processor time?
+The criteria ask three questions:
 
-Did enough operations succeed, throughout the run, of every function, on every key and on every server?
-
-Were the faults in force, did each kind reach the system, and did the system work under them?
+- Did every node hand over its log and its trace, and did the harness and the nodes get their processor time?
+- Did enough operations succeed, throughout the run, of every function, on every key and on every server?
+- Were the faults in force, did each kind reach the system, and did the system work under them?
 """
 
 from __future__ import annotations

@@ -14,11 +14,9 @@ acknowledged write.  And a judgement key by key shows no order between keys.
 A part is either a node, to decide whether its log has caught up, or a range of offsets of all logs.
 Except for a few bits for each row of the history, memory grows neither with the history nor with the logs.
 
-Compares one range of offsets of all logs with the whole history.
-
-Copies of healthy logs hold the same entries, so equal copies are judged together.  A finding contains what other ranges
-need: which writes are in this range (one bit for each row of the history), the write that was invoked last, and the
-write that completed first.  `history_against_log` joins the ranges.
+*Ranges.*  Copies of healthy logs hold the same entries, so equal copies are judged together.  A finding contains what
+other ranges need: which writes are in this range (one bit for each row of the history), the write that was invoked
+last, and the write that completed first.  `_Joined` joins the ranges.
 
 Cost: the entries of all copies in the range, and one reading of the history.  Memory: SIZE_BYTES_PER_ENTRY for each
 distinct entry in the range, a chunk of the history, and a few bits for each of its rows.

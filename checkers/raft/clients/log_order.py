@@ -1,7 +1,7 @@
 """Linearizability in the order of the log: every answer about a key fits the order in which the log holds its writes.
 
 Clients know little of a write that got no answer.  It may have happened at any time, or never.  So the order of answers
-explains much that was wrong, and a search has to try all outcomes.  The logs settle them (`settled.py`).  A write in
+explains much that was wrong, and a search has to try all outcomes.  The logs settle them.  A write in
 the committed log happened at its offset; a write in no log never happened.  Then no search is left:
 
 * A read returns what stands at one offset, so each write and each read of a key has a place in the order of the log.
@@ -16,14 +16,12 @@ in it, and those that stay open.  Where logs settle nothing the verdict is unkno
 A part is some buckets of keys, with all logs and traces.  Cost: n log n in the operations of the part, and one reading
 of one log.  Memory: 150 bytes an operation of the part and an entry of its keys.
 
-What logs settle: which writes of unknown outcome happened, and at which place among all writes.
+*What logs settle.*  A client that gets no answer does not know whether its write happened.  The logs know.  A write
+that stands in the committed log happened, at that offset and in that epoch.  A write that stands in no log that has
+caught up did not happen (`caught_up.py`), and no client can have read it: a read returns only what is committed, and
+what is committed before the final copies are taken stands below the largest mark.
 
-A client that gets no answer does not know whether its write happened.  The logs know.  A write that stands in the
-committed log happened, at that offset and in that epoch.  A write that stands in no log that has caught up did not
-happen (`caught_up.py`), and no client can have read it: a read returns only what is committed, and what is committed
-before the final copies are taken stands below the largest mark.
-
-When logs settle nothing:
+Logs settle nothing if one of these holds:
 
 * The final copy of a node is missing: a mark that it knew may be missing too.
 * No final log has caught up.  That includes logs that begin above offset 0, and the trailing log of a wiped node.

@@ -12,7 +12,7 @@ Nothing is demanded where a sound system may be silent:
 * After a fault that servers may not survive, such as damaged files or the loss of what a majority had fsynced, nothing
   is demanded any more.
 
-Spans of time of a run: the main phase, the faults in force, and what lies between them.
+The spans of a run stand here, too: its main phase, the faults in force, and what lies between them.
 """
 
 from __future__ import annotations
