@@ -94,8 +94,7 @@ def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Ite
 
 def _events(history: pa.Table) -> Iterator[Event]:
     for batch in history.to_batches():
-        for row in batch.to_pylist():
-            yield Event(**{**row, "type": Type(row["type"])})
+        yield from map(Event.of_row, batch.to_pylist())
 
 
 def _words(event: Event) -> str:

@@ -13,10 +13,10 @@ the completion after the answer has arrived.  This can only widen intervals, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 E = TypeVar("E")
 """A row of a history, in any form."""
@@ -67,6 +67,15 @@ class Event:
     payload: str | None = None
     error: str | None = None
     node: str = HARNESS_NODE
+
+    @staticmethod
+    def of_row(row: Mapping[str, Any]) -> Event:
+        """Return the event of a row of a table of schema HISTORY."""
+        return Event(**{**row, "type": Type(row["type"])})
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the row of a table of schema HISTORY, as a witness holds it."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"type": int(self.type)}
 
 
 def paired(

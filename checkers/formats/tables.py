@@ -95,7 +95,7 @@ def _event(row: dict[str, Any], number: int) -> Event:
             parse(row["payload"])
         except (ValueError, RecursionError) as problem:
             raise MalformedHistory(f"row {number}: its payload is not JSON ({problem})") from problem
-    return Event(**{**row, "type": Type(row["type"])})
+    return Event.of_row(row)
 
 
 def _first_line(problem: Exception) -> str:

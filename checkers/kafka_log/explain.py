@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base.arrays import Int32, Int64
-from checkers.base.history import Event, Type
+from checkers.base.history import Type
 from checkers.base.values import for_json, in_words, parse
 from checkers.base.verdict import Witness
 from checkers.kafka_log.columns import KafkaHistory, Slots
@@ -104,8 +104,7 @@ def witness(
 ) -> Witness:
     """Make a witness: the sentence, and the events of the operations concerned, in index order, each once."""
     events = {e.index: e for o in operations for e in history.events(o)}
-    rows = [{c: getattr(e, c) for c in Event.__slots__} | {"type": int(e.type)} for e in events.values()]
-    in_order = tuple(sorted(rows, key=lambda row: row["index"]))
+    in_order = tuple(event.as_row() for _, event in sorted(events.items()))
     facts = {"why": [words]} if facts is None else facts
     return Witness(name, f"{name}: {words}", in_order, facts={**facts, "expected": RIGHT.get(name, _CYCLE_RIGHT)})
 

@@ -97,4 +97,4 @@ def _mine(table: pa.Table, number: int, count: int) -> pa.Array:
 
 
 def _events(table: pa.Table) -> list[Event]:
-    return [Event(**{**row, "type": Type(row["type"])}) for row in table.to_pylist()]
+    return list(map(Event.of_row, table.to_pylist()))

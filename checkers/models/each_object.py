@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from checkers.base.checker import Budget
@@ -24,9 +24,6 @@ from checkers.models.model import Operation, Rows, WrongOperation, operations_of
 from checkers.models.past import Patience
 from checkers.models.search import steps_first
 from checkers.models.witnesses import Decided, NoOrder, explain
-
-_COLUMNS = tuple(column.name for column in fields(Event))
-"""Columns of HISTORY.  They are not imported from there, because `base/columns.py` imports pyarrow."""
 
 NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing to judge"
 
@@ -147,7 +144,7 @@ def rows_of(events: Iterable[Event]) -> Rows:
     def rows(operations: Sequence[Operation]) -> tuple[dict[str, Any], ...]:
         wanted = {o.call for o in operations} | {o.completed for o in operations if o.completed is not None}
         chosen = [at[index] for index in sorted(wanted)]
-        return tuple({n: getattr(e, n) for n in _COLUMNS} | {"type": int(e.type)} for e in chosen)
+        return tuple(event.as_row() for event in chosen)
 
     return rows
 

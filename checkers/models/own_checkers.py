@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
-from checkers.base.history import NEMESIS, Event, Type
+from checkers.base.history import NEMESIS, Event
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
@@ -145,7 +145,7 @@ def _events(part: Part, budget: Budget) -> list[Event] | str:
         if needed_bytes > budget.size_bytes:
             return f"the history needs more than {needed_bytes} bytes, the budget is {budget.size_bytes} bytes"
         rows = file.read(HISTORY.names, use_threads=False).to_pylist()
-    return [Event(**{**row, "type": Type(row["type"])}) for row in rows]
+    return list(map(Event.of_row, rows))
 
 
 def _seen(events: Sequence[Event], final_ns: int) -> SeenByClients:

@@ -142,9 +142,7 @@ class Transcript:
     def rows(self, t: int) -> list[dict[str, Any]]:
         """Return the transaction's rows of the history, in the form of a witness."""
         if self.events:
-            return [
-                {name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in self.events[t]
-            ]
+            return [event.as_row() for event in self.events[t]]
         done = [self.micro_operation(r) for r in range(int(self.txns.first[t]), int(self.txns.first[t + 1]))]
         invoked = [[f, k, None if f == "r" else v] for f, k, v in done]
         status, process = Type(int(self.txns.status[t])), int(self.txns.process[t])
@@ -152,7 +150,7 @@ class Transcript:
         if self.txns.completed[t] != NEVER:
             payload = encode(done if status is Type.OK else invoked)
             both.append(Event(int(self.txns.completed[t]), 0, process, status, "txn", payload=payload))
-        return [{name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in both]
+        return [event.as_row() for event in both]
 
 
 def read_transactions(events: Sequence[Event], model: Model) -> Transcript:

@@ -237,5 +237,4 @@ class RowsOfFile:
 
 
 def _events(table: pa.Table) -> list[Event]:
-    rows = table.select(HISTORY.names).to_pylist()
-    return [Event(**{**row, "type": Type(row["type"])}) for row in rows]
+    return list(map(Event.of_row, table.select(HISTORY.names).to_pylist()))
