@@ -62,7 +62,7 @@ def judge_events(
     verdict = verdict_of([judge_each(events, known, budget)])
     if not found_empty or settings.get("empty") or verdict.validity is not Validity.VALID:
         return verdict
-    take = " or ".join(sorted(known.container[1])) if known.container else ""
+    take = " or ".join(sorted(known.observers)) if known.container else ""
     words = f"answers of {take} that failed with :empty and were not counted: {len(found_empty)}"
     words = f"{words}; --set empty=observed reads each as an empty {known.name}"
     return replace(verdict, details={**verdict.details, "decided": "; ".join([*decided_of(verdict), words])})
@@ -74,7 +74,7 @@ _EMPTY = re.compile(r"\W*empty\W*")
 
 def _found_empty(event: Event, known: KnownObject) -> bool:
     """Return whether an operation failed because the container was empty."""
-    takes = known.container[1] if known.container and known.empty_shows else ()
+    takes = known.observers if known.container and known.empty_shows else ()
     return event.type is Type.FAIL and event.f in takes and _EMPTY.fullmatch(event.error or "") is not None
 
 

@@ -54,7 +54,7 @@ class ObjectsFinding:
 
 def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> ObjectsFinding:
     """Judge every object.  events: of clients, in index order.  Raises WrongEvent if they contradict each other."""
-    demand_agreement(events, dict(known.fixed))
+    demand_agreement(events, known.fixed)
     operations = operations_of(events, set_up=known.set_up)
     if known.exact:
         operations = with_exact_values(operations)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from checkers.base.checker import Budget
 from checkers.base.values import with_article
-from checkers.models.answers import Repeats
+from checkers.models.answers import Repeats, the_same
 from checkers.models.model import REFUSED, Model, Operation, WrongOperation, by_key
 from checkers.models.read_own_model import BadModel
 from checkers.models.search import judge_object
@@ -46,25 +46,42 @@ class ObjectFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectFunction:
+    """What is known of one function of an object.
+
+    fixed: whether an invoke allows an answer (`answers.py`); None: it allows any.
+    given, answered: its invoke, and its answer, need a value.
+    observes: its answers show what became of the others.
+    """
+
+    fixed: Repeats | None = None
+    given: bool = False
+    answered: bool = False
+    observes: bool = False
+
+
+CHANGES = ObjectFunction(the_same, given=True)
+SHOWS = ObjectFunction(answered=True, observes=True)
+
+
+@dataclass(frozen=True, slots=True)
 class KnownObject:
     """One kind of object.
 
     name: of the model and of its checker.  title, question: as in `Checker`.
     judge: decides the history of one object.  Its operations are in order of call.  Raises WrongOperation if such an
     object does not have one of the operations.
-    noun, functions: what it is, and the functions that such an object has; empty: `judge` finds out.
+    functions: the functions that such an object has.  If none observes, every answer shows something.
+    noun: what it is; "": `judge` refuses functions that it does not have.
     partition: the object of an operation.
     whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
     set_up: whether the judge also gets the operations of set-up (CREATE).
-    fixed: the functions that fix the value of their answer (`answers.py`).
-    given, answered: functions that need a value in their invoke, and in their answer.
     odd_answer: returns why an answer cannot be judged, or "".  Its operation may or may not have happened.
-    container: of a container, (the function that puts a value there, those that take values out).  A value of nil looks
-    like an empty container, so it is left out, and so are the answers that may show it.
+    container: values are put there by what changes it, and taken out by what shows.  A value of nil looks like an empty
+    container, so it is left out, and so are the answers that may show it.
     odd_put: returns why a value that is put there cannot be judged, or "".
     empty_shows: whether an answer of nil shows that a container was empty.
     exact: `true`, 1 and 1.0 are three different values.
-    observers: the functions whose answers show what became of the others.  Empty if every answer shows something.
     also_shows: whether the answer of an operation of another function shows something, too.  None: none does.
     """
 
@@ -72,26 +89,39 @@ class KnownObject:
     title: str
     question: str
     judge: Callable[[Sequence[Operation], Budget], ObjectFinding]
+    functions: Mapping[str, ObjectFunction]
     noun: str = ""
-    functions: tuple[str, ...] = ()
     partition: Callable[[Operation], Hashable] = by_key
     whole: bool = False
     set_up: bool = False
-    fixed: Mapping[str, Repeats] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
-    answered: frozenset[str] = frozenset()
     odd_answer: Callable[[Operation], str] | None = None
-    container: tuple[str, frozenset[str]] | None = None
+    container: bool = False
     odd_put: Callable[[Hashable], str] | None = None
     empty_shows: bool = True
     exact: bool = True
-    observers: frozenset[str] = frozenset()
     also_shows: Callable[[Operation], bool] | None = None
+
+    @property
+    def fixed(self) -> dict[str, Repeats]:
+        """The functions that fix the value of their answer."""
+        return {name: each.fixed for name, each in self.functions.items() if each.fixed is not None}
+
+    @property
+    def given(self) -> frozenset[str]:
+        return frozenset(name for name, each in self.functions.items() if each.given)
+
+    @property
+    def answered(self) -> frozenset[str]:
+        return frozenset(name for name, each in self.functions.items() if each.answered)
+
+    @property
+    def observers(self) -> frozenset[str]:
+        return frozenset(name for name, each in self.functions.items() if each.observes)
 
     def demand_its_functions(self, operations: Iterable[Operation]) -> None:
         """Raises WrongOperation if such an object does not have one of the functions."""
         for operation in operations:
-            if self.functions and operation.f not in self.functions:
+            if self.noun and operation.f not in self.functions:
                 listed = ", ".join(self.functions)
                 raise WrongOperation(f"{operation.f} is not an operation of {self.noun} ({listed})")
 
@@ -113,7 +143,7 @@ class KnownObject:
         What is left out can hide a violation, and never makes one: an operation without an answer may take effect at
         any later time or never, a read without one shows nothing, and the other values of a container keep their order.
         """
-        rest, odd = self._without_odd_puts(operations) if self.container is not None else (list(operations), [])
+        rest, odd = self._without_odd_puts(operations) if self.container else (list(operations), [])
         if self.odd_answer is None:
             return rest, odd
         kept: list[Operation] = []
@@ -128,8 +158,7 @@ class KnownObject:
         return kept, odd
 
     def _without_odd_puts(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
-        assert self.container is not None
-        put, takes = self.container
+        [put], takes = self.given, self.observers
         why = {o.call: words for o in operations if o.f == put and (words := self._of_odd_put(o))}
         kept = [o for o in operations if o.call not in why]
         if any(o.input is None for o in operations if o.call in why):
@@ -161,18 +190,13 @@ def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> 
     return ObjectFinding(violations, steps=answer.steps)
 
 
-def searched(
-    model: Model,
-    title: str,
-    question: str,
-    fixed: Mapping[str, Repeats] | None = None,
-    exact: bool = True,
-) -> KnownObject:
-    """A kind of object that only the search can decide.  The parameters are the fields of `KnownObject`.
+def searched(model: Model, title: str, question: str, exact: bool = True) -> KnownObject:
+    """Return a kind of object that only the search can decide.  The parameters are the fields of `KnownObject`.
 
     Its observers are those of the model.  An answer of another function shows something if it is not just the invoked
     value, or if the first state of the model does not allow it.
     """
+    functions = dict.fromkeys(model.observers, ObjectFunction(observes=True))
 
     def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         return by_search(model, operations, budget)
@@ -186,13 +210,5 @@ def searched(
             return True
 
     return KnownObject(
-        model.name,
-        title,
-        question,
-        judge,
-        partition=model.partition,
-        fixed=fixed or {},
-        exact=exact,
-        observers=model.observers,
-        also_shows=also_shows,
+        model.name, title, question, judge, functions, partition=model.partition, exact=exact, also_shows=also_shows
     )

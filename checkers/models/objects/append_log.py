@@ -21,7 +21,7 @@ from typing import Final
 from checkers.base.checker import Budget
 from checkers.base.values import MapValue, SetValue
 from checkers.models.answers import same_or_placed
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import SHOWS, KnownObject, ObjectFinding, ObjectFunction, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.past import impossible
 from checkers.models.ranks import Ranked, out_of_order
@@ -325,11 +325,7 @@ APPEND_LOG = KnownObject(
     "Append-only log",
     "Does every acknowledged value stay at its offset, for every reader?",
     judge,
+    {"append": ObjectFunction(same_or_placed, given=True), "read": SHOWS},
     "an append-only log",
-    ("append", "read"),
-    fixed={"append": same_or_placed},
-    given=frozenset({"append"}),
-    answered=frozenset({"read"}),
-    observers=frozenset({"read"}),
     odd_answer=odd_answer,
 )

@@ -38,8 +38,15 @@ from typing import Any, NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.base.history import CREATE
-from checkers.models.answers import the_same
-from checkers.models.known_object import ONLY_BOUNDS, KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import (
+    CHANGES,
+    ONLY_BOUNDS,
+    SHOWS,
+    KnownObject,
+    ObjectFinding,
+    ObjectFunction,
+    by_search,
+)
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.search import steps_first
 from checkers.models.witnesses import Decided, NoOrder
@@ -539,14 +546,10 @@ BANK = KnownObject(
     "Bank",
     "Does every read show the same total of money and no negative balance, and the last all acknowledged transfers?",
     partial(judge, overdraft=False),
+    {TRANSFER: CHANGES, READ: SHOWS, CREATE: ObjectFunction()},
     "a bank",
-    (TRANSFER, READ, CREATE),
     whole=True,
     set_up=True,
-    fixed={TRANSFER: the_same},
-    given=frozenset({TRANSFER}),
-    answered=frozenset({READ}),
-    observers=frozenset({READ}),
     odd_answer=no_balances,
 )
 

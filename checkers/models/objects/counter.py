@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget
-from checkers.models.answers import the_same
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.witnesses import Decided
 
@@ -153,8 +152,5 @@ COUNTER_OBJECT = KnownObject(
     "Counter",
     "Is there one order of all additions that explains every read?",
     judge,
-    fixed={"add": the_same},
-    given=frozenset({"add"}),
-    answered=frozenset({"read"}),
-    observers=frozenset({"read"}),
+    {"add": CHANGES, "read": SHOWS},
 )

@@ -27,8 +27,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from checkers.base.checker import Budget
-from checkers.models.answers import the_same
-from checkers.models.known_object import KnownObject, ObjectFinding
+from checkers.models.known_object import CHANGES, KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.ranks import Ranked, out_of_order
 from checkers.models.witnesses import Decided, real_time
@@ -240,10 +239,7 @@ FENCED_LOCK = KnownObject(
     "Lock with fencing tokens",
     "Do tokens rise, and is no write with an older token accepted?",
     judge,
+    {ACQUIRE: ObjectFunction(answered=True), WRITE: CHANGES, RELEASE: ObjectFunction()},
     "a lock with fencing tokens",
-    (ACQUIRE, WRITE, RELEASE),
     odd_answer=no_token,
-    given=frozenset({WRITE}),
-    answered=frozenset({ACQUIRE}),
-    fixed={WRITE: the_same},
 )

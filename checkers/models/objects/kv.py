@@ -46,8 +46,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
 from checkers.base.checker import Budget
-from checkers.models.answers import the_same
-from checkers.models.known_object import ObjectFinding, by_search, searched
+from checkers.models.known_object import CHANGES, SHOWS, ObjectFinding, by_search, searched
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.search import cut_at, demand_explanation
 from checkers.models.witnesses import Decided, NoOrder
@@ -158,18 +157,12 @@ def no_string(operation: Operation) -> str:
     return f"a get of a key-value store answered {text_of(operation.output)}, which is no string"
 
 
+_QUESTION = "Is there one order of all gets, puts and appends that explains every answer?"
 KV_OBJECT = replace(
-    searched(
-        KV,
-        "Key-value store",
-        "Is there one order of all gets, puts and appends that explains every answer?",
-        {"put": the_same, "append": the_same},
-    ),
+    searched(KV, "Key-value store", _QUESTION),
     judge=judge,
+    functions={GET: SHOWS, PUT: CHANGES, APPEND: CHANGES},
     noun="a key-value store",
-    functions=(GET, PUT, APPEND),
-    given=frozenset({"put", "append"}),
-    answered=frozenset({"get"}),
     odd_answer=no_string,
 )
 

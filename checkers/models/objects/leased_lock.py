@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 
 DRIFT = 0.001
@@ -119,8 +119,7 @@ LEASED_LOCK = KnownObject(
     "Lock with a lease",
     "Was the lock never given to another process while a stated lease was still valid?",
     judge,
+    {"acquire": ObjectFunction(answered=True), "release": ObjectFunction()},
     "a lock with a lease",
-    ("acquire", "release"),
-    answered=frozenset({"acquire"}),
     odd_answer=no_duration,
 )

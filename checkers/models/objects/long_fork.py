@@ -33,14 +33,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import KnownObject, ObjectFinding
+from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.witnesses import Decided, real_time
 
 LONG_FORK_KIND = "long fork"
 CIRCLE_KIND = "writes in a circle"
 HALF_KIND = "half of a write"
-FUNCTIONS = ("txn", "write", "read")
 
 _Step = tuple[str, Hashable, Hashable]
 """("r" or "w", key, value or answer)."""
@@ -285,17 +284,15 @@ def _seen_through(keys: frozenset[Hashable]) -> Model:
     return Model("long-fork", init=frozenset, step=step)
 
 
+_READS = ObjectFunction(same_steps, given=True, answered=True)
 LONG_FORK = KnownObject(
     "long-fork",
     "Long fork",
     "Do all reads see the writes in one order?",
     judge,
+    {"txn": _READS, "write": ObjectFunction(same_steps, given=True), "read": _READS},
     "a long-fork test",
-    FUNCTIONS,
     whole=True,
-    fixed=dict.fromkeys(FUNCTIONS, same_steps),
-    given=frozenset(FUNCTIONS),
-    answered=frozenset({"txn", "read"}),
 )
 
 

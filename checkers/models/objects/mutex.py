@@ -22,7 +22,7 @@ from checkers.base.checker import Budget
 from checkers.kernels.operations import NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction, by_search
 from checkers.models.model import REFUSED, Model, Operation, State
 from checkers.models.witnesses import Decided
 
@@ -138,4 +138,6 @@ def _asked(release: Operation) -> str:
 
 
 _QUESTION = "Was the lock never held by two processes at once?"
-MUTEX_OBJECT = KnownObject("mutex", "Lock", _QUESTION, judge, "a mutex", ("acquire", "release"))
+MUTEX_OBJECT = KnownObject(
+    "mutex", "Lock", _QUESTION, judge, dict.fromkeys(("acquire", "release"), ObjectFunction()), "a mutex"
+)

@@ -25,8 +25,7 @@ from itertools import groupby
 from typing import Any
 
 from checkers.base.checker import Budget
-from checkers.models.answers import the_same
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
@@ -229,13 +228,9 @@ PRIORITY_QUEUE_OBJECT = KnownObject(
     "Priority queue",
     "Does every value come out once, the smallest one first?",
     judge,
+    {INSERT: CHANGES, EXTRACT: SHOWS},
     "a priority queue",
-    (INSERT, EXTRACT),
-    fixed={INSERT: the_same},
-    given=frozenset({INSERT}),
-    answered=frozenset({EXTRACT}),
-    observers=frozenset({EXTRACT}),
     odd_answer=_no_whole_number,
-    container=(INSERT, frozenset({EXTRACT})),
+    container=True,
     odd_put=_no_priority,
 )

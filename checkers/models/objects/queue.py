@@ -57,8 +57,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from checkers.base.checker import Budget
-from checkers.models.answers import the_same
-from checkers.models.known_object import EXCUSED, UNANSWERED, KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import CHANGES, EXCUSED, SHOWS, UNANSWERED, KnownObject, ObjectFinding, by_search
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
@@ -521,14 +520,10 @@ QUEUE_OBJECT = KnownObject(
     "Queue",
     "Does every value come out once, in the order in which the values were put there?",
     judge,
+    {PUT: CHANGES, TAKE: SHOWS, DRAIN: SHOWS},
     "a queue",
-    (PUT, TAKE, DRAIN),
-    fixed={PUT: the_same},
-    given=frozenset({PUT}),
-    answered=frozenset({TAKE, DRAIN}),
-    observers=frozenset({TAKE, DRAIN}),
     odd_answer=no_drained_list,
-    container=(PUT, frozenset({TAKE, DRAIN})),
+    container=True,
 )
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 from checkers.models.witnesses import Decided
 
@@ -59,9 +59,8 @@ def semaphore_object(permits: int) -> KnownObject:
         return ObjectFinding(() if found is None else (found,), steps=len(operations))
 
     question = f"Were never more than {permits} permits held at once?"
-    functions = (ACQUIRE, RELEASE)
-    fixed = dict.fromkeys(functions, same_number)
-    return KnownObject(model.name, "Semaphore", question, judge, "a semaphore", functions, fixed=fixed)
+    functions = dict.fromkeys((ACQUIRE, RELEASE), ObjectFunction(same_number))
+    return KnownObject(model.name, "Semaphore", question, judge, functions, "a semaphore")
 
 
 def _each_releases_its_own(operations: Sequence[Operation]) -> bool:

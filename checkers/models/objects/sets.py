@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from checkers.base.checker import Budget
 from checkers.base.values import MapValue
-from checkers.models.answers import the_same
-from checkers.models.known_object import KnownObject, ObjectFinding
+from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
 from checkers.models.ranks import Ranked, out_of_order
 from checkers.models.witnesses import Decided, real_time
@@ -258,11 +257,7 @@ SET = KnownObject(
     "Set",
     "Does every read show what had been added before, and nothing that was never added?",
     judge,
+    {"add": CHANGES, "read": SHOWS},
     "a set that only grows",
-    ("add", "read"),
-    fixed={"add": the_same},
-    given=frozenset({"add"}),
-    answered=frozenset({"read"}),
-    observers=frozenset({"read"}),
     odd_answer=no_list,
 )

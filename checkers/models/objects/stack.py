@@ -57,8 +57,7 @@ import numpy.typing as npt
 
 from checkers.base.checker import Budget
 from checkers.kernels.search.nested_stays import deadlines, nest
-from checkers.models.answers import the_same
-from checkers.models.known_object import KnownObject, ObjectFinding, by_search
+from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
 from checkers.models.objects.conservation import (
     Names,
@@ -386,11 +385,7 @@ STACK_OBJECT = KnownObject(
     "Stack",
     "Does every value come out once, the newest one first?",
     judge,
+    {PUSH: CHANGES, POP: SHOWS},
     "a stack",
-    (PUSH, POP),
-    fixed={PUSH: the_same},
-    given=frozenset({PUSH}),
-    answered=frozenset({POP}),
-    observers=frozenset({POP}),
-    container=(PUSH, frozenset({POP})),
+    container=True,
 )

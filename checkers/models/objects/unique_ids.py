@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from checkers.base.checker import Budget
-from checkers.models.known_object import KnownObject, ObjectFinding
+from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.witnesses import Decided
 
@@ -47,6 +47,6 @@ UNIQUE_IDS = KnownObject(
     "Unique ids",
     "Was no id handed out twice?",
     judge,
-    answered=frozenset({"generate"}),
+    {"generate": ObjectFunction(answered=True)},
     odd_answer=lambda o: "a generator of ids answered nil, which is no id" if o.output is None else "",
 )
