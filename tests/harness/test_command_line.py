@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import NO_SPARK
 from journals import recorded
 from long_enough import long_enough
 from waiting import until
@@ -90,11 +91,11 @@ def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | N
 
 
 def test_a_cluster_that_is_not_there_is_reported_and_the_run_is_judged(tmp_path: Path) -> None:
-    no_master = "spark://127.0.0.1:9"
+    no_master = NO_SPARK[1]
 
     def run(limit_s: int, hz: int) -> list[str]:
         size = ("--time-limit", str(limit_s), "--rate", str(hz))
-        words = canary(tmp_path, *size, "--bug", "lose", "--spark-master", no_master)
+        words = canary(tmp_path, *size, "--bug", "lose", *NO_SPARK)
         return [sys.executable, "-m", "harness", *words]
 
     done = long_enough(run, tmp_path, 2, 1500, ROOT)
@@ -109,7 +110,7 @@ def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> N
         sys.executable,
         "-m",
         "harness",
-        *canary(tmp_path, "--time-limit", "1000", "--rate", "500", "--bug", "stale"),
+        *canary(tmp_path, "--time-limit", "1000", "--rate", "500", "--bug", "stale", *NO_SPARK),
     ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -124,7 +125,8 @@ def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> N
 
 
 def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path) -> None:
-    words = [*HEARS_CTRL_C, sys.executable, "-m", "harness", *canary(tmp_path, "--time-limit", "1000", "--rate", "500")]
+    run = canary(tmp_path, "--time-limit", "1000", "--rate", "500", *NO_SPARK)
+    words = [*HEARS_CTRL_C, sys.executable, "-m", "harness", *run]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_history(tmp_path, 100_000)
         process.send_signal(signal.SIGINT)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import NO_SPARK
 from waiting import until
 from whole_runs import ROOT, command, ended, enough, no_docker, on_docker, outcome_of, results_of
 
@@ -48,7 +49,7 @@ def test_a_run_stops_on_a_violation_before_its_time_and_spark_finds_it_too(
 @pytest.mark.docker
 @pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}")
 def test_a_harness_killed_in_the_middle_of_a_fault_leaves_a_history_and_nothing_else(tmp_path: Path) -> None:
-    words = command(tmp_path, "docker", 8)
+    words = command(tmp_path, "docker", 8, *NO_SPARK)
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             wait_for_fault(tmp_path)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import NO_SPARK
 from whole_runs import ROOT, command, ended, enough, in_namespaces, no_docker, on_docker, outcome_of, results_of
 
 from checkers.record.faults import Achieved
@@ -47,7 +48,7 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     "backend", [pytest.param("docker", marks=on_docker), pytest.param("namespaces", marks=in_namespaces)]
 )
 def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path, backend: str) -> None:
-    done = enough(tmp_path, backend, "--bug", "minority-commit")
+    done = enough(tmp_path, backend, "--bug", "minority-commit", *NO_SPARK)
     assert done.returncode == 1, done.stdout + done.stderr
     assert decide(load_subject("kraft").bugs["minority-commit"], results_in(results_of(tmp_path))).found
 

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from command_line import krucible
+from command_line import NO_SPARK, krucible
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import PATIENCE_S
 
@@ -98,7 +98,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         address_of(text)
 
 
-RUN = ["run", "--subject", "canary", "--nemesis", "none"]
+RUN = ["run", "--subject", "canary", "--nemesis", "none", *NO_SPARK]
 
 
 def test_a_wrong_address_is_one_sentence() -> None:

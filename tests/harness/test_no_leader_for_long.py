@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import NO_SPARK
 from whole_runs import ROOT, command, ended, in_namespaces, results_of
 
 NEVER_ELECTS = """
@@ -22,7 +23,6 @@ class NeverElects(Registers):
 CARD = {"number": 1, "kind": "pause", "name": "leader", "at_s": 5.0, "heal_s": 20.0}
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", [pytest.param("namespaces", marks=in_namespaces)])
 def test_a_majority_that_does_not_serve_is_found(tmp_path: Path, backend: str) -> None:
@@ -31,7 +31,7 @@ def test_a_majority_that_does_not_serve_is_found(tmp_path: Path, backend: str) -
     shutil.copy(ROOT / "examples" / "tcp_register.py", system / "registers.py")
     (system / "system.py").write_text(NEVER_ELECTS)
     schedule.write_text(json.dumps({"schedule": 1, "cards": [CARD]}))
-    words = ("--subject", str(system), "--schedule", str(schedule), "--nemesis", "pause", "--rate", "20")
+    words = ("--subject", str(system), "--schedule", str(schedule), "--nemesis", "pause", "--rate", "20", *NO_SPARK)
     done = ended(command(tmp_path / "results", backend, 7, *words, "--time-limit", "26"))
     checkers = results_of(tmp_path / "results")["checkers"]
     assert done.returncode == 1, done.stdout + done.stderr

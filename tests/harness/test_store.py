@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import krucible
+from command_line import NO_SPARK, krucible
 from moto import server as moto
 from recorded_runs import unpacked
 from spark_cluster import Cluster, can_hide_folders
@@ -202,7 +202,9 @@ def in_a_process(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_run_is_uploaded_when_it_ends_listed_and_judged_there(store: Store, tmp_path: Path) -> None:
     canary = ("run", "--subject", "canary", "--nemesis", "none", "--time-limit", "2", "--rate", "300", "--bug", "stale")
-    ran = in_a_process(*canary, "--seed", "1", "--results", str(tmp_path / "results"), "--store", store.address)
+    ran = in_a_process(
+        *canary, *NO_SPARK, "--seed", "1", "--results", str(tmp_path / "results"), "--store", store.address
+    )
     assert ran.returncode == 1, ran.stdout + ran.stderr
     address = next(line.split()[1] for line in ran.stdout.splitlines() if line.startswith("stored: "))
     listed = krucible("runs", "--store", store.address, "--json")

@@ -10,6 +10,9 @@ from unittest.mock import patch
 
 from harness.cli.main import run_command_line
 
+NO_SPARK = ("--spark-master", "spark://127.0.0.1:9")
+"""No master answers there, so a run is judged in its own process, and no Java is started for it."""
+
 
 def krucible(*words: str) -> CompletedProcess[str]:
     """What `krucible WORDS` prints, and its exit code."""

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from command_line import NO_SPARK
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
@@ -142,7 +143,7 @@ def test_its_model_and_its_checker_judge_a_run(tmp_path: Path) -> None:
     """Each server keeps its own values.  A run that tests too little is still invalid: a violation is one."""
     argv = [sys.executable, "-m", "harness", "run", "--subject", f"{EXAMPLE}:EachForItself", "--nemesis", "none"]
     argv += ["--backend", "namespaces", "--nodes", "3", "--time-limit", "6", "--rate", "40", "--keys", "2"]
-    argv += ["--concurrency", "8", "--results", str(tmp_path), "--seed", "3"]
+    argv += ["--concurrency", "8", "--results", str(tmp_path), "--seed", "3", *NO_SPARK]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     checkers = json.loads((tmp_path / "latest" / "results.json").read_text())["checkers"]

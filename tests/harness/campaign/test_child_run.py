@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from command_line import NO_SPARK
 from waiting import PATIENCE_S
 
 from harness.campaign import child_run
@@ -65,9 +66,8 @@ def test_a_run_of_another_campaign_in_the_same_results_is_not_taken_for_its_own(
     assert run_child(["run"], tmp_path, tmp_path / "log").folder is None
 
 
-@pytest.mark.spark
 def test_a_real_run_writes_down_its_folder(tmp_path: Path) -> None:
-    words = ["run", "--subject", "canary", "--nemesis", "none", "--time-limit", "1", "--rate", "100"]
+    words = ["run", "--subject", "canary", "--nemesis", "none", "--time-limit", "1", "--rate", "100", *NO_SPARK]
     run = run_child(words, tmp_path / "results", tmp_path / "log")
     assert run.judged == (tmp_path / "results" / "latest").resolve(), (tmp_path / "log").read_text()
     assert not list(tmp_path.glob(".folder*"))

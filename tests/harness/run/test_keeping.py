@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import NO_SPARK
 from docker_things import left_of, needs_docker, processes_of
 from rich.console import Console
 from waiting import is_alive, until
@@ -52,7 +53,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """A short run that was kept; what `--json` printed of it."""
     results = tmp_path_factory.mktemp("results")
     words = ["run", "--backend", request.param, "--nemesis", "none", "--nodes", "1", "--time-limit", "2"]
-    done = krucible(*words, "--rate", "50", "--keep", "always", "--json", "--results", str(results))
+    done = krucible(*words, "--rate", "50", "--keep", "always", "--json", "--results", str(results), *NO_SPARK)
     assert done.stdout, done.stderr
     yield {**json.loads(done.stdout), "words": done.stderr, "backend": request.param, "code": done.returncode}
     if (kept := kept_in((results / "latest").resolve())) is not None:
@@ -130,7 +131,7 @@ def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> No
 @pytest.mark.parametrize(("system", "verdict"), [("EachForItself", "invalid"), ("Forwarding", "valid")])
 def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, verdict: str, tmp_path: Path) -> None:
     words = ["run", "--backend", "namespaces", "--subject", f"{EXAMPLE}:{system}", "--nemesis", "none", "--nodes", "3"]
-    words += ["--keep", "on-violation", "--json", "--results", str(tmp_path)]
+    words += ["--keep", "on-violation", "--json", "--results", str(tmp_path), *NO_SPARK]
     for times in (1, 2, 4, 8):  # a busy machine may not reach the rate: then it asks less in a second, and for longer
         done = krucible(*words, "--time-limit", str(5 * times), "--rate", str(200 // times))
         if done.returncode != UNKNOWN:
@@ -154,7 +155,7 @@ def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, ver
 @needs_namespaces[1]
 def test_ctrl_c_of_a_run_that_was_to_be_kept_removes_the_cluster(tmp_path: Path) -> None:
     words = ["run", "--backend", "namespaces", "--nemesis", "none", "--nodes", "1", "--time-limit", "900"]
-    command = [*KRUCIBLE, *words, "--rate", "50", "--keep", "always", "--results", str(tmp_path)]
+    command = [*KRUCIBLE, *words, "--rate", "50", "--keep", "always", "--results", str(tmp_path), *NO_SPARK]
     command = ["env", "--default-signal=INT", *command]  # a shell's background job ignores it
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0) as run:
         try:

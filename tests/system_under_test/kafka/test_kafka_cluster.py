@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import NO_SPARK
 
 from checkers.base.history import Type
 from harness.backends.namespaces import probe
@@ -126,7 +127,7 @@ def test_records_of_one_broker_are_sent_and_polled(tmp_path: Path) -> None:
     """One broker, so that it starts in seconds: a run with faults needs three and a minute (docs/testing-kafka.md)."""
     words = ["--subject", "kafka", "--backend", "namespaces", "--nemesis", "none", "--nodes", "1", "--seed", "3"]
     words += ["--rate", "4", "--time-limit", "12", "--keys", "2", "--concurrency", "8", "--results", str(tmp_path)]
-    words += ["--op-timeout", "10", "--waive", "rate,operations", "--all"]
+    words += ["--op-timeout", "10", "--waive", "rate,operations", "--all", *NO_SPARK]
     done = subprocess.run(
         [sys.executable, "-m", "harness", "run", *words],
         cwd=ROOT,

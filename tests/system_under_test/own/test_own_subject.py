@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import NO_SPARK, krucible
 from journals import write_header
 
 from checkers.base.results import as_object
@@ -206,13 +207,10 @@ def test_files_added_to_a_run_of_a_bundled_system_do_not_replace_it(tmp_path: Pa
     assert spec_of(tmp_path).subject == "canary"
 
 
-def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made() -> None:
-    argv = [sys.executable, "-m", "harness", "run", "--subject", str(TCP_REGISTER), "--workload", "list-append"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False)
+def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made(tmp_path: Path) -> None:
+    done = krucible("run", "--results", str(tmp_path), "--subject", str(TCP_REGISTER), "--workload", "list-append")
     assert done.returncode == 3
-    assert "its client has no transact_lists; it runs: register, repeated-register, convergence" in " ".join(
-        done.stderr.split()
-    )
+    assert "its client has no transact_lists; it runs: register, repeated-register, convergence" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -225,7 +223,7 @@ def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend:
     outside.write_text(TCP_REGISTER.read_text())
     argv = [sys.executable, "-m", "harness", "run", "--subject", str(outside), "--backend", backend, "--nodes", "3"]
     argv += ["--nemesis", "kill", "--time-limit", "16", "--rate", "40", "--keys", "4", "--concurrency", "8"]
-    argv += ["--results", str(tmp_path / "results"), "--seed", "3"]
+    argv += ["--results", str(tmp_path / "results"), "--seed", "3", *NO_SPARK]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False)
     root = tmp_path / "results" / "latest"
     results = json.loads((root / "results.json").read_text())

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from command_line import NO_SPARK
 from docker_things import needs_docker
 from ssh_hosts import ssh_hosts
 from waiting import until
@@ -37,7 +38,7 @@ def test_hosts_of_a_kept_run_are_entered_as_it_is_printed_and_released_whole(tmp
     with ssh_hosts(tmp_path, ("s1", "k1", "k2")) as hosts:
         words = ["--backend", "ssh", "--inventory", hosts.inventory(("s1",), ("k1", "k2")), "--nodes", "1"]
         words += ["--nemesis", "none", "--time-limit", "2", "--rate", "50", "--results", str(tmp_path / "results")]
-        done = krucible("run", *words, "--keep", "always", "--json")
+        done = krucible("run", *words, "--keep", "always", "--json", *NO_SPARK)
         try:
             assert '"kept":' in done.stdout, done.stdout + done.stderr
             kept: dict[str, Any] = json.loads(done.stdout)["kept"]
