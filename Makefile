@@ -141,7 +141,7 @@ test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or severa
 
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (about half an hour on 2 cores)
 	@log=$(VENV)/live-tests.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) --numprocesses 3 --dist loadfile >$$log 2>&1 & live=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
 	trap "kill $$live" INT TERM; \
 	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" $(TESTS) --numprocesses 2 --dist worksteal; others=$$?; \
 	echo "the live tests, which ran beside the others:"; \
