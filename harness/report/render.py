@@ -345,7 +345,7 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
         small = f"UTC, revision {revision}{dirty}" if revision else "UTC"
         out.append(("Started", words.shorten(started.replace("T", " ")[:19], 40), small))
     if (signer := data.results.signer) is not None:
-        out.append(("Signed by", words.shorten(signer.by, 40), words.shorten(signer.key, 18)))
+        out.append(("Signed by", words.shorten(signer.by, 40), words.shorten(signer.key, 15)))
     return out
 
 

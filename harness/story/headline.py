@@ -79,7 +79,7 @@ def _invalid(results: Results) -> str:
         return "Invalid, but no checker kept its evidence."
     lead = found[0].lead
     first = _lost(lead, results.checkers[lead.checker]) or sentence(lead.summary)
-    first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
+    first = first[0].lower() + first[1:] if first.split(" ", 1)[0] in _STARTS_LOWER else first
     return " ".join(filter(None, [f"Invalid: {first}", results.lost_elements, first_step(found), in_all(results)]))
 
 

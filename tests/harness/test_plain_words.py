@@ -81,6 +81,12 @@ def test_an_invalid_run_says_what_broke() -> None:
     assert written == "Invalid: at 3.1 s n1 answered 4."
 
 
+def test_an_article_is_no_name_behind_a_colon() -> None:
+    lost = invalid("committed entry lost", "A committed entry was lost: the log of n1 has no entry at offset 4.")
+    written = verdict_in_words(results_in(results("invalid", committed_never_lost=lost)), None)
+    assert written.startswith("Invalid: a committed entry was lost: the log of n1")
+
+
 def test_several_violations_are_counted() -> None:
     two = results("invalid", linearizability=invalid("stale read"), log_matching=invalid("logs differ", "n1 differs"))
     counted = "2 checkers found 2 kinds of violations."
