@@ -18,8 +18,6 @@ CHECKERS = Path(__file__).parents[3] / "checkers"
 MAKERS = {
     "Witness": 0,
     "RaftRule": 0,
-    "Violation": 0,
-    "_elected": 0,
     "OrderClash": 0,
     "wrong_alone": 0,
     "Unexplained": 0,
@@ -27,6 +25,7 @@ MAKERS = {
     "_tell": 0,
     "_broken": 0,
     "Contradiction": 0,
+    "Decided": 0,
     "_wait": 0,
 }
 """Calls that name a kind -> place of that argument."""
