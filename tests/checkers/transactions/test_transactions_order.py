@@ -110,18 +110,12 @@ def test_the_replay_refuses_a_wrong_order(model: Model, consistency: str, monkey
         return outcome, search._replace(order=order)
 
     transcript = read_transactions(events, model)
-    known = known_of(transcript, model)
+    txns = transcript.txns
+    known = complete.known_of(txns, model, element_bases(txns, int(txns.key.max()) + 1), new_findings())
     assert decide(transcript.txns, known, consistency, 1000).outcome == 1
     monkeypatch.setattr(complete, "find_order", reversed_order)
     with pytest.raises(WrongOrder):
         decide(transcript.txns, known, consistency, 1000)
-
-
-def known_of(transcript: Any, model: Model) -> Known:
-    from checkers.transactions.judge import _known
-
-    txns = transcript.txns
-    return _known(transcript, element_bases(txns, int(txns.key.max()) + 1), new_findings())
 
 
 def test_a_search_that_ends_at_its_budget_is_unknown_and_says_so() -> None:
