@@ -13,6 +13,7 @@ the completion after the answer has arrived.  This can only widen intervals, so 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -96,6 +97,16 @@ def paired(
         elif (place := open_of.pop(process, None)) is not None:
             pairs[place] = (pairs[place][0], event)
     return pairs
+
+
+_TIME_OUT = re.compile(r"time-?d?-? ?out", re.IGNORECASE)
+
+
+def doubt_of_refusal(error: object) -> str:
+    """Return what a failure with this error does not prove, as the end of a sentence; "" unless it is a time-out."""
+    if not _TIME_OUT.search(str(error)):
+        return ""
+    return "a time-out does not prove that it did not happen: record it as info"
 
 
 class MalformedHistory(ValueError):

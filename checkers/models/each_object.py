@@ -15,16 +15,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from checkers.base.checker import Budget
-from checkers.base.history import Event
+from checkers.base.history import Event, Type, doubt_of_refusal
 from checkers.base.independent_search import Disagreement
+from checkers.base.values import with_article
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, nothing_shown
 from checkers.models.answers import demand_agreement, with_exact_values
 from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, KnownObject, ObjectFinding
-from checkers.models.model import Operation, Rows, WrongOperation, operations_of
+from checkers.models.model import Operation, Rows, WrongOperation, operations_of, text_of, value_of
 from checkers.models.past import Patience
 from checkers.models.search import steps_first
 from checkers.models.witnesses import Decided, NoOrder, explain
 
+FROM_NOWHERE = "value from nowhere"
 NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing to judge"
 
 
@@ -70,6 +72,7 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
     wrong = [(name, violation) for name, finding in found.items() for violation in finding.violations]
     wrong.sort(key=lambda pair: pair[1].index)
     witnesses, retracted = _explained(wrong, by_object, budget, rows_of(events))
+    witnesses = [(index, _with_doubt(made, events, known.observers)) for index, made in witnesses]
     counts: Counter[str] = Counter()
     for finding in found.values():
         counts.update(finding.counts)
@@ -195,6 +198,23 @@ def _explained(
             continue
         witnesses.append((int(made.events[-1]["index"]) if made.events else violation.index, made))
     return witnesses, retracted
+
+
+def _with_doubt(made: Witness, events: Sequence[Event], observers: frozenset[str]) -> Witness:
+    """Return the witness of a value from nowhere with the change that failed by a time-out and would explain it."""
+    if made.kind != FROM_NOWHERE or not made.events:
+        return made
+    of_witness = {row["index"] for row in made.events}
+    answers = [e for e in events if e.index in of_witness and e.type is Type.OK and e.f in observers]
+    shown = {each for e in answers for v in (value_of(e),) for each in (v, *(v if isinstance(v, tuple) else ()))}
+    for event in events if answers else ():
+        doubt = doubt_of_refusal(event.error) if event.type is Type.FAIL and event.f not in observers else ""
+        if doubt and event.key == answers[-1].key and value_of(event) is not None and value_of(event) in shown:
+            failed = (
+                f"{with_article(event.f)} of {text_of(value_of(event))} failed (index {event.index}: {event.error})"
+            )
+            return replace(made, summary=f"{made.summary}; {failed}, and {doubt}")
+    return made
 
 
 def _left_out(sentences: Sequence[str]) -> str:

@@ -16,11 +16,11 @@ One of them is called wrong only if later answers of other nodes confirm the oth
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
+from checkers.base.history import doubt_of_refusal
 from checkers.base.letters import letter
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
@@ -291,8 +291,8 @@ class ValueStory:
             failed, self._refused = both[1], both
             why = f": {failed['error']}" if failed["error"] else ""
             words = f"was refused (index {failed['index']}{why})"
-            if re.search(r"time-?d?-? ?out", str(failed["error"]), re.IGNORECASE):
-                words += "; a time-out does not prove that it did not happen: record it as info"
+            if doubt := doubt_of_refusal(failed["error"]):
+                words += f"; {doubt}"
             if not afterwards:
                 return f"{only_write} {words}"
             return f"{only_write.replace('only write', 'write')} {words}, and the next {afterwards}"

@@ -171,3 +171,22 @@ def test_finding_nothing_shows_nothing_of_a_queue_that_delivers_again(tmp_path: 
     assert judged(tmp_path, text, "at-least-once-queue").verdict.validity is Validity.UNKNOWN
     assert judged(tmp_path, text, "queue").verdict.validity is Validity.INVALID
     assert refused_setting("at-least-once-queue", "empty", "observed")
+
+
+@pytest.mark.parametrize(
+    ("model", "put", "look", "value", "answer"),
+    [
+        ("set", "add", "read", "3", "[3]"),
+        ("queue", "enqueue", "dequeue", "3", "3"),
+        ("register", "write", "read", '"a"', '"a"'),
+        ("append-log", "append", "read", "3", "[3]"),
+    ],
+)
+def test_a_change_that_timed_out_may_explain_a_value_from_nowhere(
+    model: str, put: str, look: str, value: str, answer: str, tmp_path: Path
+) -> None:
+    rows = operations((put, value, "fail", f"{value}, :error :timeout"), (look, "nil", "ok", answer))
+    summary = judged(tmp_path, rows, model).verdict.witnesses[0].summary
+    assert "failed (index 1: timeout), and a time-out does not prove that it did not happen: record it as" in summary
+    refused = judged(tmp_path, rows.replace(":timeout", ":full"), model).verdict.witnesses[0].summary
+    assert "failed (index 1" not in refused
