@@ -14,7 +14,6 @@ from typing import Any
 
 from checkers.base.results import Results
 from checkers.base.verdict import Witness
-from checkers.run_quality.health import NODES_STAY_UP
 from harness.spec import Spec
 from harness.story.kinds import name_in_words
 
@@ -570,7 +569,7 @@ def witness_of(finding: KnownFinding, results: Results) -> Witness | None:
 
 def _complaint_of(finding: KnownFinding, results: Results) -> Witness | None:
     text, _ = finding.complaint
-    stayed_up = results.invalid.get(NODES_STAY_UP.name)
+    stayed_up = results.invalid.get("nodes-stay-up")
     witnesses = stayed_up.witness if stayed_up is not None and text else ()
     return next((w for w in witnesses if text in w.summary), None)
 
