@@ -94,8 +94,16 @@ def resolve(transcript: Transcript, any_write: bool, attempt: Callable[[Transcri
     search = _Search(transcript, units, attempt)
     ended = search.solve({})
     outcome = ended if isinstance(ended, str) else FAILS
+    if outcome == FAILS and any_write and transcript.model == "list-append" and _failed_to_append(transcript):
+        outcome = OPEN  # a list may show an append that failed, and no choice names one
     shown = search.fitting if search.fitting is not None else search.first
     return Resolved(outcome, shown or transcript, len(units), search.attempts)
+
+
+def _failed_to_append(transcript: Transcript) -> bool:
+    """Return whether a transaction that failed appended a repeated value."""
+    txns = transcript.txns
+    return bool((txns.status[_owners(txns)[repeated_rows(transcript)]] == FAIL).any())
 
 
 class _Search:

@@ -147,7 +147,7 @@ def test_a_subscription_excuses_its_own_process_alone() -> None:
 def test_a_log_grows_at_its_end_whoever_sends(script: tuple[str, ...]) -> None:
     verdict = judge_kafka_log(Tape().script(*script).events)
     assert [w.kind for w in verdict.witnesses] == ["nonmonotonic-send"]
-    assert "before 'b' was sent, which stands before it" in verdict.witnesses[0].summary
+    assert 'before "b" was sent, which stands before it' in verdict.witnesses[0].summary
 
 
 def test_a_message_of_a_transaction_proves_all_the_others() -> None:
@@ -158,7 +158,7 @@ def test_a_message_of_a_transaction_proves_all_the_others() -> None:
     assert judge_kafka_log(perhaps_later).validity is Validity.UNKNOWN
     (witness,) = judge_kafka_log(perhaps_later, read_to_end=True).witnesses
     assert witness.kind == "unseen"
-    assert "'b' was sent to y in a transaction that committed, because 'a' of it was polled from x" in witness.summary
+    assert '"b" was sent to y in a transaction that committed, because "a" of it was polled from x' in witness.summary
     plain = Tape().script(half.replace("txn send:x", "send x").replace("send:y", "y"), "1 poll x/0=a").events
     assert judge_kafka_log(plain, read_to_end=True).validity is Validity.VALID
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from test_transactions_every_level import with_another_answer
-from test_transactions_order import known_of
 from test_transactions_table import a_run, as_written
 from toy_transactions import ISOLATIONS, simulate
 
@@ -26,6 +25,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask
 from checkers.catalog import BY_MODEL
 from checkers.judging.pipeline import judge_run, results_of
+from checkers.kernels.transactions.columns import element_bases, new_findings
 from checkers.spark.session import SparkJudge
 from checkers.transactions import checker, complete
 from checkers.transactions.anomalies import MODELS, NO_ORDER_NAME, REALTIME, WORST_FIRST, parts_of
@@ -128,7 +128,9 @@ def test_the_order_of_all_groups_fits_the_whole_history(model: Model, level: str
 
 def fits(transcript: Transcript, model: Model, level: str, order: Int32, snapshots: bool) -> None:
     """Raises WrongOrder if the order does not explain the history."""
-    complete._demand_that_it_fits(transcript.txns, known_of(transcript, model), *parts_of(level), order, snapshots)
+    txns = transcript.txns
+    known = complete.known_of(txns, model, element_bases(txns, int(txns.key.max()) + 1), new_findings())
+    complete._demand_that_it_fits(txns, known, *parts_of(level), order, snapshots)
 
 
 @pytest.mark.usefixtures("any_size")

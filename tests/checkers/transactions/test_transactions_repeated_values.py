@@ -245,6 +245,14 @@ def test_a_read_may_show_an_own_write_that_was_overwritten_where_reads_need_not_
     assert atomic.validity is Validity.INVALID
 
 
+def test_an_uncommitted_list_may_show_an_append_that_failed() -> None:
+    """The 1 before the 2 was appended by a transaction that failed; the other one that appended a 1 read it before."""
+    tape = Tape().run(0, "ax1 ax2", Type.FAIL).run(1, "ax2")
+    events = tape.run(2, "rx12 ax1 ax1").events
+    assert judge_transactions(events, "list-append", consistency="read-uncommitted").validity is Validity.UNKNOWN
+    assert judge_transactions(events, "list-append", consistency="read-committed").validity is Validity.INVALID
+
+
 FOUR_AND_TWO = Tape().run(0, "ax1 ax1 ax1 ax1").run(1, "ax1 ax1").run(2, "rx111111").events
 
 
