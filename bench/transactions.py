@@ -34,7 +34,7 @@ from checkers.kernels.transactions.columns import READ, Transactions
 from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.transactions.judge import judge_columns
 from checkers.transactions.read import Model
-from checkers.transactions.table import read_file
+from checkers.transactions.sealed_file import read_file
 
 WARM = 3000
 GOALS = {

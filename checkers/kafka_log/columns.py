@@ -40,7 +40,8 @@ from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SE
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.models.answers import WrongEvent
 from checkers.sealing.codes import dense_processes, dictionary_codes
-from checkers.transactions.table import RowsOfFile, demand_room_for_events, paired_events, read_columns, stretch
+from checkers.transactions.sealed_file import RowsOfFile, demand_room_for_events, read_columns, stretch
+from checkers.transactions.table import paired_events
 
 Value = Hashable
 Message = tuple[int | None, Value]

@@ -40,7 +40,7 @@ from checkers.kernels.kafka_log.log_anomalies import Found
 from checkers.transactions.anomalies import VARIANTS
 from checkers.transactions.checker import SHARES
 from checkers.transactions.cycles import CycleSearch
-from checkers.transactions.table import COLUMNS
+from checkers.transactions.sealed_file import COLUMNS
 
 __all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
 

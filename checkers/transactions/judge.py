@@ -38,7 +38,6 @@ from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, known_of, orders_under
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
-from checkers.transactions.no_order import explain_no_order
 from checkers.transactions.read import Model, Transcript, read_transactions
 
 __all__ = ["judge_columns", "judge_transactions", "judge_transcript"]
@@ -414,6 +413,8 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     if counted:
         witnesses = _witnesses(transcript, found, search, shown)
         if decision is not None and not shown:
+            from checkers.transactions.no_order import explain_no_order  # networkx, which few histories need
+
             witnesses.append(explain_no_order(transcript, decision.involved, consistency))
         by_kind = {name: counts[name] for name in counted}
         looked_at["violations"] = sum(by_kind.values())

@@ -1,86 +1,35 @@
-"""Reads transactions from `history.parquet` with kernels (`kernels/transactions/payloads.py`).
+"""Reads transactions from the columns of a history with kernels (`kernels/transactions/payloads.py`).
 
 If the kernels cannot read a payload, `read.py` reads the history event by event.  It is slower, and its error names
-what is wrong if a payload is no transaction.
-
-The reader bounds its memory before it allocates.  The footer of a file is no measure of it, because a repeated text is
-stored once.  So the size of rows is counted row group by row group, and that of events before any event is made.
+what is wrong if a payload is no transaction.  `sealed_file.py` reads those of a run.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
-from checkers.base.checker import Budget
-from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Event, Type
-from checkers.base.run_evidence import BeyondBudget
 from checkers.formats.rows import HistoryColumns
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes
 from checkers.kernels.transactions.value_numbers import are_dense, number_values
-from checkers.sealing.codes import dense_processes, dictionary_codes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions.read import Lazily, Model, Transcript, members, read_transactions
-
-COLUMNS = ("process", "type", "f", "payload")
-"""The columns of a history that are read."""
-
-
-EVENT_SIZE_BYTES = 1_200
-"""Memory of an event and its share of an operation in Python (measured, rounded up)."""
-
-
-def read_columns(path: str, size_bytes_max: int) -> pa.Table:
-    """Read COLUMNS of a sealed history.  Raises BeyondBudget before they take more than `size_bytes_max`."""
-    pieces = []
-    with pq.ParquetFile(path) as file:
-        size_bytes = rows = 0
-        for group in range(file.num_row_groups):
-            pieces.append(file.read_row_group(group, list(COLUMNS), use_threads=False))
-            size_bytes, rows = size_bytes + pieces[-1].nbytes, rows + len(pieces[-1])
-            if size_bytes > size_bytes_max:
-                words = f"the first {rows} of {file.metadata.num_rows} rows take {size_bytes} bytes"
-                raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
-    return pa.concat_tables(pieces) if pieces else HISTORY.empty_table().select(COLUMNS)
-
-
-def demand_room_for_events(rows: int, size_bytes_max: int) -> None:
-    """Raise BeyondBudget if so many rows cannot be read one by one within `size_bytes_max`."""
-    if rows * EVENT_SIZE_BYTES > size_bytes_max:
-        words = f"{rows} rows that only the slow reader understands take {rows * EVENT_SIZE_BYTES} bytes"
-        raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
-
-
-def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes) -> Transcript:
-    """Read the transactions of a sealed history; rows of the nemesis and of set-up are skipped.
-
-    Raises MalformedHistory if a payload is no list of micro-operations of this model, and BeyondBudget.
-    """
-    table = read_columns(path, size_bytes_max)
-    codes, functions = dictionary_codes(table["f"])
-    is_transaction = np.array([f != CREATE for f in functions] or [True])[codes]
-    process, type_ = (np.asarray(table[name].combine_chunks()) for name in ("process", "type"))
-    payload = [stretch(chunk) for chunk in table["payload"].chunks]
-    transcript = _transcript(process, type_, is_transaction, payload, model, RowsOfFile(path).event)
-    if transcript is None:
-        demand_room_for_events(len(table), size_bytes_max)
-        return read_transactions(_events(pq.read_table(path)), model)
-    return transcript
 
 
 def read_history(history: HistoryColumns, model: Model) -> Transcript:
-    """Read the transactions of a history in memory.  Raises as `read_file`."""
+    """Read the transactions of a history in memory.
+
+    Raises MalformedHistory if a payload is no list of micro-operations of this model.
+    """
     rows = history.rows
-    transcript = _transcript(
+    transcript = transcript_of_columns(
         rows.process,
         rows.type,
         rows.f != history.code(CREATE),
@@ -91,14 +40,7 @@ def read_history(history: HistoryColumns, model: Model) -> Transcript:
     return transcript or read_transactions(history.events(), model)
 
 
-def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
-    """Return (bytes, where each row's text begins) of some payloads; a null has length 0."""
-    _, offsets, data = chunk.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    return np.frombuffer(data if data is not None else b"", np.uint8), bounds.astype(np.int64)
-
-
-def _transcript(
+def transcript_of_columns(
     process: Int32,
     type_: Int8,
     is_transaction: Bools,
@@ -216,25 +158,3 @@ def paired_events(pairs: payloads.Pairs, event_of: Callable[[int], Event]) -> Se
         return tuple(event_of(row) for row in rows if row >= 0)
 
     return Lazily(len(pairs.described), of)
-
-
-class RowsOfFile:
-    """The events of a sealed history, which are read again from the file when they are asked for."""
-
-    def __init__(self, path: str) -> None:
-        self._file = pq.ParquetFile(path)
-        metadata = self._file.metadata
-        self._first = np.cumsum([0] + [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)])
-        self._group = lru_cache(maxsize=2)(self._read_group)
-
-    def event(self, row: int) -> Event:
-        """Return the event of a row."""
-        group = int(np.searchsorted(self._first, row, side="right")) - 1
-        return _events(self._group(group).slice(row - int(self._first[group]), 1))[0]
-
-    def _read_group(self, group: int) -> pa.Table:
-        return self._file.read_row_group(group, HISTORY.names, use_threads=False)
-
-
-def _events(table: pa.Table) -> list[Event]:
-    return list(map(Event.of_row, table.select(HISTORY.names).to_pylist()))

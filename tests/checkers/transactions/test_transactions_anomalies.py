@@ -30,7 +30,7 @@ from checkers.formats.recognise import read_any
 from checkers.transactions.anomalies import MODELS, ruled_out, strongest
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
-from checkers.transactions.table import read_file
+from checkers.transactions.sealed_file import read_file
 
 
 def judge(events: list[Event], model: Model, **options: str) -> Verdict:

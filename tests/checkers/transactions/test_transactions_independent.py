@@ -27,7 +27,8 @@ from checkers.catalog import BY_MODEL
 from checkers.judging.pipeline import judge_run, results_of
 from checkers.kernels.transactions.columns import element_bases, new_findings
 from checkers.spark.session import SparkJudge
-from checkers.transactions import checker, complete
+from checkers.transactions import complete
+from checkers.transactions import groups as dividing
 from checkers.transactions.anomalies import MODELS, NO_ORDER_NAME, REALTIME, WORST_FIRST, parts_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
@@ -58,7 +59,7 @@ def tenants(rng: Random, model: Model, isolation: str, *, count: int = 3, transa
 
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checker, "TRANSACTIONS_MIN", 0)
+    monkeypatch.setattr(dividing, "TRANSACTIONS_MIN", 0)
 
 
 @pytest.mark.usefixtures("any_size")
@@ -72,7 +73,7 @@ def test_groups_have_the_verdict_of_one_piece_at_every_level(model: Model) -> No
             transcript = read_transactions(events, model)
             for level in MODELS:
                 whole = judge_transcript(transcript, consistency=level)
-                groups = checker.judge_by_groups(transcript, BUDGET, consistency=level)
+                groups = dividing.judge_by_groups(transcript, BUDGET, consistency=level)
                 assert groups.validity is whole.validity, (level, whole.reason, groups.reason)
                 assert groups.looked_at["transactions"] == whole.looked_at["transactions"]
                 assert groups.looked_at["keys"] == whole.looked_at["keys"]
@@ -95,7 +96,7 @@ def test_one_violation_among_groups_has_the_witness_of_one_piece(model: Model) -
         histories[1] = with_another_answer(rng, histories[1], model)
         transcript = read_transactions(side_by_side(rng, histories), model)
         whole = judge_transcript(transcript, consistency="serializable")
-        groups = checker.judge_by_groups(transcript, BUDGET, consistency="serializable")
+        groups = dividing.judge_by_groups(transcript, BUDGET, consistency="serializable")
         if whole.validity is Validity.INVALID:
             found += 1
             of_groups, of_whole = (sorted(each.witnesses, key=lambda w: w.kind) for each in (groups, whole))
@@ -114,7 +115,7 @@ def test_the_order_of_all_groups_fits_the_whole_history(model: Model, level: str
     for _ in range(5):
         events = tenants(rng, model, "strict-serializable")
         transcript = read_transactions(events, model)
-        verdict = checker.judge_by_groups(transcript, BUDGET, consistency=level, keep_order=True)
+        verdict = dividing.judge_by_groups(transcript, BUDGET, consistency=level, keep_order=True)
         assert verdict.validity is Validity.VALID
         number_of = {int(row): t for t, row in enumerate(transcript.txns.invoked.tolist())}
         snapshots = level == "strong-snapshot-isolation"
@@ -140,9 +141,9 @@ def test_a_session_joins_what_it_touches_unless_real_time_orders_all() -> None:
     events = [replace(e, process=txns[e.process][0]) for e in one_after_another(*(text for _, text in txns))]
     transcript = read_transactions(events, "rw-register")
     for level, count in (("strict-serializable", 2), ("strong-session-serializable", 1), ("serializable", 1)):
-        assert checker.group_count(checker.groups_of(transcript, level)) == count
+        assert dividing.group_count(dividing.groups_of(transcript, level)) == count
         assert (
-            checker.judge_by_groups(transcript, BUDGET, consistency=level).validity
+            dividing.judge_by_groups(transcript, BUDGET, consistency=level).validity
             is judge_transactions(events, "rw-register", consistency=level).validity
         )
 
@@ -151,14 +152,14 @@ def test_a_session_joins_what_it_touches_unless_real_time_orders_all() -> None:
 def test_a_group_that_shows_nothing_counts_as_in_the_whole_history() -> None:
     events = one_after_another("wx1", "=x1", "wy1", "wz1")
     transcript = read_transactions(events, "rw-register")
-    groups = checker.groups_of(transcript, "strict-serializable")
+    groups = dividing.groups_of(transcript, "strict-serializable")
     assert groups.tolist() == [0, 0, 0, 0]
-    assert checker.judge_by_groups(transcript, BUDGET, consistency="strict-serializable").validity is Validity.VALID
+    assert dividing.judge_by_groups(transcript, BUDGET, consistency="strict-serializable").validity is Validity.VALID
 
 
 def test_a_small_history_is_one_group() -> None:
     transcript = read_transactions(one_after_another("wx1", "=x1", "wy1", "=y1"), "rw-register")
-    assert checker.group_count(checker.groups_of(transcript, "strict-serializable")) == 1
+    assert dividing.group_count(dividing.groups_of(transcript, "strict-serializable")) == 1
 
 
 # On Spark
@@ -167,7 +168,7 @@ def test_a_small_history_is_one_group() -> None:
 def large(falsified: bool) -> list[Event]:
     """Three tenants; `falsified`: the last read of one of them misses nearly all writes."""
     rng = Random(5)
-    events = tenants(rng, "rw-register", "strict-serializable", transactions=checker.TRANSACTIONS_MIN // 3 + 10)
+    events = tenants(rng, "rw-register", "strict-serializable", transactions=dividing.TRANSACTIONS_MIN // 3 + 10)
     if not falsified:
         return events
     last = max(

@@ -31,7 +31,7 @@ from checkers.spark.session import SparkJudge
 from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, SHARES, judge
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
-from checkers.transactions.table import read_file
+from checkers.transactions.sealed_file import read_file
 
 
 def a_file(folder: Path, events: Sequence[Event], rows_per_group: int = 100) -> str:
