@@ -28,6 +28,9 @@ NEMESIS = -1
 CREATE = "create"
 """The f with which set-up makes an object.  It does not state what the object holds, so no model judges it."""
 
+MISMATCH_ERRORS = (None, "mismatch")
+"""Values of `error` if a failed cas is also an observation: the register did not hold the expected value."""
+
 HARNESS_NODE = ""
 """`node` of an event that no node answered."""
 

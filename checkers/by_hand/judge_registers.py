@@ -1,12 +1,12 @@
 """Judges a history of registers by hand, by the checker of runs.
 
-Its columns are judged where they are.  Only if something is wrong or not certain, they become a bucket in a temporary
-folder, like one of a live run, for the witness.
+Its columns are judged where they are.  Only if something is wrong or not certain, they become a bucket in memory, like
+one of a live run, for the witness.  Events of another form become files in a temporary folder, which are sealed.
 
 The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else, a text or a keyword,
 a search decides by the model of a register (`checkers/models/objects/registers.py`).
 
-Only registers need these tables (pyarrow), so a check of any other object does not import this file.
+Only a witness needs tables (pyarrow), so a check of a valid history does not import them.
 """
 
 from __future__ import annotations
@@ -18,25 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget
-from checkers.base.columns import events_to_table
-from checkers.base.history import CREATE, NEMESIS, Event, Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.history import CREATE, MISMATCH_ERRORS, NEMESIS, Event, Type
 from checkers.base.verdict import Verdict
 from checkers.formats.rows import HistoryColumns, OperationRows
+from checkers.kernels.history.numbering import numbered_operations
 from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
-from checkers.models.each_object import judge_each, verdict_of
-from checkers.models.objects.registers import registers_of_any_values
-from checkers.registers import checker as linearizability
+from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
 from checkers.sealing.codes import dense_processes
-from checkers.sealing.history_rows import MISMATCH_ERRORS
-from checkers.sealing.key_buckets import numbered_operations
-from checkers.sealing.seal import write_buckets
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
 """The functions that fix the value of their answer (`answers.py`)."""
@@ -55,8 +48,9 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
     operations = in_whole_numbers(history, mine) if len(mine) else None
     if operations is not None and (model != "register" or history.code("cas") < 0):
         names = history.keys or [ONLY_OBJECT]
-        if (verdict := linearizability.judge_operations(names, operations, budget, failed_cas)) is not None:
+        if (verdict := judge_operations(names, numbered_operations(operations), budget, failed_cas)) is not None:
             return verdict
+        return _judge_with_witness(history, mine, names, budget, failed_cas)
     of_clients = history.events(mine.tolist())
     _demand_operations(of_clients, model)
     demand_agreement(of_clients, _FIXED)
@@ -93,18 +87,45 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     kind[mismatched] = kind[mate[mismatched]] = MISMATCH
     of_key = np.zeros(len(mine), np.int32) if key[0] < 0 else key
     events = Events(of_key, process, type_, kind, value, value2, np.zeros(len(mine), np.int8))
-    return numbered_operations(lay_out(events, mate, max(1, len(history.keys))))
+    return lay_out(events, mate, max(1, len(history.keys)))
+
+
+def _judge_with_witness(
+    history: HistoryColumns, mine: Int64, names: Sequence[str], budget: Budget, failed_cas: str
+) -> Verdict:
+    """Judge operations that have the form of a bucket, again and with what a witness shows."""
+    import pyarrow as pa
+
+    from checkers.base.columns import HISTORY, events_to_table
+    from checkers.registers.checker import judge_bucket
+    from checkers.sealing.key_buckets import bucket_in_memory
+
+    operations = in_whole_numbers(history, mine)
+    assert operations is not None
+    rows = events_to_table(history.events(mine.tolist()))
+    if not history.keys:
+        key = HISTORY.get_field_index("key")
+        rows = rows.set_column(key, HISTORY.field(key), pa.array([ONLY_OBJECT] * len(rows), HISTORY.field(key).type))
+    verdict = combine([judge_bucket(bucket_in_memory(names, operations, rows, failed_cas == OBSERVED), budget)])
+    return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
 
 
 def _judge_bucket(of_clients: Sequence[Event], budget: Budget, failed_cas: str) -> Verdict:
     """Judge registers of whole numbers in the form of a run, from whose files witnesses are made."""
+    import pyarrow.parquet as pq
+
+    from checkers.base.columns import events_to_table
+    from checkers.base.stored_run import StoredRun
+    from checkers.registers.checker import LINEARIZABILITY
+    from checkers.sealing.seal import write_buckets
+
     table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in of_clients])
     with tempfile.TemporaryDirectory(prefix="krucible-check-") as folder:
         files = StoredRun(Path(folder))
         pq.write_table(table, files.history)
         write_buckets(table, files.buckets, count=1)
-        parts = [replace(part, params={"failed_cas": failed_cas}) for part in linearizability.split(files)]
-        verdict = linearizability.combine(files, [linearizability.judge(part, budget) for part in parts])
+        parts = [replace(part, params={"failed_cas": failed_cas}) for part in LINEARIZABILITY.split(files)]
+        verdict = LINEARIZABILITY.combine(files, [LINEARIZABILITY.judge(part, budget) for part in parts])
     return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
 
 
@@ -137,6 +158,9 @@ def _judge_any_values(events: Sequence[Event], other: Event, budget: Budget, fai
     Raises WrongEvent for another operation, and if a cas that did not match has to show something: the model leaves out
     what failed.
     """
+    from checkers.models.each_object import judge_each, verdict_of
+    from checkers.models.objects.registers import registers_of_any_values
+
     for event in events:
         if event.f not in ("read", "write", "cas"):
             raise ForeignEvent(event.index, f"{event.f:.40} is not an operation of a register")

@@ -397,7 +397,7 @@ def check_grammar(
     if faults:
         raise MalformedHistory(min(faults)[2])
     if whole:
-        of_clients = np.isin(f, np.unique(f[client & ~created]))
+        of_clients = np.isin(f, np.flatnonzero(np.bincount(f[client & ~created], minlength=1)))
         forbid(
             8,
             ~client & of_clients,

@@ -41,6 +41,9 @@ OPEN = 2**31 - 1
 
 FIT, OTHER_FUNCTION, VALUE_OUT_OF_RANGE, HAS_MISMATCH = 0, 1, 2, 3
 
+SIZE_BYTES_PER_OPERATION = 140
+"""Peak memory for each operation while a linear kernel judges a key, columns and arrays together."""
+
 _INVOKE, _OK, _FAIL = int(Type.INVOKE), int(Type.OK), int(Type.FAIL)
 
 

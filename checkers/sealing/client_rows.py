@@ -16,7 +16,6 @@ The other rules concern one register.  A key that breaks one of them is not judg
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from checkers.base.history import CREATE, NEMESIS, Type
 from checkers.kernels.history import agreement
 from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, OTHER, WRITE
-from checkers.sealing.history_rows import chunks_of_groups
+from checkers.sealing.history_rows import History, chunks_of_groups
 
 Row = Mapping[str, Any]
 
@@ -121,7 +120,7 @@ def _is_null(chunk: pa.Table, name: str) -> Bools:
     return nulls
 
 
-def contradiction(history: Path, key: str) -> str:
+def contradiction(history: History, key: str) -> str:
     """One sentence about the first row of a key that contradicts a register; "" if there is none.
 
     Reads the whole history once.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from checkers.base.arrays import Int32
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MAX_PROCESS_IN_PLACE = 1 << 22
 
@@ -22,7 +26,9 @@ def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int3
 
 def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """A string column as codes (-1 for null), and the string of each code."""
-    if not pa.types.is_dictionary(column.type):
+    from pyarrow.types import is_dictionary
+
+    if not is_dictionary(column.type):
         column = column.dictionary_encode()
     column = column.unify_dictionaries()
     if column.num_chunks == 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.checker import Part
 from checkers.base.columns import HISTORY
-from checkers.base.history import CREATE, Type
+from checkers.base.history import CREATE, MISMATCH_ERRORS, Type
 
 ROWS_PER_GROUP = 1 << 17
 """Rows of a row group of `history.parquet`.  To read one group takes 10 to 20 ms."""
@@ -27,14 +27,17 @@ ROWS_PER_PART = 32 * ROWS_PER_GROUP
 GROUPS_PER_CHUNK = 8
 """Row groups in memory at once while a function reads the history: a million rows."""
 
-MISMATCH_ERRORS = (None, "mismatch")
-"""Values of `error` if a failed cas is also an observation: the register did not hold the expected value."""
-
 Row = dict[str, Any]
 
+History: TypeAlias = Path | str | pa.Table
+"""`history.parquet`, or the rows of a history that has no file."""
 
-def read_rows(history: Path, rows: Sequence[int], columns: Sequence[str] = HISTORY.names) -> list[Row]:
-    """Read these rows of `history.parquet` as dicts, in the given order.  `type` is a number."""
+
+def read_rows(history: History, rows: Sequence[int], columns: Sequence[str] = HISTORY.names) -> list[Row]:
+    """Read these rows of a history as dicts, in the given order.  `type` is a number."""
+    if isinstance(history, pa.Table):
+        chosen: list[Row] = history.select(list(columns)).take(pa.array(rows, pa.int64())).to_pylist()
+        return chosen
     found: dict[int, Row] = {}
     with pq.ParquetFile(history) as file:
         starts = np.cumsum([0] + [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)])
@@ -64,11 +67,14 @@ def parts_of_history(history: Path, params: Mapping[str, Any]) -> list[Part]:
     return parts
 
 
-def chunks_of_groups(history: Path | str, columns: Sequence[str], first: int = 0, end: int = -1) -> Iterator[pa.Table]:
+def chunks_of_groups(history: History, columns: Sequence[str], first: int = 0, end: int = -1) -> Iterator[pa.Table]:
     """The rows of the row groups from `first` to before `end`, GROUPS_PER_CHUNK groups at a time.
 
     end: -1 for all.  Keys are dictionary-encoded.
     """
+    if isinstance(history, pa.Table):
+        yield history.select(list(columns))
+        return
     with pq.ParquetFile(history, read_dictionary=["key"]) as file:
         stop = file.num_row_groups if end < 0 else end
         for group in range(first, stop, GROUPS_PER_CHUNK):
@@ -78,7 +84,7 @@ def chunks_of_groups(history: Path | str, columns: Sequence[str], first: int = 0
                 yield rows
 
 
-def functions_besides(history: Path, known: Collection[str]) -> dict[str, list[str]]:
+def functions_besides(history: History, known: Collection[str]) -> dict[str, list[str]]:
     """The functions that clients invoked and that are neither CREATE nor in `known`: key -> sorted names.
 
     Takes about 0.1 s per million events.  Memory: one chunk of rows.
@@ -93,7 +99,7 @@ def functions_besides(history: Path, known: Collection[str]) -> dict[str, list[s
     return {key: sorted(names) for key, names in found.items()}
 
 
-def refused(history: Path, key: str, value: int | None, count_mismatches: bool) -> tuple[Row, Row] | None:
+def refused(history: History, key: str, value: int | None, count_mismatches: bool) -> tuple[Row, Row] | None:
     """The invoke and the completion of the first failed write or cas that would have put `value` into `key`.
 
     None if there is none.  count_mismatches: whether a cas counts that failed because it did not match.

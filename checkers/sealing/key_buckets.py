@@ -30,7 +30,8 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import MalformedHistory
 from checkers.kernels.history.numbering import StoredColumns, check_and_widen, drop_failed_cas, number_keys
-from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, Operations
+from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, SIZE_BYTES_PER_OPERATION, Operations
+from checkers.sealing.history_rows import History
 
 BARE = pa.schema(
     [
@@ -60,9 +61,6 @@ KEYS = pa.schema(
     ]
 )
 
-SIZE_BYTES_PER_OPERATION = 140
-"""Peak memory for each operation while a linear kernel judges a key, columns and arrays together."""
-
 KEYS_IN_METADATA = b"krucible.keys"
 """The name of the list of keys in the metadata of a bucket.
 
@@ -78,13 +76,13 @@ _RISING = dict.fromkeys(("a", "call", "ret", "value", "value2", "invoked", "comp
 class Bucket:
     """A bucket whose operations are not yet read.
 
+    source: the file, or its rows.  history: that of the same run.
     keys: names, in the order of the file.  operations, positions, unfit: of each key, as in KEYS.
-    history: `history.parquet` of the same run.
     mismatch_observed: whether a cas that failed as a mismatch is an observation.
     """
 
-    path: Path
-    history: Path
+    source: Path | pa.Table
+    history: History
     keys: Sequence[str]
     operations: Int64
     positions: Int32
@@ -111,11 +109,8 @@ def write_bucket(path: Path, keys: Sequence[str], ops: Operations) -> None:
 
     Takes about 0.1 s per million operations.
     """
-    a, b = number_keys(ops)
-    columns = [ops.kind, a, b, ops.call, ops.ret]
-    columns += [pa.array(values, mask=values == NIL) for values in (ops.a, ops.b)]
-    table = pa.table([*columns, ops.invoked, ops.completed], schema=_SCHEMA)
-    names = pa.table([keys, np.diff(ops.offsets), ops.positions, ops.unfit], schema=KEYS)
+    table = _rows_of(ops)
+    names = _keys_of(keys, ops)
     with pq.ParquetWriter(
         path,
         _SCHEMA,
@@ -129,6 +124,27 @@ def write_bucket(path: Path, keys: Sequence[str], ops: Operations) -> None:
         writer.add_key_value_metadata({KEYS_IN_METADATA: _packed(names)})
 
 
+def _rows_of(ops: Operations) -> pa.Table:
+    a, b = number_keys(ops)
+    columns = [ops.kind, a, b, ops.call, ops.ret]
+    columns += [pa.array(values, mask=values == NIL) for values in (ops.a, ops.b)]
+    return pa.table([*columns, ops.invoked, ops.completed], schema=_SCHEMA)
+
+
+def _keys_of(keys: Sequence[str], ops: Operations) -> pa.Table:
+    return pa.table([keys, np.diff(ops.offsets), ops.positions, ops.unfit], schema=KEYS)
+
+
+def bucket_in_memory(keys: Sequence[str], ops: Operations, history: pa.Table, mismatch_observed: bool) -> Bucket:
+    """Return the bucket that `write_bucket` would write.  history: the rows that `ops` numbers."""
+    return _bucket(_rows_of(ops), history, _keys_of(keys, ops), mismatch_observed)
+
+
+def _bucket(source: Path | pa.Table, history: History, keys: pa.Table, mismatch_observed: bool) -> Bucket:
+    operations, positions, unfit = (np.asarray(keys.column(n).combine_chunks()) for n in KEYS.names[1:])
+    return Bucket(source, history, keys.column("key").to_pylist(), operations, positions, unfit, mismatch_observed)
+
+
 def open_bucket(path: Path, history: Path, mismatch_observed: bool = False) -> Bucket:
     """Read the list of keys of a bucket.  history, mismatch_observed: as in `Bucket`.
 
@@ -136,10 +152,11 @@ def open_bucket(path: Path, history: Path, mismatch_observed: bool = False) -> B
     """
     metadata = pq.read_metadata(path)
     keys = _unpacked(path, (metadata.metadata or {}).get(KEYS_IN_METADATA))
-    operations, positions, unfit = (np.asarray(keys.column(n).combine_chunks()) for n in KEYS.names[1:])
+    bucket = _bucket(path, history, keys, mismatch_observed)
+    operations, positions = bucket.operations, bucket.positions
     if metadata.num_rows != operations.sum() or (operations < 0).any() or (positions < 0).any():
         raise MalformedHistory(f"{path.name}: the number of its operations differs from its list of keys")
-    return Bucket(path, history, keys.column("key").to_pylist(), operations, positions, unfit, mismatch_observed)
+    return bucket
 
 
 def pieces(bucket: Bucket, size_bytes: int) -> Iterator[tuple[int, int, int]]:
@@ -163,16 +180,6 @@ def read_operations(bucket: Bucket, first: int, end: int) -> Operations:
     Raises pyarrow.ArrowInvalid or OSError if the file is damaged, MalformedHistory for an impossible operation.
     """
     return _ready(bucket, first, end, _read(bucket, first, end, BARE.names))
-
-
-def numbered_operations(ops: Operations) -> Operations:
-    """Return operations of the form that `read_operations` reads, for keys that were never in a file.
-
-    ops: with values.  Mismatches count as observations.
-    """
-    none = np.empty(0, np.int32)
-    a, b = (np.where(column < 0, NIL, column.astype(np.int64)) for column in number_keys(ops))
-    return ops._replace(a=a, b=b, invoked=none, completed=none)
 
 
 def read_key(bucket: Bucket, k: int) -> Operations:
@@ -203,14 +210,17 @@ def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
         StoredColumns(*(_column(table, name) for name in StoredColumns._fields)),
     )
     if wrong >= 0:
-        raise MalformedHistory(f"{bucket.path.name}: row {wrong} describes an impossible operation")
+        name = bucket.source.name if isinstance(bucket.source, Path) else "the bucket"
+        raise MalformedHistory(f"{name}: row {wrong} describes an impossible operation")
     return ops if bucket.mismatch_observed else drop_failed_cas(ops)
 
 
 def _read(bucket: Bucket, first: int, end: int, columns: list[str]) -> pa.Table:
     """Some columns of the rows of keys number `first` to `end` - 1.  Reads only the row groups of these rows."""
     before, here = int(bucket.operations[:first].sum()), int(bucket.operations[first:end].sum())
-    with pq.ParquetFile(bucket.path, memory_map=True, page_checksum_verification=True) as file:
+    if isinstance(bucket.source, pa.Table):
+        return bucket.source.slice(before, here).select(columns)
+    with pq.ParquetFile(bucket.source, memory_map=True, page_checksum_verification=True) as file:
         groups = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
         starts = np.concatenate(([0], np.cumsum(groups)))
         needed = [g for g in range(len(groups)) if starts[g] < before + here and starts[g + 1] > before]

@@ -133,8 +133,11 @@ class BucketWriter:
                 ops = self._operations(number, first, end - first, walk.process_count)
                 write_bucket(self._folder / f"bucket-{number:03d}.parquet", names[first:end], ops)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(write, range(count)))
+        if count == 1:
+            write(0)
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(write, range(count)))
         shutil.rmtree(self._waiting)
 
     def _distribute(self, place: Int32, bucket_of: npt.NDArray[np.uint16], count: int) -> None:

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.columns import HISTORY, StreamReader
-from checkers.base.history import CREATE, MalformedHistory, Type
+from checkers.base.history import CREATE, MISMATCH_ERRORS, MalformedHistory, Type
 from checkers.kernels.history import grammar
 from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER
 from checkers.sealing.client_rows import ClientRows
 from checkers.sealing.codes import Processes, Words, dictionary_codes
-from checkers.sealing.history_rows import MISMATCH_ERRORS, ROWS_PER_GROUP
+from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.sealing.manifest import SEALED, STREAM
 
 ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP

@@ -75,6 +75,16 @@ def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
     return new_a, new_b
 
 
+def numbered_operations(ops: Operations) -> Operations:
+    """Return operations of the form that are read from a bucket, for keys that were never in a file.
+
+    ops: with values.  Mismatches count as observations.
+    """
+    none = np.empty(0, np.int32)
+    a, b = (np.where(column < 0, NIL, column.astype(np.int64)) for column in number_keys(ops))
+    return ops._replace(a=a, b=b, invoked=none, completed=none)
+
+
 @kernel
 def are_numbers(a: Int64, b: Int64, below: int) -> bool:
     """Return whether every value of two columns is NIL or lies in 0 .. below - 1."""

@@ -15,13 +15,13 @@ from checkers.base.checker import Budget, Part
 from checkers.base.history import Event
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Witness
-from checkers.kernels.operations import Operations
+from checkers.kernels.operations import SIZE_BYTES_PER_OPERATION, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.registers import checker
 from checkers.registers.checker import BucketFinding, combine, judge, split
 from checkers.sealing import seal as sealing
-from checkers.sealing.key_buckets import SIZE_BYTES_PER_OPERATION, open_bucket, read_operations
+from checkers.sealing.key_buckets import open_bucket, read_operations
 from checkers.sealing.seal import seal
 
 

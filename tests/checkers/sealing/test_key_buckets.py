@@ -20,10 +20,9 @@ from checkers.base.verdict import Validity
 from checkers.judging.pipeline import judge_run
 from checkers.judging.tasks import Task, judge_task
 from checkers.kernels.history.numbering import are_numbers, numbered
-from checkers.kernels.operations import CAS, HAS_MISMATCH, MISMATCH, NIL, OPEN, READ, WRITE
+from checkers.kernels.operations import CAS, HAS_MISMATCH, MISMATCH, NIL, OPEN, READ, SIZE_BYTES_PER_OPERATION, WRITE
 from checkers.registers.checker import LINEARIZABILITY, OBSERVED, judge, split
 from checkers.sealing.key_buckets import (
-    SIZE_BYTES_PER_OPERATION,
     Bucket,
     open_bucket,
     pieces,
