@@ -35,11 +35,11 @@ from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online.growing_logs import LIVE, NewEntries, OnlineLogs
 from checkers.online.growing_registers import OnlineKeys
 from checkers.online.growing_traces import OnlineMarks, OnlineTraces
-from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
+from checkers.registers.judge_keys import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
-from checkers.transactions.checker import components_of
+from checkers.transactions.groups import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
-from checkers.transactions.table import read_file
+from checkers.transactions.sealed_file import read_file
 
 _STALE_READ = [
     Event(0, 0, 0, Type.INVOKE, "write", "k", 1),

@@ -26,6 +26,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.formats.read_once import cobra_logs, jepsen_history, read_once, session_format
 from checkers.formats.recognise import ReadHistory, read_bytes, read_history
 from checkers.judging.tasks import Judged, Task
+from checkers.kernels.jit import SMALL_BYTES, python_alone
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
 
@@ -77,7 +78,7 @@ KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
 
 DID_NOT_HAPPEN = "did-not-happen"
-"""How a failed cas is read by default (`checkers.registers.checker`)."""
+"""How a failed cas is read by default (`checkers.registers.judge_keys`)."""
 
 STRICT_SERIALIZABLE, STRONG_SESSION_SERIALIZABLE = "strict-serializable", "strong-session-serializable"
 """The consistency demanded of transactions by default (`checkers.transactions.anomalies`).
@@ -100,7 +101,7 @@ class Ask:
     levels: whether transactions are judged at every level, too.
     allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
     settings: (name, value) of what is stated about the object (`checkers.models.objects_by_name.SETTINGS`).
-    group: the group of independent transactions that is judged (`checkers.transactions.checker`).  If ALL, every
+    group: the group of independent transactions that is judged (`checkers.transactions.groups`).  If ALL, every
         group is, one after another.  If COUNT, the same if there is one; else the verdict only counts them.
     """
 
@@ -148,17 +149,33 @@ def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
 def judge(part: Part, budget: Budget) -> FileVerdict:
     """Judge the one file of a part.  Never raises because of its content, nor because of a user's model."""
     ask = Ask(**part.params)
-    content = b""
     try:
         path = Path(part.paths[0])
-        if path.is_dir() and cobra_logs(path):
-            return _judge_sessions(path, b"", ask, budget)
-        content = read_once(path if not path.is_dir() else jepsen_history(path) or path)
-        if session_format(content) is not None:
+        is_cobra = path.is_dir() and bool(cobra_logs(path))
+        content = b"" if is_cobra else read_once(path if not path.is_dir() else jepsen_history(path) or path)
+    except MalformedHistory as damage:
+        return _refused(str(damage))
+    except OSError as problem:
+        return _refused(problem.strerror or str(problem))
+    except MemoryError:
+        return _refused("out of memory")
+    size_bytes, contents = len(content) if not is_cobra else SMALL_BYTES + 1, [content]
+    del content  # of a large file nobody else holds it, so its memory is free before judging
+
+    def work() -> FileVerdict:
+        return _judge_content(path, contents[0] if size_bytes <= SMALL_BYTES else contents.pop(), ask, budget)
+
+    return python_alone(work, size_bytes)
+
+
+def _judge_content(path: Path, content: bytes, ask: Ask, budget: Budget) -> FileVerdict:
+    try:
+        if (path.is_dir() and cobra_logs(path)) or session_format(content) is not None:
             return _judge_sessions(path, content, ask, budget)
         if not ask.model:
             return _refused(_without_model(content))
         history = read_history(content, keyed=ask.keyed)
+        del content
         _demand_values(history, ask)
         if not ask.keyed and not ask.source:
             _demand_no_tuples(history)
@@ -308,7 +325,7 @@ def _judge_transactions(
 
 def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdict:
     from checkers.transactions.anomalies import MODELS
-    from checkers.transactions.checker import (
+    from checkers.transactions.groups import (
         group_count,
         groups_of,
         judge_by_groups,
@@ -335,7 +352,7 @@ def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdi
 
 def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
     """The verdict on a file whose groups of transactions were judged one by one."""
-    from checkers.transactions.checker import joined
+    from checkers.transactions.groups import joined
 
     error = next((each.error for each in of_groups if each.error), "")
     return replace(of_groups[0], verdict=joined([each.verdict for each in of_groups]), error=error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from checkers.formats.read_once import read_once
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
 from checkers.kernels.history.text_columns import ROW as ROW_AT
+from checkers.kernels.jit import SMALL_BYTES, compiler_is_loaded
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -112,15 +112,12 @@ def _read_table(content: bytes, joined: Joined) -> MalformedHistory | None:
     return damage
 
 
-SMALL_BYTES = 200_000
-"""A text of this size is read without kernels while the compiler is not loaded, which takes longer."""
-
 _ROWS, _PAYLOAD_BYTES, _BATCH = 1 << 18, 1 << 25, 1024
 
 
 def _by_kernels(size_bytes: int) -> bool:
     """Return True if kernels read a text of this size."""
-    return size_bytes > SMALL_BYTES or "numba" in sys.modules
+    return size_bytes > SMALL_BYTES or compiler_is_loaded()
 
 
 def _read_text(content: bytes, keyed: bool, joined: Joined) -> MalformedHistory | None:

@@ -1,53 +1,29 @@
-"""Compiles kernels: once per machine, without the interpreter's lock, and never in parallel.
+"""Marks kernels: pure functions over arrays that are compiled, or run as Python where that is cheaper.
 
-The cache keeps machine code in one folder per kernel file.  The folder's name is a hash of that file and of every file
-of `checkers` that it imports.  The compiler's own cache checks only the kernel's own file.  It would keep using old
-code after a change to an imported kernel or constant, and verdicts would depend on old code.
-
-The name does not depend on where the sources are.  So machine code can travel with them to the nodes of a cluster
-(`checkers.spark.bundle`).  A node uses it if processor and versions match, and compiles again otherwise.
-
-`parallel=True` is not offered.  With the OpenMP layer, a worker that is forked after such a function was compiled dies
-when it calls the function, and Spark forks its workers.
+Loading the compiler takes more than a second.  So a small history is judged by the same kernels as Python functions
+(`python_alone`), with the same results (`plain.py`).  Otherwise the first call of a kernel loads the compiler and the
+machine code (`machine_code.py`).
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import re
 import sys
-import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cached_property, update_wrapper
+from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Any, ParamSpec, TypeVar, cast
-
-import numba
-import numpy as np
-from numba.core.caching import InTreeCacheLocator
-
-from checkers.base.cache_folder import cache_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BESIDE_SOURCES = "machine-code"
-"""The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""
-
-_ROOT = Path(__file__).resolve().parents[2]
-_IMPORTED = re.compile(
-    r"^[ \t]*(?:from[ \t]+(checkers[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+(checkers[\w.]*))",
-    re.MULTILINE,
-)
-_decorating = threading.Lock()
+SMALL_BYTES = 200_000
+"""A history of this size is judged without the compiler while it is not loaded."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a pure function over NumPy arrays; it keeps its Python signature for the type checker.
-
-    Machine code is cached only if the source is a file.
-    """
-    return _compiled(function)
+    """Compile a pure function over NumPy arrays; it keeps its Python signature for the type checker."""
+    return cast(Callable[P, R], Kernel(function))
 
 
 def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -57,7 +33,7 @@ def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
     Their arguments outlive the call, so references need no counting.  Counting is atomic.  A function that reads ten
     arrays out of tuples would spend most of its time on counting, or on passing a hundred numbers on the stack.
     """
-    return _compiled(function, _nrt=False, forceinline=True)
+    return cast(Callable[P, R], Kernel(function, _nrt=False, forceinline=True))
 
 
 def spliced_kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -66,72 +42,105 @@ def spliced_kernel(function: Callable[P, R]) -> Callable[P, R]:
     The compiler compiles a kernel together with everything it calls.  So each layer above a large kernel would cost
     that kernel's compile time again.
     """
-    return _compiled(function, inline="always")
+    return cast(Callable[P, R], Kernel(function, inline="always"))
 
 
-def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    keep = Path(function.__code__.co_filename).is_file()
-    with _decorating:
-        others = numba.config.CACHE_LOCATOR_CLASSES
-        numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ByContent.__name__}"
-        try:
-            return cast(Callable[P, R], numba.njit(cache=keep, nogil=True, **options)(function))
-        finally:
-            numba.config.CACHE_LOCATOR_CLASSES = others
+def instruction(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile calls of a function to one instruction of the processor, `cttz` or `ctpop`.  Only kernels may call it."""
+
+    def marked(function: Callable[P, R]) -> Callable[P, R]:
+        return cast(Callable[P, R], Kernel(function, name))
+
+    return marked
 
 
-class ByContent(InTreeCacheLocator):  # type: ignore[misc]
-    """Gives the compiler the folder of machine code; the folder's name alone decides whether the code is current."""
+class Kernel:
+    """A kernel: its function, and how it is compiled.  instruction: the one that stands for it in machine code."""
 
-    def get_cache_path(self) -> str:
-        return str(_folder_of(Path(self._py_file).resolve()))
+    def __init__(self, function: Callable[..., Any], instruction: str = "", **options: Any) -> None:
+        update_wrapper(self, function)
+        self.function = cast(FunctionType, function)
+        self.instruction, self.options = instruction, MappingProxyType(options)
 
-    def get_source_stamp(self) -> str:
-        return _folder_of(Path(self._py_file).resolve()).name
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        call = _CALL.get()
+        return self.compiled(*arguments, **named) if call is None else call(self, *arguments, **named)
 
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        """The kernel as the compiler calls it; its first use loads the compiler."""
+        from checkers.kernels.machine_code import compiled
 
-def machine_code_folder(source: Path) -> Path:
-    """Return the folder of machine code for the kernels of one file, given the present text of all it imports."""
-    text = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
-    for name, file in sorted(_with_imported(source, _ROOT).items()):
-        text.update(f"\n{name}\n".encode() + file.read_bytes())
-    return kernels_folder() / f"{source.stem}-{text.hexdigest()[:16]}"
-
-
-def kernels_folder() -> Path:
-    """Return the folder of all machine code: in the cache, or beside the sources on a node of a cluster."""
-    beside = _ROOT / BESIDE_SOURCES
-    return beside if beside.is_dir() else cache_folder() / "kernels"
+        return compiled(self)
 
 
-@functools.cache
-def _folder_of(source: Path) -> Path:
-    return machine_code_folder(source)
+_CALL: ContextVar[Callable[..., Any] | None] = ContextVar("how kernels are called", default=None)
 
 
-def _with_imported(source: Path, root: Path) -> dict[str, Path]:
-    """Return the file and every file of `checkers` that it imports, directly or indirectly, by path below the root.
+class NeedsCompiler(Exception):
+    """Kernels as Python functions cannot judge this, or would take longer than loading the compiler."""
 
-    An import may stand anywhere in a file.  The path counts: machine code of a file that has moved imports modules of
-    its old place.
+
+def compiler_is_loaded() -> bool:
+    """Return True if this process has loaded the compiler."""
+    return "numba" in sys.modules
+
+
+def python_alone(work: Callable[[], R], size_bytes: int) -> R:
+    """Do some work that calls kernels; without the compiler if it is small, else, or if that fails, with it.
+
+    The work may be done twice, so it may have no effects.  size_bytes: of what is judged.
     """
-    found = {str(source.relative_to(root)) if source.is_relative_to(root) else source.name: source}
-    waiting = [source]
-    while waiting:
-        for name in _modules_named(waiting.pop().read_text()):
-            path = root.joinpath(*name.split("."))
-            for file in (path.with_suffix(".py"), path / "__init__.py"):
-                key = str(file.relative_to(root))
-                if file != source and key not in found and file.is_file():
-                    found[key] = file
-                    waiting.append(file)
-    return found
+    if size_bytes <= SMALL_BYTES and not compiler_is_loaded():
+        from checkers.kernels.plain import call, may_go_on
+
+        if may_go_on():
+            token = _CALL.set(call)
+            try:
+                return work()
+            except NeedsCompiler:
+                pass
+            finally:
+                _CALL.reset(token)
+    return work()
 
 
-def _modules_named(text: str) -> set[str]:
-    """Return modules of `checkers` that a source may import; a name that is no module does no harm."""
-    modules = set()
-    for package, names, plain in _IMPORTED.findall(text):
-        modules.add(package or plain)
-        modules.update(f"{package}.{name}" for name in re.findall(r"\w+", names))
-    return modules - {"checkers"}
+class Copies:
+    """Copies of kernels' functions, whose names mean something else: each kernel that they call is a copy, too.
+
+    finish: makes the result of a copy.  constant: what stands for any other global of a kernel.
+    """
+
+    def __init__(self, finish: Callable[[Kernel, FunctionType], Any], constant: Callable[[Any], Any]) -> None:
+        self._finish, self._constant = finish, constant
+        self._made: dict[Kernel, Any] = {}
+        self._globals: dict[int, dict[str, Any]] = {}
+
+    def of(self, kernel: Kernel) -> Any:
+        """Return the copy of a kernel; there is one."""
+        if kernel not in self._made:
+            function = kernel.function
+            known, code = function.__globals__, function.__code__
+            names = self._globals.setdefault(id(known), {n: known[n] for n in ("__name__", "__builtins__")})
+            cells = tuple(CellType() for _ in function.__closure__ or ())
+            copy = FunctionType(code, names, function.__name__, function.__defaults__, cells or None)
+            self._made[kernel] = self._finish(kernel, copy)  # a function may call itself
+            for name in _names_in(code):
+                if name in known and name not in names:
+                    names[name] = self._instead(known[name])
+            for cell, original in zip(cells, function.__closure__ or (), strict=True):
+                cell.cell_contents = self._instead(original.cell_contents)
+        return self._made[kernel]
+
+    def _instead(self, value: Any) -> Any:
+        if isinstance(value, tuple) and any(isinstance(item, Kernel) for item in value):
+            items = map(self._instead, value)
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return self.of(value) if isinstance(value, Kernel) else self._constant(value)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from checkers.base.cache_folder import cache_folder
-from checkers.kernels.jit import BESIDE_SOURCES, machine_code_folder
+from checkers.kernels.machine_code import BESIDE_SOURCES, machine_code_folder
 from checkers.spark.boot import forget_unused
 
 _NO_DATE = (1980, 1, 1, 0, 0, 0)

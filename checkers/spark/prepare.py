@@ -16,7 +16,7 @@ from pathlib import Path
 
 from checkers.base.checker import Budget, Part
 from checkers.judging.tasks import Task
-from checkers.kernels.jit import kernels_folder
+from checkers.kernels.machine_code import kernels_folder
 from checkers.spark.java import find_java
 from checkers.warm_up import GROUPS, compile_group
 

@@ -41,7 +41,7 @@ with watch_compiler() as compiler:
     from checkers.judging.pipeline import judge_run
     from checkers.sealing.seal import seal
     from checkers.judging.tasks import judge_task
-    from checkers.transactions import checker as transactions
+    from checkers.transactions import groups as transactions
     from checkers.transactions.judge import judge_transactions
     from histories import by_construction, tiny, write_stream
     from simulated_objects import history

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.kernels import jit
+from checkers.kernels import machine_code
 
 ROOT = Path(__file__).parents[3]
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder `checkers/kernels` of little sources; the one named `user` imports some of the others."""
-    monkeypatch.setattr(jit, "_ROOT", tmp_path)
+    monkeypatch.setattr(machine_code, "_ROOT", tmp_path)
     kernels = tmp_path / "checkers" / "kernels"
     kernels.mkdir(parents=True)
     for name in ("numbers", "masks", "lazily", "bits", "other"):
@@ -34,24 +34,24 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("imported", ["user", "numbers", "masks", "lazily", "bits"])
 def test_a_change_in_anything_a_kernel_imports_makes_its_machine_code_anew(tree: Path, imported: str) -> None:
-    before = jit.machine_code_folder(tree / "user.py")
+    before = machine_code.machine_code_folder(tree / "user.py")
     with (tree / f"{imported}.py").open("a") as file:
         file.write("TWO = 2\n")
-    assert jit.machine_code_folder(tree / "user.py") != before
+    assert machine_code.machine_code_folder(tree / "user.py") != before
 
 
 def test_a_change_elsewhere_does_not(tree: Path) -> None:
-    before = jit.machine_code_folder(tree / "user.py")
+    before = machine_code.machine_code_folder(tree / "user.py")
     (tree / "other.py").write_text("ONE = 2\n")
-    assert jit.machine_code_folder(tree / "user.py") == before
+    assert machine_code.machine_code_folder(tree / "user.py") == before
 
 
 def test_a_file_that_moves_gets_machine_code_of_its_own(tree: Path) -> None:
     """Kept machine code imports the modules of the place where it was compiled."""
-    before = jit.machine_code_folder(tree / "user.py")
+    before = machine_code.machine_code_folder(tree / "user.py")
     (tree / "deeper").mkdir()
     moved = (tree / "user.py").rename(tree / "deeper" / "user.py")
-    assert jit.machine_code_folder(moved) != before
+    assert machine_code.machine_code_folder(moved) != before
 
 
 COMPILE_ONE = """
@@ -70,7 +70,8 @@ def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache
     here, there = tmp_path / "here", tmp_path / "there" / "deeper"
     for room in ("base", "kernels"):
         (here / "checkers" / room).mkdir(parents=True)
-    for name in ("__init__.py", "base/__init__.py", "base/cache_folder.py", "kernels/__init__.py", "kernels/jit.py"):
+    kernels = ("kernels/__init__.py", "kernels/jit.py", "kernels/machine_code.py")
+    for name in ("__init__.py", "base/__init__.py", "base/cache_folder.py", *kernels):
         shutil.copy(ROOT / "checkers" / name, here / "checkers" / name)
     (here / "checkers" / "kernels" / "bits.py").write_text("def ones(): return 1\n")
     (here / "checkers" / "kernels" / "operations.py").write_text(
@@ -87,6 +88,6 @@ def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache
     assert run(here, "cache").endswith("operations.py 1")
     assert run(here, "cache").endswith("operations.py 0")
     shutil.copytree(here, there)
-    shutil.move(tmp_path / "cache" / "krucible" / "kernels", there / jit.BESIDE_SOURCES)
+    shutil.move(tmp_path / "cache" / "krucible" / "kernels", there / machine_code.BESIDE_SOURCES)
     assert run(there, "empty") == f"{there}/checkers/kernels/operations.py 0"
     assert not (tmp_path / "empty" / "krucible" / "kernels").exists()

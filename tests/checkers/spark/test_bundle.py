@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.kernels.jit import BESIDE_SOURCES, machine_code_folder
+from checkers.kernels.machine_code import BESIDE_SOURCES, machine_code_folder
 from checkers.spark import boot
 from checkers.spark.bundle import make_bundle
 

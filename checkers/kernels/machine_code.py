@@ -1,0 +1,143 @@
+"""Machine code of kernels: compiled once per machine, without the interpreter's lock, and never in parallel.
+
+The cache keeps machine code in one folder per kernel file.  The folder's name is a hash of that file and of every file
+of `checkers` that it imports.  The compiler's own cache checks only the kernel's own file.  It would keep using old
+code after a change to an imported kernel or constant, and verdicts would depend on old code.
+
+The name does not depend on where the sources are.  So machine code can travel with them to the nodes of a cluster
+(`checkers.spark.bundle`).  A node uses it if processor and versions match, and compiles again otherwise.
+
+`parallel=True` is not offered.  With the OpenMP layer, a worker that is forked after such a function was compiled dies
+when it calls the function, and Spark forks its workers.
+
+Importing this file loads the compiler, which takes a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.caching import InTreeCacheLocator
+from numba.extending import intrinsic
+
+from checkers.base.cache_folder import cache_folder
+from checkers.kernels.jit import Copies, Kernel
+
+BESIDE_SOURCES = "machine-code"
+"""The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""
+
+_ROOT = Path(__file__).resolve().parents[2]
+_IMPORTED = re.compile(
+    r"^[ \t]*(?:from[ \t]+(checkers[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+(checkers[\w.]*))",
+    re.MULTILINE,
+)
+_compiling = threading.RLock()
+
+
+def compiled(kernel: Kernel) -> Callable[..., Any]:
+    """Return the kernel for the compiler, which compiles it at its first call with arguments of each type.
+
+    Machine code is cached only if the source is a file.
+    """
+    with _compiling:
+        others = numba.config.CACHE_LOCATOR_CLASSES
+        numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ByContent.__name__}"
+        try:
+            dispatcher: Callable[..., Any] = _COPIES.of(kernel)
+            return dispatcher
+        finally:
+            numba.config.CACHE_LOCATOR_CLASSES = others
+
+
+def _for_compiler(kernel: Kernel, function: FunctionType) -> Any:
+    if kernel.instruction:
+        return _INSTRUCTIONS[kernel.instruction]
+    keep = Path(function.__code__.co_filename).is_file()
+    return numba.njit(cache=keep, nogil=True, **kernel.options)(function)
+
+
+def _trailing_zeros(_context: Any, word: Any) -> Any:
+    def code(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), code
+
+
+def _ones(_context: Any, word: Any) -> Any:
+    def code(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), code
+
+
+_INSTRUCTIONS = {"cttz": intrinsic(_trailing_zeros), "ctpop": intrinsic(_ones)}
+_COPIES = Copies(_for_compiler, lambda constant: constant)
+
+
+class ByContent(InTreeCacheLocator):  # type: ignore[misc]
+    """Gives the compiler the folder of machine code; the folder's name alone decides whether the code is current."""
+
+    def get_cache_path(self) -> str:
+        return str(_folder_of(Path(self._py_file).resolve()))
+
+    def get_source_stamp(self) -> str:
+        return _folder_of(Path(self._py_file).resolve()).name
+
+
+def machine_code_folder(source: Path) -> Path:
+    """Return the folder of machine code for the kernels of one file, given the present text of all it imports."""
+    text = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
+    for name, file in sorted(_with_imported(source, _ROOT).items()):
+        text.update(f"\n{name}\n".encode() + file.read_bytes())
+    return kernels_folder() / f"{source.stem}-{text.hexdigest()[:16]}"
+
+
+def kernels_folder() -> Path:
+    """Return the folder of all machine code: in the cache, or beside the sources on a node of a cluster."""
+    beside = _ROOT / BESIDE_SOURCES
+    return beside if beside.is_dir() else cache_folder() / "kernels"
+
+
+@functools.cache
+def _folder_of(source: Path) -> Path:
+    return machine_code_folder(source)
+
+
+def _with_imported(source: Path, root: Path) -> dict[str, Path]:
+    """Return the file and every file of `checkers` that it imports, directly or indirectly, by path below the root.
+
+    An import may stand anywhere in a file.  The path counts: machine code of a file that has moved imports modules of
+    its old place.
+    """
+    found = {str(source.relative_to(root)) if source.is_relative_to(root) else source.name: source}
+    waiting = [source]
+    while waiting:
+        for name in _modules_named(waiting.pop().read_text()):
+            path = root.joinpath(*name.split("."))
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                key = str(file.relative_to(root))
+                if file != source and key not in found and file.is_file():
+                    found[key] = file
+                    waiting.append(file)
+    return found
+
+
+def _modules_named(text: str) -> set[str]:
+    """Return modules of `checkers` that a source may import; a name that is no module does no harm."""
+    modules = set()
+    for package, names, plain in _IMPORTED.findall(text):
+        modules.add(package or plain)
+        modules.update(f"{package}.{name}" for name in re.findall(r"\w+", names))
+    return modules - {"checkers"}
