@@ -181,8 +181,6 @@ def _output_has_no_reader() -> bool:
 
 
 def _exit_code() -> int:
-    from harness.cli.refusal_line import explain, refuse
-
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as end:
@@ -190,16 +188,24 @@ def _exit_code() -> int:
     except click.exceptions.NoArgsIsHelpError as problem:  # it is no sentence, but all of `--help`
         click.echo(problem.format_message(), err=True)
     except click.ClickException as problem:
-        refuse(problem.format_message())
+        _refuse(problem.format_message())
     except (click.Abort, KeyboardInterrupt):
         click.echo("krucible: interrupted", err=True)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError) or _output_has_no_reader():  # as in `krucible list | head`
             return HARNESS_FAILED
         # Else it is of code that is not ours, and its exit code is no verdict.
-        refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
+        _refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
     except Exception as problem:  # noqa: BLE001 - exit code 1 would say that an invariant was violated
+        from harness.cli.refusal_line import explain
+
         explain(problem)
     else:
         return code if isinstance(code, int) else 0
     return HARNESS_FAILED
+
+
+def _refuse(reason: str) -> None:
+    from harness.cli.refusal_line import refuse  # what a command that is not refused never loads
+
+    refuse(reason)

@@ -7,7 +7,6 @@ from typing import Any
 
 from checkers.base.verdict import Verdict
 from harness.plain_words import shorten
-from harness.story.kinds import name_in_words
 
 LINE_MAX = 2000
 """Characters of a line; values of a history may be long, or hold line ends and worse."""
@@ -31,6 +30,8 @@ class JudgedFile:
         verdict = self.verdict
         why = f"error: {self.error}" if self.error else verdict.reason or str(verdict.details.get("decided", ""))
         if verdict.witnesses:
+            from harness.story.kinds import name_in_words  # its table is not read for valid files
+
             first = verdict.witnesses[0]
             why = (
                 first.summary

@@ -7,11 +7,10 @@ import traceback
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from harness.spec import WrongSpec
-
 _SENTENCES = (
     ("checkers.base.history", "MalformedHistory"),
     ("checkers.record.files", "BrokenFile"),
+    ("harness.spec", "WrongSpec"),
     ("harness.backends.backend", "BackendUnavailable"),
     ("nemesis.schedule_files", "BadSchedule"),
     ("system_under_test.own.read_own_system", "BrokenSystem"),
@@ -21,7 +20,7 @@ _SENTENCES = (
 def expected() -> tuple[type[Exception], ...]:
     """The exceptions whose message is a sentence for the user.  A module that is not loaded has raised none."""
     loaded = [getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules]
-    return (WrongSpec, OSError, *loaded)
+    return (OSError, *loaded)
 
 
 def sentences(problem: BaseException) -> list[str]:

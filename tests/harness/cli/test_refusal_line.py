@@ -224,19 +224,22 @@ def test_listing_names_imports_no_judge() -> None:
 
 
 WRITE = "{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n"
+READ = WRITE.replace("0, :type", "1, :type").replace("write", "read")
+APPEND = WRITE.replace(":write", ":txn").replace("1}", "[[:append 1 1]]}")
 ACQUIRE = "{:process 0, :type :invoke, :f :acquire, :value nil}\n{:process 0, :type :ok, :f :acquire, :value nil}\n"
 
 
 @pytest.mark.parametrize(
     ("model", "text", "needed"),
     [
-        ("register", WRITE, {"numba", "numpy", "pyarrow", "asyncio"}),
-        ("mutex", ACQUIRE, {"numba", "numpy", "asyncio"}),
+        ("register", WRITE + READ, {"numpy"}),
+        ("mutex", ACQUIRE, {"numpy"}),
+        ("list-append", APPEND, {"numpy"}),
         ("register", WRITE.replace(":invoke", ":ok"), {"numpy"}),
         ("list-append", "{:process", {"numpy"}),
         ("kafka", None, {"numpy"}),
     ],
-    ids=["register", "object", "contradicts itself", "cut off", "no file"],
+    ids=["register", "object", "transactions", "contradicts itself", "cut off", "no file"],
 )
 def test_a_check_imports_only_what_its_model_needs(
     tmp_path: Path, model: str, text: str | None, needed: set[str]
