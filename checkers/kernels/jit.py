@@ -105,8 +105,8 @@ def python_alone(work: Callable[[], R], size_bytes: int) -> R:
     return work()
 
 
-class Copies:
-    """Copies of kernels' functions, whose names mean something else: each kernel that they call is a copy, too.
+class KernelCopies:
+    """KernelCopies of kernels' functions, whose names mean something else: each kernel that they call is a copy, too.
 
     finish: makes the result of a copy.  constant: what stands for any other global of a kernel.
     """

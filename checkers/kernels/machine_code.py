@@ -33,7 +33,7 @@ from numba.core.caching import InTreeCacheLocator
 from numba.extending import intrinsic
 
 from checkers.base.cache_folder import cache_folder
-from checkers.kernels.jit import Copies, Kernel
+from checkers.kernels.jit import KernelCopies, Kernel
 
 BESIDE_SOURCES = "machine-code"
 """The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""
@@ -83,7 +83,7 @@ def _ones(_context: Any, word: Any) -> Any:
 
 
 _INSTRUCTIONS = {"cttz": intrinsic(_trailing_zeros), "ctpop": intrinsic(_ones)}
-_COPIES = Copies(_for_compiler, lambda constant: constant)
+_COPIES = KernelCopies(_for_compiler, lambda constant: constant)
 
 
 class ByContent(InTreeCacheLocator):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.kernels.jit import Copies, Kernel, NeedsCompiler
+from checkers.kernels.jit import KernelCopies, Kernel, NeedsCompiler
 
 READS_MAX = 1_000_000
 """Maximum number of items that kernels read in one process: about as much time as loading the compiler takes."""
@@ -131,4 +131,4 @@ def _as_it_is(_: Kernel, function: FunctionType) -> FunctionType:
 
 
 _NUMPY = _Numpy()
-_COPIES = Copies(_as_it_is, _constant)
+_COPIES = KernelCopies(_as_it_is, _constant)
