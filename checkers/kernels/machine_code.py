@@ -33,7 +33,7 @@ from numba.core.caching import InTreeCacheLocator
 from numba.extending import intrinsic
 
 from checkers.base.cache_folder import cache_folder
-from checkers.kernels.jit import KernelCopies, Kernel
+from checkers.kernels.jit import Kernel, KernelCopies
 
 BESIDE_SOURCES = "machine-code"
 """The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""

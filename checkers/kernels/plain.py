@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.kernels.jit import KernelCopies, Kernel, NeedsCompiler
+from checkers.kernels.jit import Kernel, KernelCopies, NeedsCompiler
 
 READS_MAX = 1_000_000
 """Maximum number of items that kernels read in one process: about as much time as loading the compiler takes."""
