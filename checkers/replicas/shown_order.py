@@ -109,6 +109,17 @@ def violations(shown: Sequence[Shown]) -> Iterator[Witness]:
         yield from _of_key(key, [one for one in shown if one.key == key and one.f != DIGEST], floors)
 
 
+def written_twice(shown: Sequence[Shown]) -> Shown | None:
+    """Return the first write of a value that its key was given before; None if all values differ."""
+    seen: set[tuple[str, Any]] = set()
+    for one in shown:
+        if one.f == WRITE and (one.key, one.value) in seen:
+            return one
+        if one.f == WRITE:
+            seen.add((one.key, one.value))
+    return None
+
+
 def _in_real_time(shown: Sequence[Shown]) -> Generator[Witness, None, dict[int, Shown | None]]:
     """Yield answers whose position is too small, and return the highest position known before each invoke."""
     by_answer = sorted((one for one in shown if one.answered is not None), key=lambda one: one.answered or 0)
@@ -186,6 +197,9 @@ def judge(part: Part, budget: Budget) -> ShownOrderFinding:
     counts = {f: sum(one.f == f and one.position is not None for one in shown) for f in (READ, WRITE, DIGEST)}
     compared = len([one for one in shown if one.f == DIGEST]) - len({o.position for o in shown if o.f == DIGEST})
     looked_at = {"writes": counts[WRITE], "reads": counts[READ], "digests compared": compared}
+    if (twice := written_twice(shown)) is not None:
+        why = f"{twice.value} was written twice to {twice.key}, so a read of it shows no write"
+        return ShownOrderFinding(looked_at=looked_at, unknown=why)
     return ShownOrderFinding(list(violations(shown)), looked_at)
 
 

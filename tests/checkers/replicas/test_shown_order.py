@@ -169,3 +169,14 @@ def test_equal_positions_have_equal_digests(tmp_path: Path) -> None:
 
 def test_answers_without_positions_leave_the_verdict_unknown(tmp_path: Path) -> None:
     assert judged(tmp_path, GOOD[:1]).reason == "none of the reads shows a position"
+
+
+def test_a_value_that_was_written_twice_leaves_the_verdict_unknown(tmp_path: Path) -> None:
+    """A read of the 1 may show either write, so no overlap is certain."""
+    verdict = judged(
+        tmp_path, [("write", "k", "n1", [1, 4]), ("write", "k", "n1", [2, 5]), ("write", "k", "n1", [1, 6])]
+    )
+    assert (verdict.validity, verdict.reason) == (
+        Validity.UNKNOWN,
+        "1 was written twice to k, so a read of it shows no write",
+    )
