@@ -10,6 +10,7 @@ and the register kernel of the checkers searches.
     write in the log twice
     read of no committed value
     not linearizable           an operation stands before one that had ended when it began
+    committed log cannot be read
 
 What clients were answered besides (ids, epochs, offsets) has rules of its own (`answers`).
 """
@@ -25,6 +26,8 @@ from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import Change, Position, Value, VoterOnMachine, elements
 from harness.campaign.swarm.watch import Watch
+from system_under_test.kraft.log.log import DamagedLog
+from system_under_test.kraft.records.metadata import CorruptRecord
 
 Places: TypeAlias = dict[tuple[str, Value], Position]
 
@@ -46,7 +49,11 @@ def judge(
     if scenario.workload == "repeated":
         _judge_repeated(client_operations, watch)
         return
-    log = archive if scenario.snapshot_bytes else best.changes(0, best.mark)
+    try:
+        log = archive if scenario.snapshot_bytes else [*best.changes(0, best.mark)]
+    except (CorruptRecord, DamagedLog) as problem:  # a bug let damage in
+        watch.violated("committed log cannot be read", str(problem))
+        return
     changes, states = _places(scenario, log, watch)
     placed: list[tuple[Position, Asked]] = []
     for asked in client_operations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -253,8 +253,17 @@ def test_a_voter_whose_snapshot_covers_a_mark_holds_what_is_below_it() -> None:
 # The end
 
 
-def judged(workload: str, log: list[tuple[int, str, int | str | None]], *asked: Asked) -> list[str]:
-    best = Log("a", hashes={len(log): 1})
+class Unreadable(Log):
+    """A voter whose committed log is damaged."""
+
+    def changes(self, offset: int, end_offset: int) -> NoReturn:
+        raise DamagedLog("byte 9: a batch of 221 bytes, 78 are there")
+
+
+def judged(
+    workload: str, log: list[tuple[int, str, int | str | None]], *asked: Asked, kind: type[Log] = Log
+) -> list[str]:
+    best = kind("a", hashes={len(log): 1})
     best.written = [((at, 0), key, value) for at, key, value in log]
     history = History()
     history.asked = list(asked)
@@ -276,6 +285,7 @@ BROKEN: dict[str, Callable[[], list[str]]] = {
     "write in the log twice": lambda: judged("register", [*LOG, (2, "k", 1)], WROTE[1]),
     "read of no committed value": lambda: judged("register", LOG, *WROTE, did("read", None, 4, 5, got=9)),
     "not linearizable": lambda: judged("register", LOG, *WROTE, did("read", None, 4, 5, got=1)),
+    "committed log cannot be read": lambda: judged("register", LOG, *WROTE, kind=Unreadable),
 }
 
 
