@@ -243,8 +243,10 @@ class Cluster(Protocol):
         ...
 
     async def read_clock(self, server: str, /) -> Mapping[str, Any]:
-        """ahead_s: by how much the clock is ahead.  age_s: since its last order.  heeded: whether every process of the
-        running server reads it.  unheeded: why not, as what follows "the server"; "" if they do or none runs."""
+        """Read the clock that a server sees.
+
+        ahead_s: by how much it is ahead.  age_s: seconds since its last order.  heeded: whether every process of the
+        running server reads it.  unheeded: the reason if not, to follow "the server"; "" if they do or none runs."""
         ...
 
 

@@ -177,7 +177,7 @@ class Machine:
 
     @property
     def on_exception(self) -> Callable[[dict[str, Any]], None] | None:
-        """Return what takes the exceptions of the server that no task of it awaits."""
+        """Return the handler of the server's exceptions that no task awaits."""
         return None if self.process is None else self.process.on_exception
 
     @on_exception.setter

@@ -36,8 +36,7 @@ STALLED_AGAIN_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """Treatment of packets that a link does to packets.  loss: share of lost or damaged ones.  rate_bytes_per_s: 0 = as
-    fast as it can."""
+    """Damage that a link does to packets.  loss: share of lost or damaged ones.  rate_bytes_per_s: 0 for no limit."""
 
     loss: float = 0.0
     delay_s: float = 0.0

@@ -160,7 +160,7 @@ class ClusterReplay:
         self._partitions: dict[str, Partition] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._configs: dict[str, dict[str, str]] = {}  # "2 name of a topic", "4 broker", "4 " -> its configs
-        self._base = -1  # of the batch, if a record of it was taken
+        self._base = -1  # offset of the current batch; -1 before its first record
         self._elr_in_use = False
         self._level: int | None = None  # of metadata.version
         self._producer_ids = 0  # all below it are handed out

@@ -208,7 +208,7 @@ def _answering_nodes(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 
 def _deaths(run: StoredRun) -> list[str]:
-    """Check that every death that faults and traces show is listed, and each ordered one was ordered."""
+    """Verify that every death that faults or traces show is listed, and that an order explains each ordered one."""
     return contradictions.not_listed(run) + contradictions.without_order(run) if run.demands.nodes else []
 
 

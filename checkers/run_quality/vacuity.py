@@ -438,7 +438,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         "ok operations": figures.ok,
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
-    if run.record.outcome is None:  # what would be short is short because of that
+    if run.record.outcome is None:  # that explains every shortfall
         unknown, short = [*unknown, "the harness did not come to its end"], []
     details = {
         "criteria": [c.to_json() for c in criteria],

@@ -57,7 +57,7 @@ KEYS = pa.schema(
         pa.field("key", pa.string(), nullable=False),
         pa.field("operations", pa.int64(), nullable=False),
         pa.field("positions", pa.int32(), nullable=False),
-        pa.field("unfit", pa.int8(), nullable=False),  # as in `Operations`, if mismatches are observations
+        pa.field("unfit", pa.int8(), nullable=False),  # as in `Operations`, as if each failed cas observed
     ]
 )
 

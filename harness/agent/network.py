@@ -133,7 +133,7 @@ class BeaconSender:
             return {name: _count(self._peers[name].seen, *window) for name, window in windows.items()}
 
     def health(self) -> tuple[dict[str, int], float]:
-        """Peer -> datagrams the kernel refused; and how late the latest beat was since the last question, seconds."""
+        """Return peer -> datagrams that the kernel refused, and the largest delay of a beat since the last call (s)."""
         with self._changed:
             late_s, self._late_s_max = self._late_s_max, 0.0
             return {name: peer.refused for name, peer in self._peers.items()}, late_s

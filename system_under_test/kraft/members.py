@@ -19,8 +19,7 @@ from system_under_test.subject import Node
 CHANGE_S_MAX = 12.0
 """How long the quorum may take to agree, once everything that takes part runs."""
 _PROGRAM_S_MAX = 8.0
-"""How long an interpreter may take to start and end beside that, on a loaded machine: the tool, and a server that was
-started to join, which catches up only then."""
+"""Further seconds for an interpreter to start and end on a loaded machine: the tool's, or a joining server's."""
 
 
 class KraftMembers:

@@ -552,7 +552,7 @@ class Stay(NamedTuple):
 
 
 class Deadline(NamedTuple):
-    """A value that must have been taken.  place: of its stay.  moment: until when.  by: what shows this.
+    """A value that must have been taken by a moment.  place: index of its stay.  by: the take that proves this.
 
     by_value: the later value that came out; None if `by` found nothing.
     """

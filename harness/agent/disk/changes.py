@@ -15,7 +15,7 @@ Applications Recover from fsync Failures?").
 
 A power loss takes back every change that is not durable, the latest first.  Then, by the mode, some of the data is done
 again: nothing (`lose`), all but the last write and of that one a prefix that ends with a sector (`tear`), or each write
-with probability one half, with all that shares its sectors (`reorder`; see `sectors.py`).  The mode `recent` takes back
+with probability one half, with all that shares its sectors (`reorder`).  The mode `recent` takes back
 only the changes of the last `RECENT_S`: Linux writes old changes back by itself, names after 5 s (ext4's `commit`) and
 data after 30 s.  A server that never fsyncs then loses its last answers and not its whole disk.  A real disk may keep
 any of these, so a correct program survives them.

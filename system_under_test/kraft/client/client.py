@@ -165,7 +165,7 @@ class KraftClient:
         return "gave up: a later epoch has another leader" if self._superseded else otherwise
 
     def _refused(self) -> None:
-        """A process that stays moves now; one that follows waits until the finder knows better."""
+        """Leave the server now if the process keeps to one; if it follows the leader, wait for news of the finder."""
         self._finder.hurry()
         if not self._follows:
             self._leave()

@@ -37,7 +37,7 @@ class Hearsay:
         return max(0, self.read_bytes - 1)
 
     def take_from(self, start: int, data: bytes) -> None:
-        """The trace from `start` on, which was `wanted_from` before; if another call was faster, this one is of no use.
+        """Take the bytes of the trace from `start` on.  They are ignored if another call took them first.
 
         A node only adds to its trace.  If it lacks what was read before, another hand has cut or removed it."""
         if start != self.wanted_from:

@@ -176,7 +176,7 @@ def end_made_durable(end_at_begin: int, kept: int, bugs: Collection[str] = ()) -
 
 
 def committed_end(own_flushed_end: int | None, other_ends: Sequence[int], bugs: Collection[str] = ()) -> int:
-    """The offset up to which a majority holds the leader's log; whether it may be published is the epoch rule's say.
+    """Return the offset up to which a majority holds the leader's log.  The epoch rule decides whether to publish it.
 
     own_flushed_end: None for a leader that is no voter any more."""
     if own_flushed_end is None:

@@ -256,9 +256,9 @@ class _Accepted(asyncio.Protocol):
             self._abort_unhandled()
 
     def _reply(self, encode: Callable[[], bytes]) -> None:
-        """To the request that was taken at once: now, since a lone client waits for nothing else.
+        """Send the reply to the request that was handled synchronously, without delay: a lone client waits for it.
 
-        The next request begins when the loop runs again: who replies may be in the middle of something."""
+        The next request begins when the loop runs again, because the caller may be in the middle of something."""
         assert self._transport is not None
         self._taken, self.used_at = False, self._loop.time()
         if self._transport.is_closing():

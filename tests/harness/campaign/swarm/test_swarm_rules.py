@@ -12,6 +12,7 @@ from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.watch import Watch, WatchedRow
+from system_under_test.kraft.log.log import DamagedLog
 
 
 class Log:
