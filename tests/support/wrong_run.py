@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_quorum import Row, minority_commit
 
-from checkers.base.columns import CLUSTER, REPLAYED
+from checkers.base.columns import CLUSTER, COMPARISONS, REPLAYED, TOPICS
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.seal import seal
 
@@ -96,9 +96,23 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     files.replayed.mkdir()
     state = {"node": "n1", "copy": final, "offset": applied["offset"], "hash": applied["hash"] ^ 1}
     pq.write_table(pa.Table.from_pylist([state], REPLAYED), files.replayed / "n1.parquet")  # replay equals live
+    _wrong_replicas(files)
     seal(folder)
     (folder.parent / DEMANDS).write_bytes(pickle.dumps(files.demands))
     return files
+
+
+def _wrong_replicas(run: StoredRun) -> None:
+    """Two replicas of a topic that differ below their high watermarks, and two implementations that disagree."""
+    run.topics.mkdir(parents=True, exist_ok=True)
+    for number, node in enumerate(run.servers):
+        copy = max(copy["copy"] for copy in run.copies if copy["node"] == node)
+        replica = {"copy": copy, "node": node, "partition": "t 0 id"}
+        batch = {"kind": "batch", "offset": 0, "end": 2, "epoch": 1, "crc": min(number, 1)}
+        mark = {"kind": "high-watermark", "offset": 2, "end": -1, "epoch": -1, "crc": -1}
+        pq.write_table(pa.Table.from_pylist([replica | batch, replica | mark], TOPICS), run.topics / f"{node}.parquet")
+    differs = {"nodes": "n1, n2", "what": "bytes", "compared": 2, "differs": "offset 1", "missing": None}
+    pq.write_table(pa.Table.from_pylist([differs], COMPARISONS), run.comparisons)
 
 
 def _wrong_cluster(run: StoredRun) -> None:

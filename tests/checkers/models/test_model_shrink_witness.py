@@ -194,7 +194,7 @@ def test_a_mistake_of_the_harness_is_not_taken_for_one_of_the_model(monkeypatch:
 
 
 def test_a_state_is_written_the_same_in_every_process() -> None:
-    assert plain((frozenset({"b", "a"}), (1,), (), None, ("x", 2))) == "({'a', 'b'}, (1,), (), None, ('x', 2))"
+    assert plain((frozenset({"b", "a"}), (1,), (), None, ("x", 2))) == "({'a', 'b'}, (1,), (), nil, ('x', 2))"
 
 
 def test_a_witness_that_cannot_be_minimised_ends_with_the_first_answer_that_no_order_explains() -> None:

@@ -112,7 +112,7 @@ def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: Sequence[f
         seen[expected] += 1
         state: Any = ()
         for step in found.order or ():
-            state = stack_step(state, step.operation)
+            state = stack_step(state, step)
             assert state is not REFUSED, operations
         if found.violation is not None:
             shown = sorted(found.violation.operations, key=lambda o: o.call)
