@@ -12,7 +12,7 @@ from every_order import some_order_fits
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import antichain
+from checkers.kernels.registers.antichain import LINEARIZABLE, NO_ORDER, judge_window, measure_key, prepare
 from checkers.kernels.registers.unique_values import Key
 
 OPERATIONS_MAX = 8
@@ -50,8 +50,8 @@ def _sweep(count: int, seed: int) -> tuple[int, int, Int64]:
         kind, a, b, call, ret, positions = _random_key(n, np.random.randint(2, 6), np.random.randint(1, 5))
         key = Key(kind, a, b, call, ret)
         expected = some_order_fits(kind, a, b, call, ret)
-        code, _, _, _ = antichain.measure_key(key, positions, starts, STEPS_MAX, SIZE_BYTES_MAX)
-        if (code == antichain.LINEARIZABLE) != expected or (code == antichain.NO_ORDER) == expected:
+        code, _, _, _ = measure_key(key, positions, starts, STEPS_MAX, SIZE_BYTES_MAX)
+        if (code == LINEARIZABLE) != expected or (code == NO_ORDER) == expected:
             return case, -1, seen
         seen[int(expected)] += 1
         if expected and not _windows_have_orders(key, positions, starts):
@@ -61,12 +61,12 @@ def _sweep(count: int, seed: int) -> tuple[int, int, Int64]:
 
 @kernel
 def _windows_have_orders(key: Key, positions: int, starts: Int64) -> bool:
-    places = antichain.prepare(key, positions, starts).event.shape[0]
+    places = prepare(key, positions, starts).event.shape[0]
     for _ in range(WINDOWS if places > 0 else 0):
         last = np.random.randint(places)
         first = np.random.randint(last + 1)
-        code, _ = antichain.judge_window(key, positions, starts, first, last, STEPS_MAX, SIZE_BYTES_MAX)
-        if code != antichain.LINEARIZABLE:
+        code, _ = judge_window(key, positions, starts, first, last, STEPS_MAX, SIZE_BYTES_MAX)
+        if code != LINEARIZABLE:
             return False
     return True
 

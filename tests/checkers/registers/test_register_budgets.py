@@ -18,8 +18,9 @@ from checkers.base.verdict import Validity, Witness
 from checkers.kernels.operations import SIZE_BYTES_PER_OPERATION, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
-from checkers.registers import checker
-from checkers.registers.checker import BucketFinding, combine, judge, split
+from checkers.registers import judge_keys
+from checkers.registers.checker import judge, split
+from checkers.registers.judge_keys import BucketFinding, combine
 from checkers.sealing import seal as sealing
 from checkers.sealing.key_buckets import open_bucket, read_operations
 from checkers.sealing.seal import seal
@@ -71,7 +72,7 @@ def test_a_key_beyond_the_budget_is_unknown_and_those_after_it_are_judged(tmp_pa
     needed = 7 * SIZE_BYTES_PER_OPERATION
     words = f"key k1: its operations need {needed} bytes and the budget is {size_bytes}"
     assert finding.unknown == (("k1", words),)
-    verdict = combine(run, [finding])
+    verdict = combine([finding])
     assert (verdict.validity, verdict.reason) == (Validity.UNKNOWN, words)
 
 
@@ -84,13 +85,13 @@ def repeated(rng: Random) -> list[Event]:
 def shares_of(part: Part, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> list[Budget]:
     """The budgets of the searches of all pieces."""
     seen: list[Budget] = []
-    search = checker._search
+    search = judge_keys._search
 
     def noting(*arguments: object) -> object:
         seen.append(arguments[2])  # type: ignore[arg-type]
         return search(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(checker, "_search", noting)
+    monkeypatch.setattr(judge_keys, "_search", noting)
     judge(part, budget)
     return seen
 
@@ -118,15 +119,13 @@ def test_findings_of_buckets_add_up() -> None:
     """The counts of a verdict are sums, and its reason is that of the first key by name."""
     first = BucketFinding(2, 20, 0, 7, (), 0, (("b", "key b: x"),), ())
     second = BucketFinding(3, 30, 4, 5, (), 0, (("a", "key a: y"),), ())
-    verdict = combine(None, [first, second])  # type: ignore[arg-type]
+    verdict = combine([first, second])  # type: ignore[arg-type]
     assert verdict.reason == "key a: y (and 1 keys more)"
     assert verdict.looked_at == {"keys": 5, "operations": 50, "steps": 12, "unknown_keys": 2}
-    nothing = combine(None, [replace(first, unknown=()), replace(second, unknown=(), answered=0)])  # type: ignore[arg-type]
-    assert (nothing.validity, nothing.reason) == (Validity.UNKNOWN, checker.NOTHING_ANSWERED)
-    assert combine(None, [replace(second, unknown=())]).validity is Validity.VALID  # type: ignore[arg-type]
-    unseen = combine(
-        None, [replace(second, unknown=(), unseen=(("k", 2),)), replace(second, unknown=(), unseen=(("j", 3),))]
-    )  # type: ignore[arg-type]
+    nothing = combine([replace(first, unknown=()), replace(second, unknown=(), answered=0)])  # type: ignore[arg-type]
+    assert (nothing.validity, nothing.reason) == (Validity.UNKNOWN, judge_keys.NOTHING_ANSWERED)
+    assert combine([replace(second, unknown=())]).validity is Validity.VALID  # type: ignore[arg-type]
+    unseen = combine([replace(second, unknown=(), unseen=(("k", 2),)), replace(second, unknown=(), unseen=(("j", 3),))])  # type: ignore[arg-type]
     assert unseen.looked_at["unseen_keys"] == 2
     assert "of j, k" in unseen.reason and "5 acknowledged operations" in unseen.reason
 
@@ -153,34 +152,34 @@ def searched_keys(folder: Path) -> tuple[Operations, Int8]:
 
 def test_a_key_that_used_up_its_share_gets_the_steps_that_others_left(tmp_path: Path) -> None:
     operations, codes = searched_keys(tmp_path / "run")
-    free, _ = checker._search(operations, codes, Budget())
+    free, _ = judge_keys._search(operations, codes, Budget())
     [large] = [k for k, found in free.items() if found.code == antichain.NO_ORDER]
-    steps = {k: checker._search(operations, np.where(np.arange(4) == k, codes, 0), Budget())[1] for k in free}
+    steps = {k: judge_keys._search(operations, np.where(np.arange(4) == k, codes, 0), Budget())[1] for k in free}
     others = sum(steps.values()) - steps[large]
     assert len(free) > 2 and others < steps[large] / 6, steps
     twice = 2 * steps[large]
-    found, taken = checker._search(operations, codes, Budget(steps=twice))
+    found, taken = judge_keys._search(operations, codes, Budget(steps=twice))
     assert found == free
     assert steps[large] + others < taken <= twice
-    exactly, _ = checker._search(operations, codes, Budget(steps=steps[large]))
+    exactly, _ = judge_keys._search(operations, codes, Budget(steps=steps[large]))
     assert exactly[large].code == antichain.OUT_OF_STEPS
     assert {k: v for k, v in exactly.items() if k != large} == {k: v for k, v in free.items() if k != large}
 
 
 def test_without_a_step_every_searched_key_is_out_of_steps(tmp_path: Path) -> None:
     operations, codes = searched_keys(tmp_path / "run")
-    found, taken = checker._search(operations, codes, Budget(steps=0))
+    found, taken = judge_keys._search(operations, codes, Budget(steps=0))
     assert taken == 0
-    chosen = checker._search(operations, codes, Budget())[0]
+    chosen = judge_keys._search(operations, codes, Budget())[0]
     assert len(chosen) > 2
-    assert found == dict.fromkeys(chosen, checker._Searched(antichain.OUT_OF_STEPS, -1))
+    assert found == dict.fromkeys(chosen, judge_keys._Searched(antichain.OUT_OF_STEPS, -1))
 
 
 def test_the_worst_kind_leads_and_then_the_earliest(tmp_path: Path) -> None:
     stale, lost = Witness("stale read", "…"), Witness("lost write", "…")
     first = BucketFinding(2, 20, 9, 7, ((5, stale), (9, lost)), 2, (), ())
     second = BucketFinding(1, 20, 9, 7, ((3, replace(stale, summary="early")),), 1, (), ())
-    verdict = combine(None, [first, second])  # type: ignore[arg-type]
+    verdict = combine([first, second])  # type: ignore[arg-type]
     assert [(w.kind, w.summary) for w in verdict.witnesses] == [
         ("lost write", "…"),
         ("stale read", "early"),
@@ -196,7 +195,7 @@ def test_each_wrong_key_counts_once_and_a_mismatch_only_where_it_is_observed(tmp
         script.invoke(0, "read").ok(0, 1)
         events += [replace(e, index=len(events) + at, time_ns=0) for at, e in enumerate(script.events)]
     part = part_of(tmp_path / "run", events)
-    assert part.params == {"failed_cas": checker.OBSERVED}
+    assert part.params == {"failed_cas": judge_keys.OBSERVED}
     assert judge(part, Budget()).invalid_keys == 2
-    assert judge(replace(part, params={"failed_cas": checker.DID_NOT_HAPPEN}), Budget()).invalid_keys == 0
+    assert judge(replace(part, params={"failed_cas": judge_keys.DID_NOT_HAPPEN}), Budget()).invalid_keys == 0
     assert judge(replace(part, params={}), Budget()).invalid_keys == 0

@@ -17,8 +17,14 @@ from checkers.base.history import Type
 from checkers.base.independent_search import linearizable, operations_of
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.registers.unique_values import (
+    BLOCKS_CROSS,
+    FIRST_INVALID,
+    LINEARIZABLE,
+    Key,
+    judge_key,
+    new_scratch,
+)
 
 OPERATIONS_MAX = 8
 NOWHERE_VALUE = 99
@@ -29,7 +35,7 @@ def sweep_tiny(count: int, seed: int) -> np.ndarray:
     disagreement, codes = _sweep(count, seed)
     assert disagreement < 0, f"seed {seed}, case {disagreement}: the kernel is wrong"
     seen = {code: int(codes[code]) for code in range(len(codes)) if codes[code]}
-    judged = {register.LINEARIZABLE, *range(register.FIRST_INVALID, register.BLOCKS_CROSS + 1)}
+    judged = {LINEARIZABLE, *range(FIRST_INVALID, BLOCKS_CROSS + 1)}
     assert set(seen) == judged
     assert min(seen.values()) > count // 500, f"some were hardly ever tried: {seen}"
     return codes
@@ -49,7 +55,7 @@ def sweep_middling(count: int, seed: int) -> dict[bool, int]:
         near = [e.value for e in answers if abs(e.index - changed.index) < 30]
         events[changed.index] = replace(changed, value=rng.choice(near) if rng.random() < 0.98 else 10**6)
         expected = linearizable(operations_of(events))
-        assert (judged_alone(events)[0] == register.LINEARIZABLE) == expected, f"seed {seed}, case {case}"
+        assert (judged_alone(events)[0] == LINEARIZABLE) == expected, f"seed {seed}, case {case}"
         seen[expected] += 1
     assert min(seen.values()) > count // 10
     return seen
@@ -79,18 +85,18 @@ def test_a_hundred_thousand_middling_keys_before_the_search(part: int, night: Ra
 def _sweep(count: int, seed: int) -> tuple[int, Int64]:
     """(the first case in which the kernel and all orders disagree or -1, how often each code was given)"""
     np.random.seed(seed)
-    codes = np.zeros(register.BLOCKS_CROSS + 1, np.int64)
-    scratch = register.new_scratch(OPERATIONS_MAX, 2 * OPERATIONS_MAX)
+    codes = np.zeros(BLOCKS_CROSS + 1, np.int64)
+    scratch = new_scratch(OPERATIONS_MAX, 2 * OPERATIONS_MAX)
     for case in range(count):
         n = np.random.randint(2, OPERATIONS_MAX + 1)
         kind, a, b, call, ret, positions = _random_key(n, np.random.randint(2, 5))
         expected = some_order_fits(kind, a, b, call, ret)
         if np.random.randint(2) == 0:
             far_a, far_b = _far_apart(a), _far_apart(b)
-            code, _, _ = register.judge_key(Key(kind, far_a, far_b, call, ret), positions, scratch)
+            code, _, _ = judge_key(Key(kind, far_a, far_b, call, ret), positions, scratch)
         else:
-            code, _, _ = register.judge_key(Key(kind, a, b, call, ret), positions, scratch)
-        if (code == register.LINEARIZABLE) != expected:
+            code, _, _ = judge_key(Key(kind, a, b, call, ret), positions, scratch)
+        if (code == LINEARIZABLE) != expected:
             return case, codes
         codes[code] += 1
     return -1, codes
