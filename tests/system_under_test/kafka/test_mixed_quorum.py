@@ -13,7 +13,7 @@ from harness.registry import load_subject
 from harness.spec import Spec
 from system_under_test.kafka.bundled import DUMPED, KafkaBrokers, KafkaMixed
 from system_under_test.kraft.collected.two_implementations import same_bytes
-from system_under_test.own.subject import SystemSubject
+from system_under_test.own.subject import Subject
 from system_under_test.subject import Collected
 
 FILES = Path(__file__).parent / "mixed-quorum.tar.xz"
@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Path:
 
 def compared(run: Path) -> list[tuple[str, str, int, str | None, str | None]]:
     subject = load_subject(Spec(subject="kafka-mixed"))
-    assert isinstance(subject, SystemSubject) and isinstance(subject.system, KafkaMixed)
+    assert isinstance(subject, Subject) and isinstance(subject.system, KafkaMixed)
     copies = [Collected(0, "final", n, "stopped", run / "nodes" / n / "copies" / "0") for n in ("n1", "n2")]
     return [tuple(row.values()) for row in subject.system.comparisons(run, copies)]  # type: ignore[misc]
 
