@@ -1,4 +1,4 @@
-"""How soon does a fault strike that waits for a line?  From the line's own clock until the fault is in force.
+"""Measure how soon a fault strikes that waits for a line: from the line's own clock until it is in force.
 
 python -m bench.reaction namespaces 30
 """

@@ -1,4 +1,4 @@
-"""What a command costs in a process of its own: `--help`, and `check` of small files.
+"""Measure what a command costs in a process of its own: `--help`, and `check` of small files.
 
     python -m bench.starts [--json FILE]
 

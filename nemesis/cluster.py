@@ -141,7 +141,7 @@ class Cluster(Protocol):
         ...
 
     async def thaw(self, server: str) -> None:
-        """Let a server go on that `await_line` has frozen.  A no-op for any other."""
+        """Resume a server that `await_line` has frozen, and disarm each `await_line` that still waits to freeze it."""
         ...
 
     async def stop(self, server: str) -> None:

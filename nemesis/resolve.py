@@ -285,7 +285,7 @@ class Resolver:
         pattern = "" if name == ANY_LINE else self._moments.get(name, name)
         wait_s = LINE_WAIT_S * self._options.holds
         why, now = f"no server printed {name!r} within {wait_s:.0f} s", _Now()
-        looking = asyncio.ensure_future(self._keep_looking(kind, card, now))
+        looking, hit = asyncio.ensure_future(self._keep_looking(kind, card, now)), ""
         try:
             until_s = self._main_s() + wait_s
             order = functools.partial(
@@ -302,6 +302,7 @@ class Resolver:
                         leader = LeaderNow(server, leader.epoch if leader else -1)
                     fault = self._at_once(kind, card, known, now.running, leader, rng)
                     if fault is not None:
+                        hit = server
                         words = f"{fault.words}, once {server} had printed {line.strip()[:LINE_SHOWN]!r}"
                         return replace(fault, words=words), leader, ""
                     await self.thaw(server)
@@ -309,10 +310,12 @@ class Resolver:
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+            if not card.line_of:  # agents still wait for the line, and nobody would thaw what they freeze then
+                await asyncio.gather(*(self.thaw(other) for other in self._cluster.servers if other != hit))
         return None, None, why
 
     async def thaw(self, server: str) -> None:
-        """Let the server go on that stood still from its line on."""
+        """Resume a server that stood still from its line on, and freeze it at no later one."""
         with suppress(OSError, CannotInject):
             await self._cluster.thaw(server)
 

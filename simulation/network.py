@@ -159,7 +159,7 @@ class SimulatedNetwork:
         return self._listeners.get((host, port))
 
     def number(self) -> int:
-        """Of a new connection, or of faults that are laid."""
+        """Return the number of a new connection, or of faults that are laid."""
         self._connections += 1
         return self._connections
 

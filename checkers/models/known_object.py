@@ -47,7 +47,7 @@ class ObjectFinding:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFunction:
-    """What is known of one function of an object.
+    """Knowledge of one function of an object.
 
     fixed: whether an invoke allows an answer (`answers.py`); None: it allows any.
     given, answered: its invoke, and its answer, need a value.

@@ -86,7 +86,7 @@ class NoOrder:
 
     @property
     def kind(self) -> str:
-        """As in `Witness`."""
+        """Return the kind, as in `Witness`."""
         return NO_ORDER
 
 

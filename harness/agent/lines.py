@@ -29,8 +29,8 @@ _VARYING = re.compile(rb"[^\W\d_]*\d\w*|0x\w+")
 class Lines:
     """Verbs of the logs of a node."""
 
-    def __init__(self, freeze: Callable[[], None] = lambda: None) -> None:
-        self._freeze = freeze
+    def __init__(self, arm: Callable[[], Callable[[], None]] = lambda: lambda: None) -> None:
+        self._arm = arm
         self._usual: dict[str, frozenset[bytes]] = {}
 
     @limit(15.0, beyond="within_s")
@@ -40,13 +40,14 @@ class Lines:
         """Return the n-th line printed from now on that `pattern` is found in, and when it was seen (monotonic, in ns).
 
         pattern: a regular expression, "" for an unusual line.  Returns "" and 0 if there is none in time.
-        freeze: stop the server at once (`ServerProcess.freeze`), so that it does nothing until the fault is in force.
+        freeze: stop the server at once (`ServerProcess.arm`), so that it does nothing until the fault is in force.
         Raises OSError where the kernel watches no folder."""
         if not pattern and folder not in self._usual:
             self._usual[folder] = usual_forms(b"".join(path.read_bytes() for path in Path(folder).glob(LOGS)))
         usual, wanted = self._usual.get(folder, frozenset()), re.compile(pattern.encode())
         tails, loop = _Tails(Path(folder)), asyncio.get_running_loop()
         written, until_s = asyncio.Event(), loop.time() + within_s
+        strike = self._arm()
         watch = _watched(folder)
         loop.add_reader(watch, written.set)
         try:
@@ -55,7 +56,7 @@ class Lines:
                     nth -= bool(wanted.search(line)) if pattern else form(line) not in usual
                     if nth <= 0:
                         if freeze:
-                            self._freeze()
+                            strike()
                         return line.decode(errors="replace"), time.monotonic_ns()
                 try:
                     async with asyncio.timeout(left_s):

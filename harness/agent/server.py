@@ -93,6 +93,7 @@ class ServerProcess:
         self._ordered: set[str] = set()
         self._oom_kills_before = 0
         self._frozen: asyncio.TimerHandle | None = None
+        self._thaws = 0
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
         """Returns the pid.  Raises OSError if one is running already, if processes of the last one do not end, or if
@@ -155,10 +156,24 @@ class ServerProcess:
         It goes on at the next signal, at `thaw`, or by itself after FROZEN_S_MAX."""
         if self._child is not None and self._frozen is None and "STOP" not in self._ordered:
             signal_group(self._child.pid, signal.SIGSTOP)
-            self._frozen = asyncio.get_running_loop().call_later(FROZEN_S_MAX, self.thaw)
+            self._frozen = asyncio.get_running_loop().call_later(FROZEN_S_MAX, self._go_on)
+
+    def arm(self) -> Callable[[], None]:
+        """Return a function that freezes the server, unless `thaw` is ordered before: then nobody waits for it."""
+        ordered = self._thaws
+
+        def freeze() -> None:
+            if self._thaws == ordered:
+                self.freeze()
+
+        return freeze
 
     def thaw(self) -> None:
-        """Let a server go on that `freeze` has stopped; nothing to do for any other."""
+        """Resume a server that `freeze` has stopped, and disarm what waits to freeze it."""
+        self._thaws += 1
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._thaws_no_more() and self._child is not None:
             signal_group(self._child.pid, signal.SIGCONT)
 

@@ -53,7 +53,7 @@ class Verbs:
         self.apart = ClientsApart(children, send, without=without)
         server = ServerProcess(children, send)
         clock, disk = ClockVerbs(), DiskVerbs(functools.partial(self._kill, server))
-        node = (NodeVerbs(server, clock, disk), server, Commands(children), Lines(server.freeze))
+        node = (NodeVerbs(server, clock, disk), server, Commands(children), Lines(server.arm))
         self._on_loop = _methods(*node, HostedClients(log), self.apart, self.rules, SwitchVerbs(children), Trials())
         self._in_threads = _methods(Files(), clock, disk, BeaconVerbs())
 

@@ -1,4 +1,4 @@
-"""Which faults does a violation need?  Tried out: each is left out, or moved in time, and the test is run again.
+"""Trials of the faults that a violation needs: each is left out or moved in time, and the test is run again.
 
     without the pause of leader: 0 of 12, at most 26 %
     the kill of one 0.5 s later: 9 of 12, 43 to 95 %

@@ -479,7 +479,7 @@ _TOUCHES: dict[type, int] = {
 
 
 class Change:
-    """What a step changes, before it is carried out.
+    """Changes by a step, before it is carried out.
 
     take, take_late, add, add_late: the number of a call that it takes away or brings; 0: none.  owes: the token of a
     read that is owed all that is committed now.  disconnects: a voter whose connections end: what it asked arrives

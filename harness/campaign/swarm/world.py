@@ -132,7 +132,7 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Armed:
-    """What waits for the nth time that a moment is met, and how often it was met since then."""
+    """Actions that wait for the nth time that a moment is met, and how often it was met since then."""
 
     moment: str
     act: Callable[[VoterOnMachine], object]

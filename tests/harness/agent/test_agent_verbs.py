@@ -59,6 +59,18 @@ async def test_a_server_stands_still_from_its_line_on_until_it_is_thawed_or_sign
         assert await agent.node.state() == ("running" if go_on else "stopped"), "a pause outlasts the thaw"
 
 
+async def test_a_wait_that_was_disarmed_freezes_nobody(agent: LocalAgent, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"until test -e {go}; do sleep 0.01; done; echo line; exec sleep 60"
+    await agent.node.start(("sh", "-c", script), output=str(tmp_path / "server.log"))
+    waiting = asyncio.ensure_future(agent.link.ask(Lines.await_line, str(tmp_path), "line", 1, PATIENCE_S, True))
+    await agent.node.state()  # behind it on one connection: the wait has begun
+    await agent.link.ask(ServerProcess.thaw)
+    go.touch()
+    assert (await waiting)[0] == "line"
+    assert await agent.node.state() == "running"
+
+
 async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_path: Path) -> None:
     log, data = tmp_path / "data" / "deep" / "log", tmp_path / "data"
     log.parent.mkdir(parents=True)
