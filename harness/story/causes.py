@@ -12,7 +12,8 @@ A loss of what was acknowledged has a fault that can take it, or none:
     the end of a process  what was acknowledged at most `SOON_NS` before: it was still in memory.  What is on a disk
                           survives
     all others            what a leader acknowledged before another one was elected: the fault in force at that
-                          election, or healed last before it.  Without an election they take nothing.  Where nobody
+                          election, or healed last before it; and what was acknowledged during a fault after another
+                          one had been elected under it.  Without an election they take nothing.  Where nobody
                           reports who leads, they are judged by the moment of the acknowledgement
 
 The first of these rows that fits decides.
@@ -89,8 +90,14 @@ def cause_of_loss(
     moment_ns = acknowledged_ns
     if elected_ns is not None:
         later = [at for at in elected_ns if acknowledged_ns < at <= shown_ns]
-        if not later:
-            return None
+        if not later:  # or one that was deposed already acknowledged it
+            deposed = [
+                f
+                for f in before
+                if f.began_ns <= acknowledged_ns <= f.end_ns(acknowledged_ns)
+                and any(f.began_ns <= at <= acknowledged_ns for at in elected_ns)
+            ]
+            return _cause(max(deposed, key=lambda f: f.began_ns), acknowledged_ns) if deposed else None
         moment_ns = min(later)
     behind = faults_behind(moment_ns, before)
     return _cause(max(behind, key=lambda f: f.began_ns), acknowledged_ns) if behind else None

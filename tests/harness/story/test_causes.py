@@ -64,6 +64,8 @@ POWER_LOSS = fault(2, "power", 24, 26, **POWER)
         (15.0, [PARTITION], [], "no fault"),
         (15.0, [PARTITION], [9], "no fault"),
         (15.0, [PARTITION], [16], "during fault 1 (partition)"),
+        # a leader that is cut off acknowledges on, though another one was elected under the same fault
+        (15.0, [PARTITION], [14], "during fault 1 (partition)"),
         (9.0, [PARTITION], [12], "in the 1 s before fault 1 (partition)"),
         (21.0, [PARTITION], [22], "after fault 1 (partition) was healed"),
         # where nobody reports who leads, it may have been
