@@ -1,4 +1,4 @@
-"""Which packages a wheel carries.  All metadata stands in pyproject.toml.
+"""The packages that a wheel carries.  All metadata stands in pyproject.toml.
 
 Examples stand at the top of the tree, where readers look for them, and travel inside the package `krucible`.
 """

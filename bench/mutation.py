@@ -152,7 +152,7 @@ def configure(files: list[Path], tests: list[str]) -> None:
 
 
 def outcomes_of(names: list[str], files: list[Path]) -> dict[str, str]:
-    """Let mutmut try the mutants, and return what became of each."""
+    """Run mutmut on the mutants, and return the outcome of each."""
     mutmut = Path(sys.executable).parent / "mutmut"
     done = subprocess.run(
         [mutmut, "run", "--max-children", "1", *names], check=False, stdout=subprocess.PIPE, text=True

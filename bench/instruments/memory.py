@@ -77,7 +77,7 @@ def peak_mb(pids: Iterable[int]) -> float:
 
 
 def forget_peaks(pids: Iterable[int]) -> None:
-    """Let the kernel measure the peaks of some processes anew (proc(5), clear_refs)."""
+    """Reset the kernel's peak memory counters of some processes (proc(5), clear_refs)."""
     for pid in pids:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 

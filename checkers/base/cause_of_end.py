@@ -1,4 +1,4 @@
-"""Which of the last lines of a program say why it ended.
+"""The last lines of a program that state why it ended.
 
 The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads go on to log.  So the
 last panic, traceback or fatal error is looked for, in the words of common languages; then the last line of level fatal

@@ -182,7 +182,7 @@ def _without_nil(answer: Hashable) -> Hashable:
 
 
 def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Let the search (`search.py`) judge one object."""
+    """Judge one object by the search (`search.py`)."""
     answer = judge_object(model, operations, budget)
     if answer.linearizable is None:
         return ObjectFinding(reason=answer.reason, steps=answer.steps, out_of_steps=True)

@@ -47,7 +47,7 @@ ENTRY_SIZE_BYTES = 20
 _COLUMNS = ["offset", "epoch", "checksum"]
 
 LogName = tuple[str, int]
-"""Which log: node, copy."""
+"""A log: node, copy."""
 
 HOLE, FALL = "log has a hole", "epoch went back"
 """What may be wrong with one log by itself: kinds of witnesses."""

@@ -148,7 +148,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class DisksByRow:
-    """Which disk a node had at each row of its trace.  A node reports the id before its `start` row.
+    """The disk of a node at each row of its trace.  A node reports the id before its `start` row.
 
     number: of the disk at each row, from 0 on.  is_report: the rows that name a disk.  ids: the id of each disk; ""
     if no row names it."""

@@ -146,7 +146,7 @@ class ValueStory:
         return "lost write" if self._vanished() else "stale read"
 
     def wrong_one(self) -> str | None:
-        """Which of two answers that contradict each other is wrong: "rival", "culprit", or None if nothing shows it."""
+        """Return which of two contradicting answers is wrong: "rival", "culprit", or None if nothing shows it."""
         rival, culprit = self.window.rival, self.window.culprit
         assert rival is not None
         confirmed = {"rival": self._confirmed(rival), "culprit": self._confirmed(culprit)}

@@ -88,7 +88,7 @@ class Sorted:
 
 
 class Excuse:
-    """Which deaths and refusals a fault explains.
+    """The deaths and refusals that a fault explains.
 
     clock_error_ns: node -> how wrong a
     time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.

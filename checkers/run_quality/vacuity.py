@@ -196,7 +196,7 @@ def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
 
 
 def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Which servers answered clients.  One whose disk a fault damaged may be gone, so nothing is demanded of it."""
+    """Return criteria on servers that answered clients.  None demands a server whose disk a fault damaged."""
     demands = run.demands
     sound = set(demands.servers) - set(run.damaged_from)
     least = min(len(sound), demands.concurrency or len(sound)) if demands.each_server_serves else 1

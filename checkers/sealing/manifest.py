@@ -104,7 +104,7 @@ def signer(root: Path) -> Signer:
 
 
 def sealed(root: Path) -> bool:
-    """Let the manifest name `history.parquet` in place of a stream, which is then not needed any more.
+    """Name `history.parquet` in the manifest in place of a stream, which is then not needed any more.
 
     Returns False, and changes nothing, if the manifest was signed and not by this machine."""
     files = bound_files(root)

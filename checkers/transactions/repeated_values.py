@@ -235,7 +235,7 @@ def _own_write(txns: Transactions, owner: Int32, row: int) -> int:
 
 
 def _show_own_writes(txns: Transactions, value: Int32, own: Mapping[int, int]) -> None:
-    """Let reads after an own write of their value show it."""
+    """Map reads that follow an own write of their value to that write."""
     owner = _owners(txns)
     written = {(int(txns.key[row]), int(txns.value[row])) for row in own}
     for row in _reads_of(txns, written):

@@ -245,7 +245,7 @@ class ClientsApart:
 
 
 def quiet_collector() -> None:
-    """Let the garbage collector leave alone what lives now, and run seldom."""
+    """Freeze all objects that live now, and run the garbage collector seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

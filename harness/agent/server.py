@@ -326,7 +326,7 @@ class NamedProcesses:
             send(_topmost(members, tree), number)
 
     def release(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
-        """Let the process go on, and start it again where it was held down.  Raises OSError if it does not start."""
+        """Resume the process, and start it again where it was held down.  Raises OSError if it does not start."""
         if self._folder is None or name not in names.patterns:
             return
         self.signal(name, signal.SIGCONT, names, tree, leader)

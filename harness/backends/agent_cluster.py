@@ -141,7 +141,7 @@ class AgentCluster:
         self._steal_at_start_s[link.name] = (await link.ask(NodeVerbs.processor))["steal_s"]
 
     async def install_clock(self, link: AgentLink, node: AgentNode) -> None:
-        """Let every server of this node start with the library that shifts clocks, if the run needs that.
+        """Start every server of this node with the library that shifts clocks, if the run needs that.
 
         `lacks` says why it could not be done."""
         if CLOCK not in self.spec.wanted or link.name not in self.servers or self.spec.needs.image:

@@ -268,7 +268,7 @@ def other_symptom(run: Path, wanted: frozenset[tuple[str, str]]) -> str:
 
 
 def _hit_nothing(folder: str) -> str:
-    """Which cards of a run hit nothing, and why: a role may not have come up.  "" if each hit something."""
+    """Name the cards of a run that hit nothing, and why: a role may not have come up.  "" if each hit something."""
     try:
         skipped = [record for record in RunRecord(Path(folder)).faults if record.achieved is Achieved.SKIPPED]
     except BrokenFile:

@@ -1,4 +1,4 @@
-"""Which steps a state of the explored world allows, what each makes of it, and the rules that must hold.
+"""The steps that a state of the explored world allows, their results, and the rules that must hold.
 
 A step is one of
 

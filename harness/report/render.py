@@ -385,7 +385,7 @@ def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[DeathV
 
 
 def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]) -> str:
-    """Which fault ended a process, if one is known to have; the harness stops every process at the end of a run."""
+    """Return the fault that ended a process, if one is known; the harness stops every process at the end of a run."""
     if not death.ordered:
         return "ended by itself" if death.time_ns >= 0 else "complained in its log"
     fault = next((f for f in faulty if f.ended(death.node, death.time_ns)), None)

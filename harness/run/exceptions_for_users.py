@@ -1,4 +1,4 @@
-"""Which exceptions are sentences for the user, and which are mistakes of the harness."""
+"""Exceptions that are sentences for the user, as opposed to mistakes of the harness."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ MECHANISMS: Mapping[Stage, str] = {
     Stage.ANSWER: "Answers to clients",
     Stage.PROCESS: "Processes",
 }
-"""Which part of the system broke.  Violations of one mechanism are shown together."""
+"""The part of the system that broke.  Violations of one mechanism are shown together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
 
 class LastingConsole(Console):
     def on_broken_pipe(self) -> None:
-        """Let this console and everything else that writes to the same stream write to nowhere from now on."""
+        """Discard all further output of this console and of everything else that writes to the same stream."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())

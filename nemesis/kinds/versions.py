@@ -37,7 +37,7 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
 
 
 async def _change(cluster: Cluster, node: str, *, other: bool) -> None:
-    """Let a server run in this version; nothing to do if it does."""
+    """Restart a server in this version unless it runs in it."""
     versions = cluster.versions
     if versions is None:
         raise CannotInject(cluster.lacks(VERSIONS))

@@ -1,4 +1,4 @@
-"""Which life of a server wrote a line of its output.
+"""The life of a server that wrote a line of its output.
 
 A server appends its output to one file, across all its starts.  So each start first writes a mark with its process id.
 The agent reports the same id when the process ends: a line then belongs to that end and to no other.

@@ -328,7 +328,7 @@ class _Beside(MetaPathFinder):
 
 
 def _forget(main: str) -> None:
-    """Let nothing be imported that belonged to this module: it is read again, perhaps from another folder."""
+    """Forget all imports that belonged to this module: it is read again, perhaps from another folder."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not (isinstance(finder, _Beside) and finder.main == main)]
     for name, module in list(sys.modules.items()):
         loader = _loader_of(module)

@@ -111,7 +111,7 @@ def edit_journal(folder: Path, part: str, value: Any) -> None:
 
 
 def count_rows(folder: Path, rows: int) -> None:
-    """Let the journal count these rows of the history."""
+    """Set the row count of the journal to these rows of the history."""
     entries = list(RunRecord(folder).journal)
     _write(folder, [*entries[:-1], replace(entries[-1], happened=JournalEnd(rows))])
 

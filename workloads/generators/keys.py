@@ -1,4 +1,4 @@
-"""Which key a request names: all keys alike, a few far more often than the rest, or a window that moves on."""
+"""Choices of keys: uniform, a few far more often than the rest, or a window that moves on."""
 
 from __future__ import annotations
 

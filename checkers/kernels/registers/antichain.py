@@ -271,7 +271,7 @@ def _begin(problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: in
 
 @inner_kernel
 def _begin_with(problem: KeyProblem, now: Configurations, count: int, hands: Hands, first: int, op: int) -> int:
-    """Let the window begin with each value an operation names, if it may have been produced by then."""
+    """Begin the window with each value that an operation names and that may have been produced by then."""
     seen, made = problem.seen[op], problem.made[op]
     if problem.first_made[seen] < first and now.head[seen] < 0:
         count = insert(now, count, seen, hands.need, hands.avail, hands.work)

@@ -21,7 +21,7 @@ from checkers.kernels.search.just_in_time import take_slot
 
 
 class Board(NamedTuple):
-    """Which operations are open, and in which slots.  Masks are rows of words.
+    """The open operations and their slots.  Masks are rows of words.
 
     slot: int32 per operation.  holder: int32 per slot, the operation in it.
     free: free slots.  write, mismatch: slots of writes, of mismatches.  crashed: slots of operations that never return.
@@ -84,7 +84,7 @@ def clear(board: Board) -> None:
 
 @inner_kernel
 def _begin(register: BoardRegister, op: int, last: int, now: Configurations, count: int) -> None:
-    """Let an operation begin.  A configuration does not owe it if the state already explains it."""
+    """Open an operation.  A configuration does not owe it if the state already explains it."""
     problem, board = register.problem, register.board
     kind, value = problem.kind[op], problem.seen[op]
     answered = problem.deadline[op] <= last

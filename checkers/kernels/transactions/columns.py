@@ -79,7 +79,7 @@ NO_WRITER, CONTRADICTED = 1, 2
 
 
 class Written(NamedTuple):
-    """Which transaction wrote each element, and which transactions happened.
+    """The writer of each element, and the transactions that happened.
 
     writer: int32 per element, the transaction that wrote it first, or -1.  final: per element, whether it was its
     writer's last write of the key.  Both identify nothing for an element that `is_rewritten`.

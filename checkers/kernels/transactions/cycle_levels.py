@@ -46,7 +46,7 @@ NOTHING, OUT_OF_BUDGET = -1, -2
 
 
 class CycleQuestion(NamedTuple):
-    """Which cycles a search accepts.
+    """The cycles that a search accepts.
 
     kinds: the kinds of their edges.  rule, state_count: the automaton (`cycle_rules.py`).
     beyond: PROCESS or REALTIME, an order that counts besides the edges, or 0.

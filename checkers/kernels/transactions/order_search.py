@@ -410,7 +410,7 @@ def _note_alternatives(search: Search, begin: int, end: int, snapshots: bool) ->
 
 @inner_kernel
 def _rest_on(rests: Int32, level: int) -> None:
-    """Let `rests` be one decision, or none if the level is 0."""
+    """Set `rests` to one decision, or to none if the level is 0."""
     rests[0] = level
     for i in range(1, _RESTS_MAX):
         rests[i] = 0

@@ -347,7 +347,7 @@ def versions_in_time(meetings: Meetings, order: Int64, first: Int64, rule: int) 
 
 @kernel
 def _complete(meetings: Meetings, frontier: Int64, size: int, done: int, rule: int) -> int:
-    """Let a meeting complete: it replaces the meetings that it follows.  Returns the size of the frontier."""
+    """Complete a meeting: it replaces the meetings that it follows.  Returns the size of the frontier."""
     read = not meetings.wrote[done]
     if read and rule == WRITES_AFTER_WRITES:
         return size

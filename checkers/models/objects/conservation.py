@@ -203,7 +203,7 @@ def is_told_apart_anew(
 
 
 def _exchanged(operations: Sequence[Operation], names: Names, one: Hashable, rng: Random) -> Sequence[Operation]:
-    """Let a value and an equal one change what took them; the same operations if none can."""
+    """Swap the operations that took two equal values; return the operations unchanged if none can be swapped."""
     put = {o.input: o for o in operations if o.f == names.put}
     taken = {value: o for o in operations for value in names.taken_by(o)}
 

@@ -184,7 +184,7 @@ _Option = TypeVar("_Option")
 
 @dataclass(slots=True)
 class _Guess:
-    """Which of several options is taken: always the first or always the last one.  made: whether there were several."""
+    """A rule that picks always the first or always the last of several options.  made: True once there was a choice."""
 
     last: bool
     made: bool = False

@@ -95,7 +95,7 @@ MODEL = Model(
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Let the search judge one lock, if its times are those of one clock."""
+    """Judge one lock by the search, if its times are those of one clock."""
     fell = _fallen_time(operations)
     return ObjectFinding(reason=fell, steps=len(operations)) if fell else by_search(MODEL, operations, budget)
 

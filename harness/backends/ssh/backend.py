@@ -262,7 +262,7 @@ class SshBackend(AgentCluster):
         self._dropped[name] = wanted
 
     async def _beat(self, name: str) -> None:
-        """Let one agent hear from the harness, and read its clock, until the end.  Every host has a task of its own,
+        """Send heartbeats to one agent, and read its clock, until the end.  Every host has a task of its own,
         so that a silent host holds up no other one."""
         while True:
             with contextlib.suppress(OSError):  # every verb says so

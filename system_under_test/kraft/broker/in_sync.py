@@ -1,4 +1,4 @@
-"""Which replicas of the partitions that a broker leads are in sync: who answers is, who is silent for long is not.
+"""The in-sync replicas of the partitions that a broker leads: those that answer; a replica silent for long is out.
 
     keeper.heard(broker, epoch, now_s)        a replica answered
     keeper.proposals(image, now_s)            what to report with AlterPartition

@@ -40,7 +40,7 @@ class SnapshotFile:
 
 
 class _Malformed(ValueError):
-    """Which rule the bytes break."""
+    """The rule that the bytes break."""
 
 
 def snapshot_names(folder: Path) -> list[tuple[int, int, Path]]:

@@ -115,7 +115,7 @@ def last_known_may_lead(alive: bool, bugs: Collection[str] = ()) -> bool:
 
 
 def lost_replicas(unclean_shutdown: Collection[int], bugs: Collection[str] = ()) -> frozenset[int]:
-    """Which eligible leaders may have lost data: those that did not shut down cleanly."""
+    """Return the eligible leaders that may have lost data: those that did not shut down cleanly."""
     return frozenset() if ELR_KEEPS_UNCLEAN in bugs else frozenset(unclean_shutdown)
 
 

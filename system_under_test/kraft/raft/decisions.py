@@ -193,7 +193,7 @@ def leader_counts_itself(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
 
 
 def voters_in_force(history: VoterHistory, high_watermark: int | None, bugs: Collection[str] = ()) -> VoterSet:
-    """Which voters a replica counts: those that its log names last, committed or not (KIP-853)."""
+    """Return the voters that a replica counts: those that its log names last, committed or not (KIP-853)."""
     if VOTERS_AT_COMMIT in bugs:
         return history.before(high_watermark or 0)[1]
     return history.latest
@@ -331,7 +331,7 @@ def drops_what_it_decided(bugs: Collection[str] = ()) -> bool:
 
 
 def snapshot_entries(entries: Iterable[T], bugs: Collection[str] = ()) -> Iterator[T]:
-    """Which entries of a state go into its snapshot: all of them."""
+    """Return the entries of a state that go into its snapshot: all of them."""
     waiting = iter(entries)
     entry = next(waiting, None)
     while entry is not None:

@@ -68,7 +68,7 @@ class EpochAllowance:
 
 
 class Trusted(NamedTuple):
-    """Which replicas may be voters.  may_change: any replica may be one, for the own log may lag behind (KIP-853)."""
+    """The replicas that may be voters.  may_change: any replica may be one: the own log may lag behind (KIP-853)."""
 
     me: ReplicaKey
     voters: VoterSet

@@ -1,4 +1,4 @@
-"""Which APIs a node speaks, in which versions, and how it says so."""
+"""The APIs and versions that a node speaks, and its answer to ApiVersions."""
 
 from __future__ import annotations
 

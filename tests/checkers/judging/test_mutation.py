@@ -1,4 +1,4 @@
-"""Which rows of a clean run the mutation check falsifies: only those on which the verdict must depend."""
+"""The rows of a clean run that the mutation check falsifies: only those on which the verdict must depend."""
 
 from __future__ import annotations
 

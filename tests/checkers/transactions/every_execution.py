@@ -1,4 +1,4 @@
-"""Which levels a tiny history fits, by carrying out every order of its transactions.
+"""The levels that a tiny history fits, by carrying out every order of its transactions.
 
 No dependencies, no cycles: an order of commits is chosen, and with it the transactions of unknown outcome that
 happened.  Then each level says what its transactions may read.

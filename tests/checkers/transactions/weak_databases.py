@@ -44,7 +44,7 @@ class WeakHistory:
     committed: list[Committed]
 
     def with_defect(self, rng: Random, isolation: str) -> list[Event] | None:
-        """Let a read show nil, although the transaction saw a write of this key.  None if no read can show that.
+        """Replace the answer of a read by nil, although the transaction saw a write of this key.  None if no read can.
 
         read-atomic: one transaction wrote two keys, and the reader sees only one of these writes.
         causal: the reader sees a transaction that had seen the write, and not the write.

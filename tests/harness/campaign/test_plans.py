@@ -1,4 +1,4 @@
-"""Which runs a campaign makes: plans are values."""
+"""The runs that a campaign makes: plans are values."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: P
 
 
 def imported(words: list[str]) -> set[str]:
-    """Which heavy modules a process has after these words of the command line."""
+    """Return the heavy modules that a process has loaded after these words of the command line."""
     script = (
         "import os, sys\nfrom harness.cli.main import run_command_line\n"
         "sys.stdout = sys.stderr = open(os.devnull, 'w')\n"

@@ -30,7 +30,7 @@ def rows_of(run: Path) -> list[Row]:
 
 
 def alter(run: Path, change: Callable[[list[Row]], object] = lambda rows: None) -> None:
-    """Let `change` alter the rows of a sealed run.  The journal counts them as they are now."""
+    """Alter the rows of a sealed run by `change`, and their count in the journal."""
     rows = rows_of(run)
     change(rows)
     for index, row in enumerate(rows):
@@ -41,7 +41,7 @@ def alter(run: Path, change: Callable[[list[Row]], object] = lambda rows: None) 
 
 
 def edit(run: Path, name: str, change: Callable[[Any], object]) -> None:
-    """Let `change` alter the content of a JSON file or of a part of the journal; nothing else is touched."""
+    """Alter the content of a JSON file or of a part of the journal by `change`, and nothing else."""
     if name in PARTS:
         content = recorded(run, name)
         change(content)

@@ -1,4 +1,4 @@
-"""Which copies of data directories are evidence, and what the table of copies says of the others."""
+"""Copies of data directories that are evidence, and the entries of the others in the table of copies."""
 
 from __future__ import annotations
 

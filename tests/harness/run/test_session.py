@@ -86,7 +86,7 @@ def test_nodes_that_do_not_come_up_are_a_failure_of_the_harness(
 
 
 def in_place_of(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[..., Awaitable[None]]) -> None:
-    """Let the phase of this name do this work."""
+    """Replace the work of the phase of this name."""
     assert name in conductor.WORK
     monkeypatch.setitem(conductor.WORK, name, work)  # type: ignore[arg-type]
 

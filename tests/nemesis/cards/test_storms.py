@@ -1,4 +1,4 @@
-"""Which storms a run of a minute holds, over 200 seeds: the shares that docs/schedules.md states."""
+"""The storms that a run of a minute holds, over 200 seeds: the shares that docs/schedules.md states."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Network(Timeline):
         self._on_its_way: set[tuple[int, int, int, type]] = set()
 
     def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
-        """Let the voter's core handle an event, if the voter runs and has not been restarted since."""
+        """Handle an event in the voter's core, if the voter runs and has not been restarted since."""
         raise NotImplementedError
 
     def connections(self) -> list[Connection]:

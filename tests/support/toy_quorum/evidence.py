@@ -64,7 +64,7 @@ class Evidence:
             last = self.history[-1]
 
     def ended(self) -> Evidence:
-        """Let the journal count the rows of the history as they are now: it is whole then."""
+        """Set the journal's row count to that of the history, so that the run is whole."""
         self.rows = len(self.history)
         return self
 

@@ -201,7 +201,7 @@ class Quorum:
         self.group = {n for n in self.group if (n in away) == (self.leader in away)}
 
     def pass_time(self, ns: int) -> None:
-        """Let time pass in which nothing happens."""
+        """Advance time without any event."""
         self._time_ns += ns
 
     def heal(self) -> None:

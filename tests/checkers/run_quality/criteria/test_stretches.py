@@ -1,4 +1,4 @@
-"""Which stretches of a main phase must have an ok answer, and in which a sound system may be silent."""
+"""Stretches of a main phase that must have an ok answer, and those in which a sound system may be silent."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Bench:
         return bench
 
     def expire(self) -> list[Effect]:
-        """Let time pass until the voter wants to act."""
+        """Advance time until the voter wants to act."""
         self.now = max(self.now, self.core.deadline())
         return self._carry_out(self.core.tick(self.now))
 

@@ -1,4 +1,4 @@
-"""Which state may follow which: the table against the prose of the facts, and the guard that holds it."""
+"""Transitions between states: the table against the prose of the facts, and the guard that enforces it."""
 
 from itertools import product
 
