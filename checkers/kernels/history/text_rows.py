@@ -51,7 +51,7 @@ from checkers.kernels.history.text_columns import (
     WIDTH,
     F,
 )
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import bare_kernel, inner_kernel, kernel
 from checkers.kernels.transactions.payloads import Bytes, Texts, add, find
 
 Table = npt.NDArray[np.int64]
@@ -99,7 +99,7 @@ _W_LOGGED, _W_LOGGER, _W_LOGGER_COLON, _W_JEPSEN = _packed("INFO"), _packed("til
 _W_DASH, _W_TIMED, _W_OUT = _packed("-"), _packed("timed-ou"), _packed("t")
 
 
-@kernel
+@inner_kernel
 def _word(data: Bytes, begin: int, end: int) -> int:
     """Return the first eight bytes of a word as a number.  They are ASCII."""
     packed = 0
@@ -108,7 +108,7 @@ def _word(data: Bytes, begin: int, end: int) -> int:
     return packed
 
 
-@kernel
+@inner_kernel
 def _name_end(data: Bytes, at: int, end: int) -> int:
     """Return where a name ends; -1 if it is empty or has an odd byte."""
     begin = at
@@ -119,7 +119,7 @@ def _name_end(data: Bytes, at: int, end: int) -> int:
     return at
 
 
-@kernel
+@inner_kernel
 def _after_space(data: Bytes, at: int, end: int, work: Int64) -> int:
     """Skip white space, and count its lines in `work`."""
     while at < end:
@@ -132,7 +132,7 @@ def _after_space(data: Bytes, at: int, end: int, work: Int64) -> int:
     return at
 
 
-@kernel
+@bare_kernel
 def _value(data: Bytes, at: int, end: int, out: Bytes, used: int, work: Int64) -> int:
     """Write a value as JSON to out[used:].  Returns its kind, _BAD for an odd value; all else is in `work`."""
     depth, room = 0, out.shape[0] - 64
@@ -227,7 +227,7 @@ def _value(data: Bytes, at: int, end: int, out: Bytes, used: int, work: Int64) -
             return kind
 
 
-@kernel
+@inner_kernel
 def _type_of(word: int) -> int:
     if word == _W_OK:
         return _OK
@@ -238,7 +238,7 @@ def _type_of(word: int) -> int:
     return _FAIL if word == _W_FAIL else -1
 
 
-@kernel
+@inner_kernel
 def _clear(rows: Table, row: int, number: int) -> None:
     for column in range(WIDTH):
         rows[row, column] = -1
@@ -246,7 +246,7 @@ def _clear(rows: Table, row: int, number: int) -> None:
     rows[row, FLAGS], rows[row, VALUE], rows[row, VALUE2] = 0, 0, 0
 
 
-@kernel
+@bare_kernel
 def _read_value(
     data: Bytes, at: int, end: int, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
 ) -> int:
@@ -279,7 +279,7 @@ def _read_value(
     return kind
 
 
-@kernel
+@bare_kernel
 def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: Int64, is_cas: bool) -> None:
     """Complete a row.  kind, work: as `_read_value` left them."""
     used = work[_V_USED]
@@ -302,7 +302,7 @@ def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: In
     state[ROW], state[USED] = row + 1, used
 
 
-@kernel
+@bare_kernel
 def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, spare: Bytes, work: Int64) -> int:
     """Append maps, one after another or within one vector or list, from `state` on.  Returns why it ended.
 
@@ -411,7 +411,7 @@ def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, sp
         _store(data, rows, row, kind, state, work, is_cas)
 
 
-@kernel
+@inner_kernel
 def _is_logger(data: Bytes, begin: int, end: int) -> bool:
     """Return True if the word is `jepsen.util`, perhaps with a colon."""
     if not 11 <= end - begin <= 12 or _word(data, begin, end) != _W_JEPSEN:
@@ -420,21 +420,21 @@ def _is_logger(data: Bytes, begin: int, end: int) -> bool:
     return rest == _W_LOGGER or rest == _W_LOGGER_COLON
 
 
-@kernel
+@inner_kernel
 def _blanks(data: Bytes, at: int, end: int) -> int:
     while at < end and (data[at] == 32 or data[at] == 9):
         at += 1
     return at
 
 
-@kernel
+@inner_kernel
 def _word_end(data: Bytes, at: int, end: int) -> int:
     while at < end and data[at] != 32 and data[at] != 9:
         at += 1
     return at
 
 
-@kernel
+@bare_kernel
 def _prefix_end(data: Bytes, at: int, end: int) -> int:
     """Return where the operation of a line of a log begins; -1 if the line has another form (`formats/jepsen.py`)."""
     word = _word_end(data, at, end)
@@ -475,7 +475,7 @@ def _prefix_end(data: Bytes, at: int, end: int) -> int:
     return _blanks(data, word, end) if not dated and word == at + 1 and data[at] == 45 else at
 
 
-@kernel
+@bare_kernel
 def read_lines(data: Bytes, keyed: bool, bare: bool, state: Int64, rows: Table, out: Bytes, work: Int64) -> int:
     """Append the operations of a log, from `state` on.  bare: every line is one.  Otherwise as `read_edn`."""
     end, at = data.shape[0], state[AT]
@@ -513,7 +513,7 @@ def read_lines(data: Bytes, keyed: bool, bare: bool, state: Int64, rows: Table, 
     return DONE
 
 
-@kernel
+@bare_kernel
 def _columns(
     data: Bytes, at: int, end: int, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
 ) -> int:
@@ -575,11 +575,21 @@ def _columns(
 def number_texts(data: Bytes, places: Table, within: Int64, texts: Texts) -> tuple[Texts, Int32]:
     """Return (the known texts, the number of the text at each place or -1).  places: (begin, end), -1 for none."""
     codes = np.full(places.shape[0], -1, np.int32)
-    for i in range(places.shape[0]):
-        begin, end = places[i, 0], places[i, 1]
-        if begin >= 0:
-            number, hashed = find(texts, data, begin, end, within[i])
-            if number < 0:
-                texts, number = add(texts, data, begin, end, within[i], hashed)
-            codes[i] = number
+    row = _number_known(data, places, within, texts, codes, 0)
+    while row < places.shape[0]:
+        begin, end = places[row, 0], places[row, 1]
+        texts, codes[row] = add(texts, data, begin, end, within[row], find(texts, data, begin, end, within[row])[1])
+        row = _number_known(data, places, within, texts, codes, row + 1)
     return texts, codes
+
+
+@bare_kernel
+def _number_known(data: Bytes, places: Table, within: Int64, texts: Texts, codes: Int32, first: int) -> int:
+    """Write the numbers of known texts from a row on.  Returns the row of the first unknown text, or their count."""
+    for row in range(first, places.shape[0]):
+        begin, end = places[row, 0], places[row, 1]
+        if begin >= 0:
+            codes[row] = find(texts, data, begin, end, within[row])[0]
+            if codes[row] < 0:
+                return row
+    return int(places.shape[0])
