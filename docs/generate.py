@@ -43,8 +43,8 @@ def checkers() -> str:
 
     elsewhere = {checker.name for checker in of_logs_and_traces()}
     shown = [each for each in (CATALOG | BY_MODEL).values() if each.name not in elsewhere]
-    rows = [(f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{_file_of(c)}`") for c in shown]
-    return table(("checker", "question", "needs", "file"), rows)
+    rows = [(f"`{c.name}`", c.question, f"`{_file_of(c)}`") for c in shown]
+    return table(("checker", "question", "file"), rows)
 
 
 def trace_events() -> str:
@@ -63,11 +63,8 @@ def _file_of(checker: Checker) -> str:
 
 
 def bugs() -> str:
-    rows = [
-        (f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by), _workloads(bug.workloads))
-        for name, bug in _planted()
-    ]
-    return table(("planted bug", "subject", "what is wrong", "found by", "shown by", "workload"), rows)
+    rows = [(f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by)) for name, bug in _planted()]
+    return table(("planted bug", "subject", "what is wrong", "found by", "shown by"), rows)
 
 
 def bugs_in_swarms() -> str:
@@ -105,10 +102,6 @@ def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return "; ".join(found)
 
 
-def _workloads(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 def _faults(shown_by: Iterable[str]) -> str:
     return ", ".join(faults.replace(",", " + ") for faults in shown_by) or "no fault needed"
 
@@ -134,22 +127,23 @@ def hunts() -> str:
 
 
 def kinds() -> str:
-    """Return a table of all kinds of fault; `lacking on` states in a backend's words why it cannot inject the kind."""
+    """Return a table of all kinds of fault, with the backends that cannot inject each."""
     from harness.backends.backend import ClusterSpec
     from harness.registry import BACKENDS, load
     from nemesis.catalog import KINDS
     from system_under_test.etcd.system import EtcdMembers
+    from system_under_test.subject import ServerVersions
 
     wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)
-    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=EtcdMembers({}))
+    members, versions = EtcdMembers({}), ServerVersions(("1", "2"))
+    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=members, versions=versions)
     backends = {name: load(entry.target)(spec) for name, entry in BACKENDS.items() if name != "in-process"}
 
     rows = []
     for kind in KINDS.values():
-        lacking = {name: {str(each.lacks(need)) for need in kind.needs} - {""} for name, each in backends.items()}
-        words = "; ".join(f"{name}: {', '.join(sorted(why))}" for name, why in lacking.items() if why)
+        lacking = (name for name, each in backends.items() if any(each.lacks(need) for need in kind.needs))
         file = f"{kind.resolve.__module__.replace('.', '/')}.py"
-        rows.append((f"`{kind.name}`", kind.summary, ", ".join(sorted(kind.needs)), words, f"`{file}`"))
+        rows.append((f"`{kind.name}`", kind.summary, ", ".join(sorted(kind.needs)), ", ".join(lacking), f"`{file}`"))
     return table(("kind", "what it breaks", "needs", "lacking on", "file"), rows)
 
 
