@@ -38,10 +38,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def checkers() -> str:
-    """Return a table of all checkers but those of logs and traces, which docs/raft-checkers.md explains."""
+    """Return a table of the checkers that docs/raft-checkers.md and docs/check.md do not explain."""
+    from checkers.by_hand.judge_file import names
     from checkers.catalog import BY_MODEL, CATALOG, of_logs_and_traces
 
-    elsewhere = {checker.name for checker in of_logs_and_traces()}
+    elsewhere = {checker.name for checker in of_logs_and_traces()} | set(names())
     shown = [each for each in (CATALOG | BY_MODEL).values() if each.name not in elsewhere]
     rows = [(f"`{c.name}`", c.question, f"`{_file_of(c)}`") for c in shown]
     return table(("checker", "question", "file"), rows)
