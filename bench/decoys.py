@@ -1,6 +1,6 @@
 """Things of others on this machine, which no clean-up may touch: rules, a network, a loop device, FUSE, a process.
 
-Their names are like those of runs where that is possible, so that a clean-up by name alone would hit them.
+Their names resemble those of runs where possible: a clean-up that goes by name alone would remove them.
 """
 
 from __future__ import annotations

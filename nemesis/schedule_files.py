@@ -50,7 +50,7 @@ class BadSchedule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """cards: in the order of their beginning.  faults: by card number, those that are carried out as they stand."""
+    """cards: in the order of their beginning.  faults: card number -> the resolved fault of a card that has one."""
 
     cards: tuple[Card, ...]
     faults: Mapping[int, Fault]

@@ -1,7 +1,7 @@
 """`kafka-queue`: records are sent to partitions and polled by consumers; at the end each partition is polled whole.
 
-A poll names the offset it begins at, and the generator goes on behind the last record that an answer showed.  So a
-consumer skips nothing when an answer is lost, and whatever it skips, the system has lost.
+A poll names the offset at which it begins: the one after the last record that an answer showed.  So a consumer skips
+nothing when an answer is lost, and a skipped record was lost by the system.
 """
 
 from __future__ import annotations

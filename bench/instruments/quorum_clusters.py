@@ -179,7 +179,7 @@ class KRaft(QuorumCluster):
         )
 
     async def _described(self, server: int) -> Any:
-        """Return what a leader says of its quorum; None if the server does not lead."""
+        """Return a leader's answer to DescribeQuorum; None if the server does not lead."""
         partition = describe.PartitionData(partition_index=0)
         body = describe.DescribeQuorumRequest(topics=(describe.TopicData(topic_name=TOPIC, partitions=(partition,)),))
         connection = Connection(HOST, self.port(server), f"{OUR_PREFIX}bench")

@@ -249,9 +249,9 @@ def _demand_values(history: ReadHistory, ask: Ask) -> None:
 
 
 def _demand_no_tuples(history: ReadHistory) -> None:
-    """Raises WrongEvent if all values are [key value], as Jepsen's `independent` writes them.
+    """Raise WrongEvent if all values are [key value], as Jepsen's `independent` writes them.
 
-    Then some operation that looks at its object was invoked with [key nil].  No model that comes with the project has
+    In such a history some read was invoked with [key nil].  No model that comes with the project has
     operations of this form only.
     """
     columns = history.columns

@@ -121,7 +121,7 @@ def _by_kernels(size_bytes: int) -> bool:
 
 
 def _read_text(content: bytes, keyed: bool, joined: Joined) -> MalformedHistory | None:
-    """Read a text: the kernels read what they know, and Python what is odd.  Returns the damage at which it ends."""
+    """Read a text: kernels parse the usual lines, Python the others.  Returns the damage at which the text ends."""
     head = content[:_HEAD_BYTES].decode("utf-8", "ignore")
     if _JSON.match(head):
         raise MalformedHistory(f"line 1: the file is JSON, and an operation is written in EDN, like {EXAMPLE}")

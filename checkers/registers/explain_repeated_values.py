@@ -454,8 +454,8 @@ class RepeatedValueStory(ValueStory):
         return bool(acknowledged and read and acknowledged != read)
 
     def _took_effect(self, newest: int) -> bool:
-        """Return whether a node showed the value of this operation that another node acknowledged, and only this
-        operation explains the answer."""
+        """Return whether a read at one node returned the value of this operation, which another node had acknowledged,
+        and no other operation explains that answer."""
         key, made = self.key, self._made_by()
         value = made[newest]
         seen = ((key.kind == READ) | (key.kind == CAS)) & (key.a == value)

@@ -331,7 +331,7 @@ def _led(parties: Parties) -> tuple[str, tuple[str, ...]]:
 
 
 def _everyone_asks(parties: Parties) -> list[list[str]]:
-    """Groups in which every client hears every node without lending servers to each other."""
+    """Return groups that link every client with every server, but join no two servers."""
     return [list(parties.clients), *([c, s] for c in parties.clients for s in parties.servers)]
 
 

@@ -5,8 +5,8 @@ miss a write that the new leader has already acknowledged.  So a read waits for 
 majority still stood in this epoch.  Any later leader needs the vote of one of them, so it was elected after the read
 arrived.  So the read may be ordered before everything that this leader commits (Raft, section 6.4).
 
-The proof comes from the fetches that run anyway.  A Fetch shows only that its sender stood in the epoch when it *sent*
-it, which may be long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on the
+The proof comes from the fetches that run anyway.  A Fetch shows only that its sender was in the epoch when it *sent*
+the request, perhaps long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on the
 same connection.  So if an answer was written after the read arrived, the Fetch that follows it was also sent after the
 read arrived.  So the first Fetch of a connection proves nothing.
 
