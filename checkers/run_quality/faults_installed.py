@@ -257,7 +257,7 @@ def _link(requirement: Requirement, counts: tuple[int, int] | None, sent: dict[R
 
 
 def _too_long(from_ns: int, to_ns: int, requirement: Requirement | None = None) -> bool:
-    """Return True for a stretch that is too long without a proof.  On a delayed link a proof may come that much later."""
+    """Return True if a stretch without a proof is too long.  On a delayed link a proof may come that much later."""
     late_s = requirement.ordered[0] / 1e3 if requirement and requirement.subject.endswith(LEAST_DELAY) else 0.0
     return to_ns - from_ns > (GAP_S_MAX + late_s) * _NS
 
