@@ -222,7 +222,7 @@ class Image:
         for table in self._tables.values():
             yield from table.values()
         for topic in self._topics.values():
-            yield _topic_record(topic.name, topic.id)
+            yield _topic_record(topic.name, topic.id.int)
             yield from topic.partitions.values()
         for (resource_type, resource_name), overrides in self._configs.items():
             for name, value in overrides.items():
@@ -450,14 +450,35 @@ def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> Partit
     return replace(partition, partition_epoch=partition.partition_epoch + 1, **changes)
 
 
-_topic_record = lru_cache(maxsize=4096)(TopicRecord)
+
+
+@lru_cache(maxsize=4096)
+def _topic_record(name: str, id: int) -> TopicRecord:
+    """id: as a number, whose hash is cheap."""
+    return TopicRecord(name, UUID(int=id))
+
+
 _config_record = lru_cache(maxsize=4096)(ConfigRecord)
 """A small image writes out the same few records for each of its hashes."""
 
 
 @lru_cache(maxsize=4096)
-def _hash_of(record: Record | UnknownRecord) -> int:
+def _hash_of_new(record: Record | UnknownRecord) -> int:
     return int.from_bytes(blake2b(encode(record), digest_size=8).digest(), "big", signed=True)
+
+
+_HASHES_MAX = 8192
+_hashes: dict[int, tuple[Record | UnknownRecord, int]] = {}
+"""id of a record -> that record, which keeps the id taken, and its hash: a record never changes."""
+
+
+def _hash_of(record: Record | UnknownRecord) -> int:
+    known = _hashes.get(id(record))
+    if known is None:
+        if len(_hashes) >= _HASHES_MAX:
+            _hashes.clear()
+        known = _hashes[id(record)] = record, _hash_of_new(record)
+    return known[1]
 
 
 _APPLY: dict[type, Callable[[Image, Any], None]] = {

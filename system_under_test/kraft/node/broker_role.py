@@ -36,7 +36,7 @@ from system_under_test.kraft.log import atomic
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Disk, Ports
-from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec, encode_request
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import (
@@ -256,7 +256,7 @@ class BrokerRole:
         try:
             # One silent replica must not make the others look late.
             async with asyncio.timeout(min(self._settings.request_timeout_s, self._settings.lag_s / 4)):
-                await connection.ask(_PROBE)
+                await connection.exchange(_encode_probe, _taken)
         except (OSError, MalformedFrame):
             return  # silence is what the keeper notices
         self._keeper.heard(number, epoch, self._clock.now())
@@ -331,12 +331,14 @@ def _heartbeat(me: int, ask: Beat) -> Entity:
     )
 
 
-def _probe() -> Entity:
-    types = codec(API_VERSIONS, 3).requests
-    return types.ApiVersionsRequest(client_software_name="krucible", client_software_version="1")
+def _encode_probe(correlation_id: int, client_id: str) -> bytes:
+    """ApiVersions in a version whose answer is always the same."""
+    return encode_request(correlation_id, client_id, codec(API_VERSIONS, 2).requests.ApiVersionsRequest())
 
 
-_PROBE = _probe()
+def _taken(frame: bytes) -> tuple[int, None]:
+    """The answer to a probe, whatever it says."""
+    return int.from_bytes(frame[:4], "big", signed=True), None
 
 
 def _clean(epoch: int) -> bytes:

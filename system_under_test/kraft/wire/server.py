@@ -34,7 +34,7 @@ import logging
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from system_under_test.kraft.ports import Listener, Network
@@ -50,7 +50,7 @@ from system_under_test.kraft.wire.frames import (
     encode_response,
 )
 from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
-from system_under_test.kraft.wire.versions import API_VERSIONS, SUPPORTED, Finalized, advertise
+from system_under_test.kraft.wire.versions import API_VERSIONS, FEATURES_SINCE, SUPPORTED, Finalized, advertise
 
 log = logging.getLogger(__name__)
 
@@ -301,10 +301,12 @@ class _Accepted(asyncio.Protocol):
         """spoken: whether the version of this API is supported."""
         if not spoken:
             if header.api_key == API_VERSIONS:
-                return encode_response(header.correlation_id, advertise(0, Finalized(), error_code=35))
+                return _without_features(header.correlation_id, 0, error_code=35)
             raise MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
         body = decode_request_body(header, frame, at)
         call = WireCall(self.number, header.api_key, header.version, header.client_id, body)
+        if header.api_key == API_VERSIONS and header.version < FEATURES_SINCE:
+            return _without_features(header.correlation_id, header.version)
         if header.api_key == API_VERSIONS:
             response = advertise(header.version, self._server.finalized())
         else:
@@ -327,6 +329,17 @@ class _Accepted(asyncio.Protocol):
             self.end()
         else:
             self._idle = self._loop.call_at(due, self._watch_idleness)
+
+
+def _without_features(correlation_id: int, version: int, error_code: int = 0) -> bytes:
+    """The frame of an ApiVersions response without features."""
+    frame = _versions_alone(version, error_code)
+    return b"".join((frame[:4], correlation_id.to_bytes(4, "big", signed=True), frame[8:]))
+
+
+@lru_cache(16)
+def _versions_alone(version: int, error_code: int) -> bytes:
+    return encode_response(0, advertise(version, Finalized(), error_code))
 
 
 T = TypeVar("T")
