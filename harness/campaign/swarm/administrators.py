@@ -5,6 +5,8 @@ Topics are made, grown and deleted, and leaders of their partitions elected.
 The objects of the clients are topics, too.  Those are grown and get other leaders, and are never deleted.
 
 Requests about registered brokers: one that is down is unregistered, and one gets a block of producer ids.
+
+A broker config counts how often it was changed, and the level of a feature is changed with it.  Each change is read.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
-from harness.campaign.swarm.answers import PRODUCER_ID, NumberAnswered
+from harness.campaign.swarm.answers import PRODUCER_ID, SETTING, SETTING_SEEN, NumberAnswered
 from harness.campaign.swarm.clients import History, Outside
 from harness.campaign.swarm.scenario import StormCard
 from harness.campaign.swarm.voter import OK, REFUSED, VoterOnMachine
@@ -40,6 +42,7 @@ from system_under_test.kraft.controller.features import ELR_VERSION, LevelWanted
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import allocate_producer_ids, elect_leaders
 from system_under_test.kraft.controller.partition_rules import Election
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.topics import (
     MorePartitions,
     NewTopic,
@@ -77,8 +80,13 @@ class Administrators:
         known = None if self._brokers is None else self._brokers.image.brokers.get(victim.number)
         if leader is None or known is None or (card.how == UNREGISTER and victim.alive):
             return False
-        self._call(leader, ("registry", "", RegistryRequest(card.how, victim.number, known.broker_epoch)))
+        read = self._read_settings if card.how == CHANGE_SETTINGS else _nothing
+        self._call(leader, ("registry", "", RegistryRequest(card.how, victim.number, known.broker_epoch)), read)
         return True
+
+    def _read_settings(self, answer: Any) -> None:
+        if (leader := self._outside.best()) is not None:
+            self._call(leader, ("registry", "", RegistryRequest(READ_SETTINGS)))
 
     # Requests
 
@@ -96,12 +104,13 @@ class Administrators:
         operation: tuple[str, str, object],
         answered: Callable[[Any], None] = lambda answer: None,
     ) -> None:
-        if isinstance(operation[2], RegistryRequest) and operation[2].how == PRODUCER_IDS:
-            answered = self._noting_ids(leader, answered)
+        if isinstance(operation[2], RegistryRequest):
+            for kind in _NUMBERS_OF.get(operation[2].how, ()):
+                answered = self._noting(kind, leader, answered)
         self._outside.call(leader.name, operation, REQUEST_S_MAX, answered)
 
-    def _noting_ids(self, leader: VoterOnMachine, answered: Callable[[Any], None]) -> Callable[[Any], None]:
-        row = NumberAnswered(PRODUCER_ID, self._history.place(), leader.name)
+    def _noting(self, kind: str, leader: VoterOnMachine, answered: Callable[[Any], None]) -> Callable[[Any], None]:
+        row = NumberAnswered(kind, self._history.place(), leader.name)
         self._history.numbers.append(row)
 
         def noted(answer: Any) -> None:
@@ -111,6 +120,10 @@ class Administrators:
             answered(answer)
 
         return noted
+
+
+def _nothing(answer: Any) -> None:
+    return
 
 
 def _how(answer: Any) -> Type:
@@ -198,20 +211,48 @@ def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str
 
 
 UNREGISTER, PRODUCER_IDS = "unregister", "producer-ids"
+CHANGE_SETTINGS, READ_SETTINGS = "change-settings", "read-settings"
+COUNTS, FOLLOWS = "num.io.threads", "group.version"
+"""The broker config that counts its changes, and the feature whose level is 1 where that number is odd."""
+_NUMBERS_OF: Mapping[str, Sequence[str]] = {
+    PRODUCER_IDS: (PRODUCER_ID,),
+    CHANGE_SETTINGS: (SETTING, SETTING_SEEN),
+    READ_SETTINGS: (SETTING_SEEN,),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryRequest:
-    """how: UNREGISTER or PRODUCER_IDS.  epoch: of the incarnation that is meant.  A later one is left alone: a broker
-    that runs and is unregistered comes back only when it is started anew."""
+    """how: UNREGISTER, PRODUCER_IDS, or one of the settings.  epoch: of the incarnation that is meant.  A later one is
+    left alone: a broker that runs and is unregistered comes back only when it is started anew."""
 
     how: str
-    broker: int
-    epoch: int
+    broker: int = -1
+    epoch: int = -1
 
     def decide(self, image: Image, sessions: Sessions) -> tuple[list[Record], int | None]:
-        """Return the records of the request, and the first id of its block.  Raises Refused."""
+        """Return the records of the request, and the first id of its block or the number of settings.  Raises
+        Refused."""
+        if self.how == CHANGE_SETTINGS:
+            return change_settings(image)
         if self.how == PRODUCER_IDS:
             return allocate_producer_ids(image, self.broker, self.epoch)
         require_broker(image, self.broker, self.epoch)
         return unregister(image, sessions, self.broker), None
+
+
+def change_settings(image: Image) -> tuple[list[Record], int]:
+    """Raise the settings by one.  Raises Refused."""
+    number = settings_in(image) + 1
+    counted = Alteration(COUNTS, ConfigOperation.SET, str(number))
+    records, [result] = alter_configs(image, [Resource(BROKER_RESOURCE, "", (counted,))])
+    levels, [refused] = update_features(image, [LevelWanted(FOLLOWS, number % 2, may_fall=True)], KRAFT_VERSION_LEVEL)
+    if error := result.error or refused.error:
+        raise Refused(error, result.message or refused.message or "")
+    return [*records, *levels], number
+
+
+def settings_in(image: Image) -> int:
+    """How often they were changed; -1 if the two contradict each other."""
+    number = int(image.configs("", BROKER_RESOURCE).get(COUNTS, "0"))
+    return number if image.features.get(FOLLOWS, 0) == number % 2 else -1

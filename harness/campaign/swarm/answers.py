@@ -4,6 +4,8 @@
     producer ids   unique, growing, dense: blocks of 1,000 ids that follow each other
     epoch          growing: the epoch of the leader that acknowledged an operation
     offset         growing: where the records ended that the leader had applied
+    settings       unique: each change of a broker config and a feature level raises both, and answers with the number
+    settings seen  growing: what a change made of them, or a read showed
 
 growing   a request that began after another one was answered gets no smaller number
 dense     a block that nobody was answered belongs to a request whose outcome is unknown
@@ -23,6 +25,7 @@ from checkers.base.history import Type
 from system_under_test.kraft.controller.partition_requests import PRODUCER_IDS_OF_A_BLOCK
 
 PRODUCER_ID, EPOCH, OFFSET = "producer ids", "epoch", "offset"
+SETTING, SETTING_SEEN = "settings", "settings seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ DEMANDS: Mapping[str, NumberDemands] = {
     PRODUCER_ID: NumberDemands(unique=True, step=PRODUCER_IDS_OF_A_BLOCK),
     EPOCH: NumberDemands(),
     OFFSET: NumberDemands(),
+    SETTING: NumberDemands(unique=True),
+    SETTING_SEEN: NumberDemands(),
 }
 ANSWERED_TWICE, WENT_BACK, LEFT_OUT = "one number answered twice", "answered numbers go back", "a number is left out"
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from harness.campaign.swarm.administrators import new_topic
+from harness.campaign.swarm.administrators import READ_SETTINGS, new_topic, settings_in
 from harness.campaign.swarm.damage import damage_file
 from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
 from harness.campaign.swarm.voter import (
@@ -263,6 +263,8 @@ class NodeVoter(VoterOnMachine):
             elif function == "topics":
                 errors = await quorum.write(lambda image: value.decide(image, self._new_id, quorum.bugs))
                 reply((REFUSED if any(errors) else OK, None))
+            elif function == "registry" and value.how == READ_SETTINGS:
+                reply((OK, settings_in(await quorum.read())))
             elif function == "registry":
                 reply((OK, await quorum.write(lambda image: value.decide(image, quorum.sessions))))
             else:

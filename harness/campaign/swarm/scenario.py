@@ -215,7 +215,7 @@ FAULTS: Mapping[str, str] = {
     "wipe": "a voter loses its disk, gets an empty one, and is removed and added again",
     "topics": "an administrator makes, grows or deletes a topic, or has leaders of its partitions elected",
     "stranger": "a server of another cluster asks as a voter would, or a program names a leader that there is not",
-    "registry": "a broker that is down is unregistered, or one that is registered gets a block of producer ids",
+    "registry": "a broker that is down is unregistered, one gets a block of producer ids, or settings are changed",
 }
 """What a card can do, with what it means."""
 

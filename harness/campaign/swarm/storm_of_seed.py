@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from harness.campaign.swarm.administrators import ELIGIBLE, PRODUCER_IDS, UNREGISTER
+from harness.campaign.swarm.administrators import CHANGE_SETTINGS, ELIGIBLE, PRODUCER_IDS, UNREGISTER
 from harness.campaign.swarm.damage import FLIPS, MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
@@ -338,11 +338,22 @@ def _of_eligibility(random: Random, scenario: Scenario) -> list[StormCard]:
     return [StormCard("topics", "leader", at_s, how=ELIGIBLE, size=random.randrange(8)) for at_s in times_s]
 
 
+def _of_settings(random: Random, scenario: Scenario) -> list[StormCard]:
+    """Change a broker config and the level of a feature, at any time or while the controller changes."""
+    found = []
+    for _ in range(random.choice((0, 6, 16))):
+        at_s, number = round(random.uniform(0.5, max(1.0, scenario.seconds - 1)), 3), random.randrange(6)
+        moment = random.choice(("", "", "elected", "first-commit", "resigned"))
+        found.append(StormCard("registry", f"broker:{number}", at_s, how=CHANGE_SETTINGS, moment=moment))
+    return found
+
+
 _AIMS_AT_BROKERS: Mapping[str, Callable[[Random, Scenario], list[StormCard]]] = {
     "registry": _of_registry,
     "together": _leave_together,
     "unanswered": _unanswered,
     "eligibility": _of_eligibility,
+    "settings": _of_settings,
 }
 """Each draws by itself, so that one more leaves the cards of the others as they are."""
 

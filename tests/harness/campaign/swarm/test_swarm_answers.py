@@ -10,12 +10,13 @@ from test_swarm_rules import Log
 
 from checkers.base.history import Type
 from harness.campaign.swarm import administrators
-from harness.campaign.swarm.administrators import PRODUCER_IDS
+from harness.campaign.swarm.administrators import CHANGE_SETTINGS, PRODUCER_IDS
 from harness.campaign.swarm.answers import (
     ANSWERED_TWICE,
     EPOCH,
     LEFT_OUT,
     PRODUCER_ID,
+    SETTING_SEEN,
     WENT_BACK,
     NumberAnswered,
     wrong_numbers,
@@ -70,6 +71,24 @@ def test_a_block_of_producer_ids_that_is_handed_out_twice_is_found(
         monkeypatch.setattr(administrators, "allocate_producer_ids", as_before)
     played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=4.0, cards=TWICE))
     assert {each.rule for each in played.found} == ({ANSWERED_TWICE} if wrong else set())
+
+
+CHANGES = tuple(StormCard("registry", "broker:0", 1.0 + number, how=CHANGE_SETTINGS) for number in range(4))
+
+
+@pytest.mark.parametrize("forgets", ["", "update_features", "alter_configs"])
+def test_a_level_or_a_broker_config_that_is_acknowledged_and_not_there_is_found(
+    forgets: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if forgets:
+        whole = getattr(administrators, forgets)
+        monkeypatch.setattr(administrators, forgets, lambda *wanted: ([], whole(*wanted)[1]))
+    world = StormWorld(Scenario(2, "node", brokers="apart", observers=2, seconds=6.0, cards=CHANGES))
+    world.loop.run(world.main())
+    types = {row.type for row in world.history.numbers if row.kind == SETTING_SEEN}
+    assert types == {Type.OK} or forgets
+    rules = {rule for rule, _ in wrong_numbers(world.history.numbers)}
+    assert rules == ({WENT_BACK} if forgets else set())
 
 
 @pytest.mark.parametrize("wrong", [False, True])
