@@ -72,7 +72,7 @@ def resident_mb(pid: int) -> float:
 
 
 def peak_mb(pids: Iterable[int]) -> float:
-    """The largest peak of resident memory among some processes, since they began or `forget_peaks`."""
+    """Return the largest peak of resident memory of some processes, since their start or the last `forget_peaks`."""
     return max((_status_mb(pid, "VmHWM:") for pid in pids), default=0.0)
 
 

@@ -1,6 +1,6 @@
 """Makes histories of one register that are correct by construction, and can make one late answer certainly wrong.
 
-Each violation is one by reasoning that needs no search: see `VIOLATIONS`.
+`VIOLATIONS` explains why each answer is wrong; no search is needed.
 """
 
 from __future__ import annotations

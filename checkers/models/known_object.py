@@ -77,8 +77,8 @@ class KnownObject:
     whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
     set_up: whether the judge also gets the operations of set-up (CREATE).
     odd_answer: returns why an answer cannot be judged, or "".  Its operation may or may not have happened.
-    container: values are put there by what changes it, and taken out by what shows.  A value of nil looks like an empty
-    container, so it is left out, and so are the answers that may show it.
+    container: functions that change it put values in, and functions that observe it take values out.  A value of
+    nil looks like an empty container, so it is left out, and so are the answers that may show it.
     odd_put: returns why a value that is put there cannot be judged, or "".
     empty_shows: whether an answer of nil shows that a container was empty.
     exact: `true`, 1 and 1.0 are three different values.

@@ -55,13 +55,13 @@ class Window:
     limit: number of positions up to the answer that no order explains, and including it.
     culprit: the operation with that answer.
     operations: no order from one of `states_before` (None is nil) explains them.
-    weakened: each cas among the operations of which only the write is counted.
+    weakened: cas operations of which only the write is counted.
     last_before: of the operations that `states_before` replaces, the one that returned last; None if there are none.
     right: values that would have been right answers of the culprit, the latest first.
     rejudged: the independent search finds no order either.
     unfinished: the budget for questions ran out, so a smaller window may exist.
-    rival: the one read of the window that contradicts the culprit: without this read all answers up to the culprit's
-    have an order, so one of the two is wrong.  None if there is no such read, or more than one.  If values repeat, it
+    rival: the one read of the window that contradicts the culprit.  Without it all answers up to the culprit's have an
+    order, so one of the two is wrong.  None if there is no such read, or more than one.  If values repeat, it
     is the latest such read, and may lie before the window.
     """
 

@@ -11,9 +11,9 @@ and PATIENCE times the operation timeout.  More than a stated limit is a violati
 instead of the time to fail over.  More than the usual limit makes the verdict unknown, in these words: nobody promised
 a limit, and a reader must decide.
 
-`whole_majorities` computes the stretches in which some majority was whole.  Where no majority was whole before, the
-system has the whole recovery limit up to its first success; how long it takes after the last heal is judged by
-`recovery`.  Where nothing counts elections (`elections = False`), no other server takes over, so all servers must be
+`whole_majorities` computes the stretches in which some majority was whole.  After a time
+without a whole majority, the limit up to the first success is the recovery limit; `recovery` judges the time after the
+last heal.  Where nothing counts elections (`elections = False`), no other server takes over, so all servers must be
 whole.  A stretch that is no longer than the limit shows nothing, so it is not looked at.
 
 A success is an ok, or an answer that could not be one: a compare-and-set that did not match.  Success of any client

@@ -24,8 +24,8 @@ fails cannot know what the disk holds, so it is right to end.  The excuse holds 
 inject to its heal, and only if its measurements show that it was in force.  Where the fault was ordered and its
 measurements leave open what became of it, it is not known whether the death is excused.
 
-A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
-excuse holds until the end of the run.
+A server whose files were damaged may refuse to start again.  If the fault announces that (`may_stay_down`), the excuse
+holds until the end of the run.
 
 A server that refuses to start may be stopped by the next fault before it has ended by itself.  So an ordered end soon
 after the heal of such a fault excuses the words of that process, too.

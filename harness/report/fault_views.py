@@ -6,7 +6,7 @@ left (`checkers.record.faults.FaultRecord`); what a record does not have is not 
 A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and let something through, or was meant
 to be open and let nothing through.  A link that another fault cut at that time is neither.
 
-Sides: the links that a fault leaves open are a directed graph over servers and client nodes.  Two nodes can talk if
+Sides: the links that a fault leaves open form a directed graph over servers and client nodes.  Two nodes can talk if
 both directions between them are open.  A server reaches a majority if it can talk to enough other servers itself,
 because servers do not forward for each other.  A client reaches one if it can talk to such a server.  The connected
 components of that graph are the sides of the partition.

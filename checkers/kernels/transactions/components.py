@@ -1,4 +1,4 @@
-"""Finds which transactions are joined by what they touch, directly or through others.
+"""Finds the connected components of transactions.
 
 Two transactions are joined if they touch one key, and also, if sessions count, if one process ran both.
 """

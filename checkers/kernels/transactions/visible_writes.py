@@ -6,9 +6,9 @@ read the one that commits last:
     read-atomic   visible is what the transaction read from, and what its session did before
     causal        visible is also all that was visible to these
 
-So if t read x from w, every other visible writer of x commits before w.  These pairs, the reads, and the order of
-sessions must have a common order.  What is visible does not depend on the order of commits, so one round finds all
-pairs, and the question is decided in polynomial time.
+So if t read x from w, every other visible writer of x commits before w.  One order must satisfy these
+pairs, the reads, and the order of sessions.  What is visible does not depend on the order of commits, so one round
+finds all pairs, and the question is decided in polynomial time.
 
 Causal keeps a clock for each transaction: of each chain of transactions, the last one that is visible.  Sessions are
 chains.  Where sessions do not count, transactions that read from one another are put into chains.

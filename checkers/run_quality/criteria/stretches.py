@@ -1,7 +1,7 @@
 """Stretches of the main phase in which a working system answers: they lie outside all faults and their grace.
 
-A system may answer for the first second of a run and then hang.  Counts over the whole run do not show that, because a
-fast system answers enough in a second.  So the time outside faults is cut into equal stretches, and each of them must
+A system may answer for the first second of a run and then hang.  Counts over the whole run hide that, because a fast
+system answers enough in a second.  So the time outside faults is cut into equal stretches, and each of them must
 have an ok answer.
 
 Nothing is demanded where a sound system may be silent:

@@ -438,7 +438,7 @@ def _without(
 
 
 def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[Record]:
-    """The changes of all partitions when a broker can lead again."""
+    """Return the partition changes that follow when a broker is unfenced."""
     for topic, partition in _partitions(image):
         if number in partition.replicas:
             unclean = elects_unclean(image, topic, bugs)
