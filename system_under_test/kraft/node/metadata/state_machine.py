@@ -106,7 +106,7 @@ class StateMachine:
         return sum(len(write.records) for write in self._pending)
 
     def apply(self, batch: Batch) -> list[UnknownRecord]:
-        """Replay the committed batch at `applied_offset`.  Returns its records of unknown types, which are only kept."""
+        """Replay the committed batch at `applied_offset`.  Returns its records of unknown types, only kept."""
         raw = batch.body
         assert isinstance(raw, bytes)
         assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
