@@ -3,8 +3,8 @@
     set, append-log   an element is kept if the last read of its key shows it.  It is lost if it was acknowledged before
                       that read was invoked, and the read lacks it.
     queue             an element is kept if any dequeue or drain of its key returned it.  It is lost if it was
-                      acknowledged, the queue was drained, and no dequeue or drain is without an answer: such a one may
-                      have taken it.
+                      acknowledged before the last drain, and more such elements are missing than dequeues without an
+                      answer can have taken.
 
 All else is unknown.  An element whose put certainly failed is left out.  The counts are those of the checkers of
 `checkers/models/objects/`, which decide; this module gives each element its place on the page.
@@ -40,7 +40,7 @@ from harness.report.figures import (
     draw,
     dress,
 )
-from harness.report.roles import elected_ns, segments
+from harness.report.roles import asked, segments
 from harness.report.run_data import OperationColumns, ReportData, load
 from harness.story.causes import LossCause, cause_of_loss
 
@@ -115,15 +115,22 @@ def _of_queues(ops: OperationColumns, places: np.ndarray, history: Path) -> np.n
     some = np.asarray(pc.is_valid(values))
     dequeued = np.asarray(pc.fill_null(values, 0), np.int64)
     payloads = read_rows(history, [int(row) for row in ops.complete_row[drains]], ["payload"])
-    open_takes = set(ops.key[takes[ops.type[takes] == Type.INFO]].tolist())
+    unanswered = takes[ops.type[takes] == Type.INFO]
     fate = np.full(len(places), UNKNOWN, np.int8)
     for key in set(ops.key[places].tolist()):
         mine = np.flatnonzero(ops.key[places] == key)
-        of_key = [_numbers(row) for row, at in zip(payloads, drains, strict=True) if ops.key[at] == key]
-        taken = np.concatenate([dequeued[some & (ops.key[answered] == key)], *of_key])
+        of_key = [(int(at), _numbers(row)) for row, at in zip(payloads, drains, strict=True) if ops.key[at] == key]
+        taken = np.concatenate([dequeued[some & (ops.key[answered] == key)], *(values for _, values in of_key)])
         shown = np.isin(ops.value[places[mine]], taken)
-        due = (ops.type[places[mine]] == Type.OK) & bool(of_key) & (key not in open_takes)
-        fate[mine] = np.where(shown, KEPT, np.where(due, LOST, UNKNOWN))
+        fate[mine[shown]] = KEPT
+        without_answer = unanswered[ops.key[unanswered] == key]
+        if not of_key or ops.is_f("drain")[without_answer].any():
+            continue
+        last, _ = of_key[-1]
+        open_dequeues = int((ops.invoke_row[without_answer] < ops.complete_row[last]).sum())
+        before = (ops.type[places[mine]] == Type.OK) & (ops.complete_row[places[mine]] < ops.invoke_row[last])
+        if (before & ~shown).sum() > open_dequeues:
+            fate[mine[before & ~shown]] = LOST
     return fate
 
 
@@ -147,47 +154,55 @@ def words_of_lost(folder: Path, results: Results) -> str:
 
 
 def lost_in_words(fates: ElementFates, data: ReportData) -> str:
-    """Who had acknowledged what was lost, and near which faults: two sentences, or "" where nothing was lost."""
+    """Return who had acknowledged what was lost, and near which faults, "" where nothing was lost.  First, of a queue,
+    how many more never came out and may be somewhere."""
     lost = np.flatnonzero(fates.fate == LOST)
     if not len(lost):
         return ""
-    by = Counter(fates.nodes[code] or "an unknown server" for code in fates.node[lost])
+    counted = Counter(fates.nodes[code] or "an unknown server" for code in fates.node[lost])
     roles = segments(data)
-    elected = [elected_ns(data, roles, node) for node in fates.nodes]
-    causes = [cause_of_loss(int(fates.time_ns[at]), data.faults, elected[fates.node[at]]) for at in lost]
-    most_first = sorted(by.items(), key=lambda entry: (-entry[1], natural(entry[0])))
-    return f"{_who(most_first, len(lost))} {_when(causes)}"
+    asked_of = [asked(data, roles, node) for node in fates.nodes]
+    ends = [(int(fates.time_ns[at]), *asked_of[fates.node[at]]) for at in lost]
+    causes = [cause_of_loss(at_ns, by, data.faults, leading) for at_ns, by, leading in ends]
+    most_first = sorted(counted.items(), key=lambda entry: (-entry[1], natural(entry[0])))
+    queue = not {"set", "append-log"} & data.checkers.keys()
+    rest = int(np.sum(fates.acknowledged & (fates.fate == UNKNOWN))) if queue else 0
+    servers = [(f"{'through' if data.declares.get('forwards') else 'by'} {name}", n) for name, n in most_first]
+    others = sum(n for _, n in servers[SERVERS_NAMED:])
+    servers = servers[:SERVERS_NAMED] + ([("by others", others)] if others else [])
+    near = _near_faults(causes)
+    if len(servers) == len(near) == 1:
+        servers, near = [(f"{servers[0][0]}, {near[0][0]}", len(lost))], []
+    return " ".join(filter(None, [_counted(len(lost), rest), _in_a_sentence(servers), _in_a_sentence(near)]))
 
 
-def _who(by: Sequence[tuple[str, int]], total: int) -> str:
-    """by: (server, count), the largest count first."""
-    if len(by) == 1:
-        return f"Server {by[0][0]} had acknowledged {'it' if total == 1 else 'all of them'}."
-    parts = [f"{name} {count:,}" for name, count in by[1:SERVERS_NAMED]]
-    others = sum(count for _, count in by[SERVERS_NAMED:])
-    rest = listed([*parts, *([f"others {others:,}"] if others else [])])
-    return f"Of the lost, {by[0][0]} had acknowledged {by[0][1]:,}, and {rest}."
+def _counted(lost: int, rest: int) -> str:
+    """rest: elements that never came out, and of which it is not known whether they are lost."""
+    other = "the other" if rest == 1 else f"the other {rest:,}"
+    where = "may have been taken by a dequeue without an answer, or be in a queue that was not drained"
+    return f"{lost:,} of them {'is' if lost == 1 else 'are'} lost for certain; {other} {where}." if rest else ""
 
 
-def _when(causes: Sequence[LossCause | None]) -> str:
-    """causes: of each lost element."""
+def _in_a_sentence(parts: Sequence[tuple[str, int]]) -> str:
+    """parts: (where or when they were acknowledged, how many were)."""
+    if len(parts) > 1:
+        (first, count), *others = parts
+        return f"{listed([f'{count:,} were acknowledged {first}', *(f'{n:,} {w}' for w, n in others)])}."
+    return f"{'It was' if parts[0][1] == 1 else 'All were'} acknowledged {parts[0][0]}." if parts else ""
+
+
+def _near_faults(causes: Sequence[LossCause | None]) -> list[tuple[str, int]]:
+    """(near which fault, how many), [] if no fault explains any.  causes: of each lost element."""
     alike: dict[Any, list[LossCause | None]] = {}
     for cause in sorted(causes, key=lambda c: (c is None, c.fault.card.number if c else 0, c.phase if c else 0)):
         alike.setdefault((cause.fault.card.number, cause.phase) if cause else None, []).append(cause)
-    parts = [(_near(mine), len(mine)) for mine in alike.values()]
-    if all(cause is None for cause in causes):
-        return f"No fault can have taken {'it' if len(causes) == 1 else 'them'}."
-    if len(parts) == 1:
-        return f"{'It was' if len(causes) == 1 else 'All were'} acknowledged {parts[0][0]}."
-    (first, count), *others = parts
-    counted = [f"{count:,} were acknowledged {first}", *(f"{count:,} {when}" for when, count in others)]
-    return f"{listed(counted)}."
+    return [(_near(mine), len(mine)) for mine in alike.values()] if any(causes) else []
 
 
 def _near(causes: Sequence[LossCause | None]) -> str:
     """causes: of elements that were acknowledged in one place of one fault."""
     known = [cause for cause in causes if cause is not None]
-    return max(known, key=lambda c: c.before_ns).words() if known else "without a fault that can have taken them"
+    return max(known, key=lambda c: c.before_ns).words() if known else "without a fault that explains it"
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ node believed.  They state what was measured.  Whether one follows from the othe
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,13 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping
 from checkers.record.outcome import Report, SeenLeader
 from harness.plain_words import listed, plural, seconds
 from harness.report.fault_views import FaultView
 from harness.report.run_data import ReportData
 from harness.story.causes import cause_of_loss
-from harness.story.findings import ReportedViolation, acknowledged_ns
+from harness.story.findings import ReportedViolation, loss_of
 
 DEAD = "dead"
 UNKNOWN = "unknown"
@@ -91,16 +89,16 @@ def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
     return merged
 
 
-def elected_ns(data: ReportData, roles: Sequence[RoleSegment], node: str) -> list[int] | None:
-    """When a node was elected to lead after another one.
+def asked(data: ReportData, roles: Sequence[RoleSegment], node: str) -> tuple[str, list[tuple[int, str]] | None]:
+    """Return whose answer `node` gave, and (since when, node) of everyone who led: what `cause_of_loss` needs.
 
-    None if such elections do not decide what `node`, which acknowledged something, answers: each key has a leader of
-    its own, or this node is not known to have led."""
-    led = sorted(leaders(roles), key=lambda s: s.start_ns)
+    "" where servers pass requests on: the answer may be their leader's.  None if elections do not decide what was
+    answered: each key has a leader of its own, or this node is not known to have led."""
+    forwards = bool(data.declares.get("forwards"))
+    led = sorted((s.start_ns, s.node) for s in leaders(roles))
+    decide = bool(led) and (forwards or node in {name for _, name in led})
     of_keys = data.declares.get("leaders_of_keys") or data.declares.get("registers_brokers")
-    if of_keys or not (data.declares.get("forwards") or node in {s.node for s in led}):
-        return None
-    return [later.start_ns for earlier, later in itertools.pairwise(led) if later.node != earlier.node]
+    return "" if forwards else node, led if decide and not of_keys else None
 
 
 def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
@@ -271,14 +269,14 @@ def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
     return listed(held) or _healed_before(time_ns, faults)
 
 
-def behind_loss(data: ReportData, loss: ReportedViolation, roles: Sequence[RoleSegment]) -> str:
-    """Return which fault can have taken what was acknowledged, "" if nothing acknowledged is lost."""
-    time_ns = acknowledged_ns(loss)
-    if time_ns < 0 or not data.faults:
+def behind_loss(data: ReportData, violation: ReportedViolation, roles: Sequence[RoleSegment]) -> str:
+    """Return which fault can have taken what was acknowledged, "" if none can or nothing acknowledged is lost."""
+    lost = loss_of(violation)
+    if lost is None:
         return ""
-    by = str(mapping(loss.witness.facts.get("guilty")).get("node") or "")
-    cause = cause_of_loss(time_ns, data.faults, elected_ns(data, roles, by), loss.moment_ns)
-    return f"it was acknowledged {cause.words()}" if cause else "no fault can have taken it"
+    by, leading = asked(data, roles, lost.by)
+    cause = cause_of_loss(lost.acknowledged_ns, by, data.faults, leading, lost.shown_ns)
+    return f"it was acknowledged {cause.words()}" if cause else ""
 
 
 def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:

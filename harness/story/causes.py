@@ -4,25 +4,27 @@ Any violation: the faults in force at its moment; if none was, those that were h
 at the next read).  A violation without a moment, such as an entry in a copied log, has all faults of the run.  One
 before the first fault has none: it needs no fault at all.
 
-A loss of what was acknowledged has a fault that can take it, or none:
+A loss of what was acknowledged has a fault that can take it, or none.  The first row that fits decides:
 
-    power, damage, wipe   what was acknowledged before them or while they lasted.  A power loss takes what was not
-                          fsynced: it reaches as far back as the oldest write that its disks lost, by what was measured,
-                          or `SOON_NS`
-    the end of a process  what was acknowledged at most `SOON_NS` before: it was still in memory.  What is on a disk
-                          survives
-    all others            what a leader acknowledged before another one was elected: the fault in force at that
-                          election, or healed last before it; and what was acknowledged during a fault after another
-                          one had been elected under it.  Without an election they take nothing.  Where nobody
-                          reports who leads, they are judged by the moment of the acknowledgement
+    power, damage, wipe   what was acknowledged at most `SOON_NS` before them, or while they lasted
+    the end of a process  the same, of the server that acknowledged it: it was still in memory
+    an election           what its predecessor acknowledged, before it or later: the fault in force at the election, or
+                          healed last before it
+    power, damage, wipe   what is older: a power loss takes what was not fsynced and reaches back to the oldest write
+                          that its disks lost, by what was measured; damaged and wiped disks lose everything
 
-The first of these rows that fits decides.
+A disk takes what another server acknowledged only if there is an election afterwards: else its leader still has it.
+Who acknowledged it is the server that answered; where servers pass requests on, who led then.
+
+Where nobody reports who leads, a fault that was in force at the acknowledgement or began at most `SOON_NS` later stands
+in the place of an election; a fault that had been healed before is named if no other row fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 
 from checkers.record.faults import OLDEST_LOST, FaultRecord
@@ -30,6 +32,11 @@ from checkers.record.faults import OLDEST_LOST, FaultRecord
 SOON_NS = 5_000_000_000
 NEVER_SHOWN_NS = 1 << 62
 """In the place of the moment at which a loss showed, where only the end of the run showed it."""
+SEEN_LATE_NS = 1_500_000_000
+"""Time by which a node's report that it leads may be late."""
+
+Leading = Sequence[tuple[int, str]]
+"""(since when, node) of everyone who led, in order of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRe
     if moment_ns < 0:
         return injected
     before = [fault for fault in injected if fault.began_ns <= moment_ns]
-    in_force = [fault for fault in before if fault.end_ns(moment_ns) >= moment_ns]
+    in_force = [fault for fault in before if fault.in_force(moment_ns, moment_ns)]
     if in_force or not before:
         return in_force
     last_ns = max(fault.healed_ns for fault in before)
@@ -68,54 +75,53 @@ def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRe
 
 def cause_of_loss(
     acknowledged_ns: int,
+    by: str,
     faults: Sequence[FaultRecord],
-    elected_ns: Sequence[int] | None,
+    leading: Leading | None,
     shown_ns: int = NEVER_SHOWN_NS,
 ) -> LossCause | None:
     """Return the fault that can have taken what was acknowledged; None if no fault can.
 
-    elected_ns: when a node that had not led before began to lead; None if nobody reports who leads.
-    shown_ns: when the loss had shown.
+    by: the server that acknowledged it, "" if that is not known or only passed it on.
+    leading: None if nobody reports who leads.  shown_ns: when the loss had shown.
     """
     before = [f for f in faults if f.carried_out and f.began_ns <= shown_ns]
-    for reach_ns in (_reach_of_disks_ns, _reach_of_deaths_ns):
-        able = [
-            f
-            for f in before
-            if (reach := reach_ns(f)) >= 0
-            and f.began_ns - reach <= acknowledged_ns <= max(f.began_ns, f.end_ns(acknowledged_ns))
-        ]
-        if able:
-            return _cause(min(able, key=lambda f: abs(f.began_ns - acknowledged_ns)), acknowledged_ns)
-    moment_ns = acknowledged_ns
-    if elected_ns is not None:
-        later = [at for at in elected_ns if acknowledged_ns < at <= shown_ns]
-        if not later:  # or one that was deposed already acknowledged it
-            deposed = [
-                f
-                for f in before
-                if f.began_ns <= acknowledged_ns <= f.end_ns(acknowledged_ns)
-                and any(f.began_ns <= at <= acknowledged_ns for at in elected_ns)
-            ]
-            return _cause(max(deposed, key=lambda f: f.began_ns), acknowledged_ns) if deposed else None
-        moment_ns = min(later)
-    behind = faults_behind(moment_ns, before)
-    return _cause(max(behind, key=lambda f: f.began_ns), acknowledged_ns) if behind else None
+    changes = [now for last, now in pairwise(leading or ()) if now[1] != last[1]]
+    earlier = [(at, node) for at, node in changes if at <= acknowledged_ns + (SEEN_LATE_NS if node == by else 0)]
+    later = [at for at, _ in changes[len(earlier) :] if at <= shown_ns]
+    holder = by or next((node for at, node in reversed(leading or ()) if at <= acknowledged_ns), "")
+    last = faults_behind(acknowledged_ns, before)
+    soon = [f for f in before if f.in_force(acknowledged_ns, acknowledged_ns + SOON_NS)]
+    if leading is None:
+        elected, last_resort = [f for f in soon if f in last] or soon, last
+    elif by and earlier and earlier[-1][1] != by:  # it had been deposed
+        elected, last_resort = faults_behind(earlier[-1][0], before), []
+    elif later:
+        elected, last_resort = faults_behind(later[0], before), []
+    else:  # where servers pass requests on, one that had been deposed may have answered
+        deposed = faults_behind(earlier[-1][0], before) if earlier and not by else []
+        elected, last_resort = [f for f in deposed if f in last], []
 
+    def hit(f: FaultRecord) -> bool:
+        return leading is None or not holder or not f.nodes or holder in f.nodes
 
-def _cause(fault: FaultRecord, acknowledged_ns: int) -> LossCause:
+    disks = [f for f in before if (f.damages_data or f.wipes_disks or f.loses_unsynced) and (hit(f) or later)]
+    able = (
+        [f for f in disks if f in soon]
+        or [f for f in soon if (f.ended or f.may_die) and hit(f)]
+        or elected
+        or [f for f in disks if f.began_ns - _reach_of_disk_ns(f) <= acknowledged_ns <= f.began_ns]
+        or last_resort
+    )
+    if not able:
+        return None
+    fault = min(able, key=lambda f: (not hit(f), abs(f.began_ns - acknowledged_ns)))
     return LossCause(fault, fault.began_ns - acknowledged_ns, fault.end_ns(acknowledged_ns) < acknowledged_ns)
 
 
-def _reach_of_disks_ns(fault: FaultRecord) -> int:
-    """Return how long before its begin a fault takes what stands on disks; -1: it takes nothing of that."""
+def _reach_of_disk_ns(fault: FaultRecord) -> int:
+    """Return how long before its begin a fault takes what stands on disks."""
     if fault.damages_data or fault.wipes_disks:
         return max(fault.began_ns, 0)
-    if not fault.loses_unsynced:
-        return -1
-    lost_ms = [m.values[OLDEST_LOST] for m in fault.measured if OLDEST_LOST in m.values]
-    return max(SOON_NS, round(max(lost_ms, default=0.0) * 1e6))
-
-
-def _reach_of_deaths_ns(fault: FaultRecord) -> int:
-    return SOON_NS if fault.ended or fault.may_die else -1
+    lost_ms = [ms for m in fault.measured for name, ms in m.values.items() if name.endswith(OLDEST_LOST)]
+    return round(max(lost_ms, default=0.0) * 1e6)

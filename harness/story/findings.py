@@ -376,25 +376,34 @@ def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> V
 
 def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> list[FaultRecord]:
     """The faults that can have caused a violation, as far as the faults alone show it."""
-    if (acknowledged := acknowledged_ns(violation)) < 0:
+    if (lost := loss_of(violation)) is None:
         return faults_behind(violation.moment_ns, faults)
-    cause = cause_of_loss(acknowledged, faults, None, violation.moment_ns)
+    cause = cause_of_loss(lost.acknowledged_ns, lost.by, faults, None, lost.shown_ns)
     return [] if cause is None else [cause.fault]
 
 
-def acknowledged_ns(violation: ReportedViolation) -> int:
-    """When what a violation calls lost was acknowledged, ns since the test began; -1: nothing is lost, or not known."""
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What was acknowledged and lost: when, by which server ("" if that is not known), and when the loss had shown."""
+
+    acknowledged_ns: int
+    by: str
+    shown_ns: int
+
+
+def loss_of(violation: ReportedViolation) -> Loss | None:
+    """None if a violation calls nothing lost, or it is not known when that was acknowledged."""
     if not kind_of(violation.kind).loss or violation.moment_ns < 0:
-        return -1
-    witness, blamed = violation.witness, blamed_call(violation.witness)
-    if (guilty := number(mapping(witness.facts.get("guilty")).get("time_ns"), -1)) >= 0:
-        return guilty
-    puts = [
-        op.end_ns
-        for op in operations_of(witness.events)
-        if op.happened and op.f not in ANSWERS_NIL and op.invoke != blamed
-    ]
-    return min(puts, default=-1)
+        return None
+    guilty = mapping(violation.witness.facts.get("guilty"))
+    named = [(number(guilty.get("time_ns"), -1), str(guilty.get("node") or ""))]
+    done = [op for op in operations_of(violation.witness.events) if op.happened and op.f not in ANSWERS_NIL]
+    others = [op for op in done if op.invoke != blamed_call(violation.witness)]
+    puts = [entry for entry in named if entry[0] >= 0] or [(op.end_ns, op.node) for op in others or done]
+    if not puts:
+        return None
+    at_ns, by = min(puts)
+    return Loss(at_ns, by, violation.moment_ns if violation.moment_ns > at_ns else NEVER_NS)
 
 
 def shape_of(witness: Witness) -> str:

@@ -120,6 +120,22 @@ def test_what_an_open_dequeue_may_have_taken_is_unknown() -> None:
     assert found is not None and found.fate.tolist() == [UNKNOWN]
 
 
+def test_more_values_are_missing_than_open_dequeues_can_have_taken(tmp_path: Path) -> None:
+    steps: list[Step] = [("enqueue", key, value, Type.OK, None, "n1") for value, key in enumerate("aabb")]
+    steps += [("dequeue", key, None, Type.INFO, None, "n1") for key in "abb"]
+    drained: list[Step] = [("drain", key, None, Type.OK, [], "n1") for key in "ab"]
+    history = events([*steps, *drained, ("enqueue", "a", 9, Type.OK, None, "n1")])  # too late for the drain
+    folder = run_folder(tmp_path / "run", "at-least-once-queue", history)
+    found = fates_of(load(folder))
+    assert found is not None and found.fate.tolist() == [LOST, LOST, UNKNOWN, UNKNOWN, UNKNOWN]
+    results = results_in({"checkers": {"at-least-once-queue": {"verdict": "invalid"}}})
+    assert words_of_lost(folder, results) == (
+        "2 of them are lost for certain; the other 3 may have been taken by a dequeue without an answer, or be in a "
+        "queue that was not drained. All were acknowledged by n1."
+    )
+    assert judge_events(history, "at-least-once-queue").looked_at["never_taken"] == 5
+
+
 def test_a_dequeued_value_is_kept() -> None:
     steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("dequeue", "a", None, Type.OK, 1, "n1")]
     found = fates("queue", events([*steps, ("drain", "a", None, Type.OK, [], "n1")]))
@@ -149,17 +165,17 @@ def fault(number: int, start_s: float, end_s: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("nodes", "faults", "words"),
     [
-        ("n1", [(1, 0.0, 9.0)], "Server n1 had acknowledged it. It was acknowledged during fault 1 (partition)."),
-        ("n1", [], "Server n1 had acknowledged it. No fault can have taken it."),
+        ("n1", [(1, 0.0, 9.0)], "It was acknowledged by n1, during fault 1 (partition)."),
+        ("n1", [], "It was acknowledged by n1."),
         (
             "n1 n1",
             [(1, 0.0, 9.0)],
-            "Server n1 had acknowledged all of them. All were acknowledged during fault 1 (partition).",
+            "All were acknowledged by n1, during fault 1 (partition).",
         ),
         (
             "n2 n1 n1 n3 n4 n5",
             [(1, 0.0, 1.7), (2, 2.0, 9.0)],
-            "Of the lost, n1 had acknowledged 2, and n2 1, n3 1 and others 2. "
+            "2 were acknowledged by n1, 1 by n2, 1 by n3 and 2 by others. "
             "2 were acknowledged during fault 1 (partition) and 4 during fault 2 (partition).",
         ),
     ],

@@ -9,6 +9,7 @@ import pytest
 from checkers.record.faults import (
     DAMAGES_DATA,
     KEPT,
+    MAY_DIE,
     OLDEST_LOST,
     Achieved,
     Card,
@@ -34,50 +35,77 @@ def fault(number: int, kind: str, from_s: float, to_s: float = -1e-9, **more: An
     )
 
 
-def words(acknowledged_s: float, faults: list[FaultRecord], elected_s: list[float] | None = None) -> str:
-    elected = None if elected_s is None else [round(at * S) for at in elected_s]
-    cause = cause_of_loss(round(acknowledged_s * S), faults, elected)
+Led = list[tuple[float, str]]
+
+
+def words(acknowledged_s: float, faults: list[FaultRecord], led: Led | None = None, by: str = "n1") -> str:
+    leading = None if led is None else [(round(at * S), node) for at, node in led]
+    cause = cause_of_loss(round(acknowledged_s * S), by, faults, leading)
     return cause.words() if cause else "no fault"
 
 
-OLD = Measurement("inject", 0, 1, values={OLDEST_LOST: 14_000.0})
+OLD = Measurement("inject", 0, 1, values={f"n1: {OLDEST_LOST}": 14_000.0})
 PARTITION = fault(1, "partition", 10, 20)
 POWER_LOSS = fault(2, "power", 24, 26, **POWER)
+KILL = fault(5, "kill", 24, 26, ordered=DEAD)
+DAMAGE = fault(4, "damage", 24, 26, settings={DAMAGES_DATA: True})
 
 
 @pytest.mark.parametrize(
-    ("acknowledged_s", "faults", "elected_s", "expected"),
+    ("acknowledged_s", "faults", "led", "expected"),
     [
         # a power loss takes what was acknowledged shortly before it, whatever else was in force
-        (19.5, [PARTITION, POWER_LOSS], [12], "in the 5 s before fault 2 (power)"),
+        (19.5, [PARTITION, POWER_LOSS], [(0, "n2"), (12, "n1")], "in the 5 s before fault 2 (power)"),
         (22.5, [PARTITION, POWER_LOSS], None, "in the 2 s before fault 2 (power)"),
-        (25.0, [PARTITION, POWER_LOSS], [12], "during fault 2 (power)"),
+        (25.0, [PARTITION, POWER_LOSS], [(0, "n2"), (12, "n1")], "during fault 2 (power)"),
         # and of a system that seldom fsyncs as much as its disks lost by measurement
         (11.0, [fault(3, "power", 24, 26, **POWER, measured=(OLD,))], None, "in the 13 s before fault 3 (power)"),
-        # a damaged disk takes what is older, too
-        (3.0, [PARTITION, fault(4, "damage", 24, 26, settings={DAMAGES_DATA: True})], [],
-         "in the 21 s before fault 4 (damage)"),
+        # a damaged disk takes what is older, too, unless an election explains it
+        (3.0, [PARTITION, DAMAGE], [(0, "n1")], "in the 21 s before fault 4 (damage)"),
+        (15.0, [PARTITION, DAMAGE], [(0, "n1"), (16, "n2")], "during fault 1 (partition)"),
         # a kill takes nothing that had time to reach a disk
-        (22.5, [fault(5, "kill", 24, 26, ordered=DEAD)], [], "in the 2 s before fault 5 (kill)"),
-        (12.5, [fault(5, "kill", 24, 26, ordered=DEAD)], [], "no fault"),
+        (22.5, [KILL], [(0, "n1")], "in the 2 s before fault 5 (kill)"),
+        (12.5, [KILL], [(0, "n1")], "no fault"),
         # a partition takes nothing as long as nobody else is elected
-        (15.0, [PARTITION], [], "no fault"),
-        (15.0, [PARTITION], [9], "no fault"),
-        (15.0, [PARTITION], [16], "during fault 1 (partition)"),
-        # a leader that is cut off acknowledges on, though another one was elected under the same fault
-        (15.0, [PARTITION], [14], "during fault 1 (partition)"),
-        (9.0, [PARTITION], [12], "in the 1 s before fault 1 (partition)"),
-        (21.0, [PARTITION], [22], "after fault 1 (partition) was healed"),
+        (15.0, [PARTITION], [(0, "n1")], "no fault"),
+        (15.0, [PARTITION], [(0, "n2"), (9, "n1")], "no fault"),
+        (15.0, [PARTITION], [(0, "n1"), (16, "n2")], "during fault 1 (partition)"),
+        # a leader that is cut off acknowledges on, though another one was elected, even shortly after the heal
+        (15.0, [PARTITION], [(0, "n1"), (14, "n2")], "during fault 1 (partition)"),
+        (20.2, [PARTITION], [(0, "n1"), (14, "n2")], "after fault 1 (partition) was healed"),
+        (20.2, [PARTITION], [(0, "n1"), (14, "n2"), (40, "n3")], "after fault 1 (partition) was healed"),
+        # but a new leader may acknowledge before its report was seen
+        (20.2, [PARTITION], [(0, "n1"), (14, "n2"), (20.4, "n1")], "no fault"),
+        (9.0, [PARTITION], [(0, "n1"), (12, "n2")], "in the 1 s before fault 1 (partition)"),
+        (21.0, [PARTITION], [(0, "n1"), (22, "n2")], "after fault 1 (partition) was healed"),
         # where nobody reports who leads, it may have been
         (15.0, [PARTITION], None, "during fault 1 (partition)"),
         (21.0, [PARTITION], None, "after fault 1 (partition) was healed"),
-        (9.0, [PARTITION], None, "no fault"),
+        (9.0, [PARTITION], None, "in the 1 s before fault 1 (partition)"),
+        (4.0, [PARTITION], None, "no fault"),
     ],
-)  # fmt: skip
+)
 def test_a_loss_has_the_fault_that_can_have_taken_it(
-    acknowledged_s: float, faults: list[FaultRecord], elected_s: list[float] | None, expected: str
+    acknowledged_s: float, faults: list[FaultRecord], led: Led | None, expected: str
 ) -> None:
-    assert words(acknowledged_s, faults, elected_s) == expected
+    assert words(acknowledged_s, faults, led) == expected
+
+
+def test_what_another_server_acknowledged_needs_an_election_to_be_lost_with_a_process_or_a_disk() -> None:
+    for faults in ([KILL], [POWER_LOSS], [DAMAGE]):
+        assert words(23.0, faults, [(0, "n2")], by="n2") == "no fault"
+        assert words(23.0, faults, [(0, "n2"), (25, "n3")], by="n2") != "no fault"
+    full = fault(6, "disk", 10, 26, settings={MAY_DIE: True})
+    assert words(23.0, [full, fault(7, "partition", 24, 30)], [(0, "n2"), (27, "n3")], by="n2") == (
+        "in the 1 s before fault 7 (partition)"
+    )
+
+
+def test_a_server_that_passes_requests_on_is_not_taken_for_its_leader() -> None:
+    led: Led = [(0, "n2"), (12, "n3")]
+    assert words(23.0, [KILL], led, by="") == "no fault"  # n3 led
+    assert words(15.0, [PARTITION], led, by="") == "during fault 1 (partition)"  # n2 may still have believed it led
+    assert words(23.0, [KILL], [(0, "n1")], by="") == "in the 1 s before fault 5 (kill)"
 
 
 def message(index: int, process: int, f: str, at_s: float) -> dict[str, Any]:

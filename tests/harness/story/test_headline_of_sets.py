@@ -49,6 +49,6 @@ def test_the_headline_of_a_queue_counts_what_was_lost_and_no_other_violation_doe
 
 def test_who_had_acknowledged_what_was_lost_stands_behind_it() -> None:
     run = results(acknowledged=3, missing_from_last_read=1)
-    run["lost_elements"] = "Server n1 had acknowledged it. It was acknowledged during fault 1 (partition)."
+    run["lost_elements"] = "It was acknowledged by n1, during fault 1 (partition)."
     words = "Invalid: of 3 acknowledged elements, 1 is missing from the last read. "
     assert headline(results_in(run), {}) == words + run["lost_elements"]
