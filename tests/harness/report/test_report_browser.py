@@ -124,6 +124,12 @@ def test_hostile_text_does_nothing_and_the_page_is_silent(browser: Browser, nast
     assert visit.complaints == []
 
 
+def test_nodes_that_faults_stopped_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    visit = browser.visit(render(build(tmp_path / "kill", "kill"), with_plots=False))
+    settle(visit.page)
+    assert visit.complaints == []
+
+
 def test_the_policy_would_stop_what_escaping_let_through(browser: Browser, stale: Path) -> None:
     visit = browser.visit(stale)
     visit.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x: onerror=\"window.hit = 1\">')")

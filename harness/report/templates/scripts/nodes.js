@@ -22,12 +22,12 @@ function nodeLane(g, n) {
       if (VIEW.sel === 'role.' + i) { g.strokeStyle = COLOUR.accent; g.lineWidth = 2; g.strokeRect(X(s[1]), mid - 11, Math.max(3, X(s[2]) - X(s[1])), 22); g.lineWidth = 1; }
     });
     for (const [node, start, end] of DATA.deposed) if (node === n) deposedMark(g, X(start), X(end), mid);
-    for (const f of DATA.faults) for (const [node, state] of f.nodes) if (node === n) hit(g, f, state, y, h, mid);
+    for (const f of DATA.faults) for (const [node, state] of f.nodes) if (node === n) hit(g, n, f, state, y, h, mid);
   });
 }
 
 // What a fault did to a node: a process that does not run (the role of a dead one is drawn already), or a mark below.
-function hit(g, f, state, y, h, mid) {
+function hit(g, n, f, state, y, h, mid) {
   if (state === 'stopped' || state === 'paused') { gone(g, X(f.start), X(f.end), mid, 'paused'); return; }
   if (state === 'dead') {
     const drawn = DATA.segments.some(s => s[0] === n && s[3] === 'dead' && s[1] < f.end && s[2] > f.start);
