@@ -80,11 +80,11 @@ def _print(console: Console, judged: JudgedRun, every: bool) -> None:
     if signer is not None and not others:
         say(signer.words, "dim")
     say("")
-    _print_checkers(console, results, width, every)
+    print_checkers(console, results, width, every, summary)
     _count_errors(console, results, width)
     _draw_first(console, results)
     if results.verdict is RunVerdict.UNKNOWN and header is not None:
-        show_to_do(console, results, header, as_typed(judged.folder))
+        show_to_do(console, results, header, as_typed(judged.folder), summary)
     if results.judged_by.startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
         say(f"judged {results.judged_by}", "yellow")
     if findings(results):
@@ -130,14 +130,17 @@ def _further(judged: JudgedRun, header: Header | None, valid: str) -> list[NextS
     return [step for step in steps if step.command != judged.rerun][: 3 if valid else 2]
 
 
-def _print_checkers(console: Console, results: Results, width: int, every: bool) -> None:
-    """Print a row for each checker that found something or could not decide; the others are counted."""
+def print_checkers(console: Console, results: Results, width: int, every: bool, said: str) -> None:
+    """Print a row for each checker that found something or could not decide; the others are counted.
+
+    said: what stands above, and is not said again."""
     quiet = (Validity.VALID, Validity.NOT_APPLICABLE)
     shown = {name: c for name, c in results.checkers.items() if every or c.verdict not in quiet}
     for name, checker in sorted(shown.items(), key=lambda row: row[1].verdict is not Validity.INVALID):
         verdict = f"{checker.verdict:>14}"
         head = f"  {verdict}  {name:<22} "
-        lines = wrapped("; ".join(filter(None, (_kinds(checker), checker.why))), width, head, " " * _REASONS_FROM)
+        why = "" if checker.why.lower() in said.lower() else checker.why
+        lines = wrapped("; ".join(filter(None, (_kinds(checker), why))), width, head, " " * _REASONS_FROM)
         console.print(f"  [{_COLOUR.get(checker.verdict, 'dim')}]{verdict}[/]", end="", soft_wrap=True)
         console.print(lines.removeprefix(f"  {verdict}"), highlight=False, markup=False, soft_wrap=True)
     left_out = Counter(str(c.verdict) for name, c in results.checkers.items() if name not in shown)
@@ -175,16 +178,19 @@ def _draw_first(console: Console, results: Results) -> None:
     console.print()
 
 
-def show_to_do(console: Console, results: Results, header: Header | None, folder: str) -> None:
-    """Print what an unknown run lacked, and the runs that would make up for it.  folder: as a user types it."""
+def show_to_do(console: Console, results: Results, header: Header | None, folder: str, said: str = "") -> None:
+    """Print what an unknown run lacked, and the runs that would make up for it.
+
+    folder: as a user types it.  said: what stands above, and is not said again."""
     found = shortfalls(results, header, folder)
     if not found:
         return
     console.print("what it would take to know:", highlight=False, markup=False)
     for each in found:
-        figures = f": wanted {each.wanted}, got {each.got}" if each.wanted else ""
+        stated = f"got {each.got}, wanted {each.wanted}" in said
+        figures = f": wanted {each.wanted}, got {each.got}" if each.wanted and not stated else ""
         words = "" if each.wanted and each.words.rstrip(".") in each.what else f" {each.words}"
-        lines = wrapped(f"{each.what}{figures}.{words}", width_of(console), "  - ", "    ")
+        lines = wrapped(f"{each.what}{figures}{':' if stated else '.'}{words}", width_of(console), "  - ", "    ")
         console.print(lines, highlight=False, markup=False)
     for command in dict.fromkeys(each.command for each in found if each.command):
         console.print(f"    {command}", highlight=False, markup=False, soft_wrap=True)

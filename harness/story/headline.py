@@ -36,7 +36,7 @@ def verdict_in_words(results: Results, header: Header | None) -> str:
     """One or two sentences: what the run showed."""
     bug = planted(results, header)
     head = headline(results, header)
-    head = f"{head} {bug.words}" if bug and bug.words not in head else head
+    head = f"{head} {bug.words}" if bug and bug.words.lower() not in head.lower() else head
     names = [name for name, _ in waived_demands(results)]
     return f"{head} Waived: {listed(names)}." if names and results.verdict is not RunVerdict.VALID else head
 
