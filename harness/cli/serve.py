@@ -32,7 +32,7 @@ def serve(
 
     The page only reads.  It listens at loopback; at any other address it wants the token that is printed.
     """
-    from harness.serve.server import listen, serve_until_stopped
+    from harness.serve.app import listen, serve_until_stopped
 
     sources = [_source("results", str(results))]
     sources += [_source(f"{number}: {place.partition('?')[0]}", place) for number, place in enumerate(stores, 1)]

@@ -198,7 +198,7 @@ def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[An
     done = _payloads(data, mine)
     for i in mine.tolist():
         f = ops.fs[ops.f[i]]
-        given = done.get(i) or (str(ops.value[i]) if ops.has_value[i] else "")
+        given = (done.get(i) or "").removeprefix(f"{f} ") or (str(ops.value[i]) if ops.has_value[i] else "")
         given += f" to {ops.value2[i]}" if ops.has_value2[i] else ""
         node, error = (ops.nodes[ops.node[i]], ops.errors[ops.error[i]] if ops.error[i] >= 0 else "")
         outcome = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}.get(Type(int(ops.type[i])), "")

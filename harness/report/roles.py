@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from checkers.base.history import Type
 from checkers.record.outcome import Report, SeenLeader
-from harness.plain_words import listed, plural, seconds
+from harness.plain_words import listed, plural, seconds, shorten
 from harness.report.fault_views import FaultView
 from harness.report.run_data import ReportData
 from harness.story.causes import cause_of_loss
@@ -276,7 +276,7 @@ def behind_loss(data: ReportData, violation: ReportedViolation, roles: Sequence[
         return ""
     by, leading = asked(data, roles, lost.by)
     cause = cause_of_loss(lost.acknowledged_ns, by, data.faults, leading, lost.shown_ns)
-    return f"it was acknowledged {cause.words()}" if cause else ""
+    return f"it was acknowledged {shorten(cause.words(in_full=True))}" if cause else ""
 
 
 def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:

@@ -1,4 +1,4 @@
-"""The page's routes.  Everything is GET, and nothing that a request says is written anywhere.
+"""The page's routes, served at a socket until the process ends.  Everything is GET; no request is written anywhere.
 
     /                       the list: filters, a spark for each row, two runs to compare
     /live, /live/events     what runs now, once a second as server-sent events
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import socket
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import jinja2
+import uvicorn
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.datastructures import URL, MutableHeaders
@@ -326,3 +328,22 @@ def _plain(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "–" if value is None else str(value)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.  Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def serve_until_stopped(sources: Sequence[Source], at: socket.socket, names: Sequence[str], token: str | None) -> None:
+    """names: by which readers may address the server beside loopback; behind a token any name will do."""
+    hosts = ["*"] if token is not None else [*LOOPBACK, *names]
+    config = uvicorn.Config(
+        app_of(sources, hosts, token),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        lifespan="off",
+    )
+    uvicorn.Server(config).run(sockets=[at])

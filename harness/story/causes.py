@@ -53,9 +53,10 @@ class LossCause:
         """0: acknowledged before the fault, 1: during, 2: after its heal."""
         return 0 if self.before_ns > 0 else 2 if self.healed else 1
 
-    def words(self) -> str:
-        """When it was acknowledged, as the end of a sentence."""
-        named = f"fault {self.fault.card.number} ({self.fault.kind or self.fault.card.kind})"
+    def words(self, *, in_full: bool = False) -> str:
+        """When it was acknowledged, as the end of a sentence.  in_full: with what the fault did to which nodes."""
+        did = (in_full and self.fault.words) or self.fault.kind or self.fault.card.kind
+        named = f"fault {self.fault.card.number} ({did})"
         before = f"in the {ceil(self.before_ns / 1e9)} s before {named}"
         return (before, f"during {named}", f"after {named} was healed")[self.phase]
 

@@ -46,8 +46,7 @@ from checkers.base.json_file import number
 from checkers.base.verdict import Witness
 from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
-from harness.story.story import Story, story_of
-from harness.story.tables import RowTable, message_tables, row_tables
+from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
 from harness.story.transactions import Edge, Transaction
 
 MOST_OPERATIONS = 40

@@ -29,8 +29,7 @@ from harness.story.findings import (
     groups,
 )
 from harness.story.kinds import kind_of
-from harness.story.story import Story, story_of
-from harness.story.tables import RowTable, message_tables, row_tables
+from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
 
 BRIEF_FROM = 2
 """Of one kind so many violations are drawn; the others are folded away, with a sentence each."""
