@@ -14,6 +14,7 @@ ROLLED_BACK = (1020, 1205, 1213)
 
 class MariaDB(System):
     port = 3306
+    consistency = "snapshot-isolation"
     needs = Needs(debian=("mariadb-server",), wheels=("PyMySQL>=1.1",), user="mysql")
     options = "--innodb-snapshot-isolation=OFF"
 

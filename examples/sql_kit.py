@@ -25,6 +25,7 @@ class DuckDB(SqlSystem):
     """A conflict of two transactions ends one of them with an error, which may come at its COMMIT."""
 
     needs = Needs(wheels=["duckdb==2.0.1"])
+    consistency = "snapshot-isolation"
     driver = "duckdb"
     connect_with = {"database": "held.duckdb"}
     client = DuckDBClient

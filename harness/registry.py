@@ -138,7 +138,19 @@ def load_workload(spec: Spec) -> Workload:
     """Raises WrongSpec for an unknown name, and for a parameter that the workload does not have."""
     workload = _workload(spec.workload, spec.subject)(spec.keys)
     workload.settings |= _settings(spec, type(workload))
+    if workload.checkers in (("list-append",), ("rw-register",)):
+        _demand_what_is_promised(workload, spec)
     return workload
+
+
+def _demand_what_is_promised(workload: Workload, spec: Spec) -> None:
+    """Let another checker judge transactions where the system does not promise strict serializability."""
+    from checkers.transactions.anomalies import ENDINGS
+
+    if promised := load_subject(spec).system.consistency:
+        if promised not in ENDINGS:
+            raise WrongSpec(unknown_name(f"consistency of {spec.subject}", promised, ENDINGS))
+        workload.checkers = (f"{workload.checkers[0]}-{ENDINGS[promised]}",)  # type: ignore[misc]
 
 
 def _settings(spec: Spec, kind: type[Workload]) -> dict[str, float]:

@@ -86,14 +86,15 @@ class SqlClient(Client):
         return Remote(server)
 
     def open(self, server: Address) -> Any:
-        return self.connect(server)
+        connection = self.connect(server)
+        self._cursor = connection.cursor()  # one for all: a cursor of DuckDB is a session, with transactions of its own
+        return connection
 
     # ---- one statement, one transaction ------------------------------------------------------------------------
 
     def _rows(self, statement: str, *parameters: Any) -> list[Any]:
-        cursor = self.connection.cursor()
-        cursor.execute(statement.replace("?", self.parameter), parameters)
-        return list(cursor.fetchall()) if cursor.description else []
+        self._cursor.execute(statement.replace("?", self.parameter), parameters)
+        return list(self._cursor.fetchall()) if self._cursor.description else []
 
     def _transaction(self, work: Callable[[], T]) -> T:
         """Raises NothingHappened where an error proves it, else what the driver raises."""

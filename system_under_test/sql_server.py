@@ -19,16 +19,16 @@ class _Session(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         driver, given = self.server.library  # type: ignore[attr-defined]
         connection = driver.connect(**given)
+        cursor = connection.cursor()  # one for all: a cursor of DuckDB is a session, with transactions of its own
         try:
             for line in self.rfile:
-                self.wfile.write(json.dumps(_answer(connection, *json.loads(line)), default=str).encode() + b"\n")
+                self.wfile.write(json.dumps(_answer(cursor, *json.loads(line)), default=str).encode() + b"\n")
         finally:
             connection.close()
 
 
-def _answer(connection: Any, statement: str, parameters: list[Any]) -> list[Any]:
+def _answer(cursor: Any, statement: str, parameters: list[Any]) -> list[Any]:
     try:
-        cursor = connection.cursor()
         cursor.execute(statement, parameters)
         return [None, bool(cursor.description), [list(row) for row in cursor.fetchall()] if cursor.description else []]
     except Exception as problem:  # noqa: BLE001 - whatever a library raises is its answer

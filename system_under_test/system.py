@@ -211,6 +211,8 @@ class System:
     unavailable_s: maximum number of seconds without a successful operation while a majority of the servers lives and
         can talk.  More is a violation.  0: nothing is promised, and more than usual makes a run unknown.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
+    consistency: of the transactions of `list-append` and `rw-register`, such as "snapshot-isolation"; "" for strict
+        serializability.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
     usual: options of a run that its user does not give, such as {"nodes": 3, "rate_hz": 50}.
     nodes_min: least number of servers.  voters_max: number of servers, from the first on, that vote; 0: all.
@@ -263,6 +265,7 @@ class System:
     failover_s: float = FAILOVER_S
     unavailable_s: float = 0.0
     elections: bool | None = None
+    consistency: str = ""
     complaints: str = ""
     usual: Mapping[str, float] = {}
     nodes_min: int = 1

@@ -57,6 +57,17 @@ VARIANTS = (PLAIN, PROCESS, REALTIME)
 
 STRICT_SERIALIZABLE = "strict-serializable"
 
+ENDINGS: Mapping[str, str] = {
+    "serializable": "serializable",
+    "snapshot-isolation": "snapshot",
+    "repeatable-read": "repeatable-read",
+    "strong-session-causal": "causal",
+    "strong-session-read-atomic": "read-atomic",
+    "read-committed": "read-committed",
+    "read-uncommitted": "read-uncommitted",
+}
+"""Model that a system may promise instead of strict serializability -> ending of the names of its checkers."""
+
 CYCLES = ("G0", "G1c", "G-single", "G-nonadjacent", "G2-item")
 """Anomalies that are cycles, worst first; each may end in -process or -realtime."""
 

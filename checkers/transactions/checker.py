@@ -18,7 +18,7 @@ from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.transactions import groups
-from checkers.transactions.anomalies import STRICT_SERIALIZABLE
+from checkers.transactions.anomalies import ENDINGS, STRICT_SERIALIZABLE
 from checkers.transactions.groups import group_count, groups_of, joined, judge_group
 from checkers.transactions.read import Model, Transcript
 from checkers.transactions.sealed_file import COLUMNS, read_file
@@ -82,21 +82,10 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE,
     return Checker(name or model, title, question, split, judge, combine, frozenset({"history", "model"}))
 
 
-_WEAKER = {
-    "snapshot": ("on snapshots", "snapshot-isolation"),
-    "causal": ("causal", "strong-session-causal"),
-    "read-atomic": ("read-atomic", "strong-session-read-atomic"),
-}
-"""Ending of the name -> what the title adds, and the required model.  The last two count the order of sessions."""
-
-
 def _checkers(model: Model, title: str) -> tuple[Checker, ...]:
-    """The checkers of a model: strict-serializable, and one for each weaker model that a workload may name."""
-    named = {f"{model}-{end}": (f"{title}, {words}", level) for end, (words, level) in _WEAKER.items()}
-    return (
-        checker_of(model, title),
-        *(checker_of(model, words, level, name) for name, (words, level) in named.items()),
-    )
+    """The checkers of a model: strict-serializable, and one for each weaker model that a system may promise."""
+    weaker = (checker_of(model, f"{title}, {level}", level, f"{model}-{end}") for level, end in ENDINGS.items())
+    return checker_of(model, title), *weaker
 
 
 _OF_LISTS = _checkers("list-append", "Transactions over lists")

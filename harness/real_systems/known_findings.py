@@ -155,7 +155,7 @@ FINDINGS: Mapping[str, KnownFinding] = {
         system="MariaDB 10.11",
         configuration="one server, REPEATABLE READ, innodb_snapshot_isolation=OFF (the default of 10.11)",
         file="mariadb.py",
-        workload="workloads/snapshot_lists.py",
+        workload="list-append",
         nemesis="none",
         checker="list-append-snapshot",
         kinds=("G-single", "lost-update"),

@@ -71,6 +71,7 @@ _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda seconds: _is_number(seconds, 0, 86_400),
         "a number of seconds, 0 where nothing is promised",
     ),
+    "consistency": (_is_text, 'the name of a consistency model, such as "snapshot-isolation"'),
     "elections": (lambda elections: elections in (None, True, False), "True or False"),
     "notices_damage": (_is_mapping, 'a dictionary such as {"flip": "*.wal"}'),
     "logs": (

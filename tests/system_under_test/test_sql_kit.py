@@ -1,4 +1,4 @@
-"""The SQL kit over SQLite: every path finds the same rows, and an error proves what it can."""
+"""The SQL kit over SQLite and DuckDB: every path finds the same rows, and an error proves what it can."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -21,23 +22,34 @@ class Client(SqlClient):
     begin = "begin immediate"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Address]:
+@contextmanager
+def served(driver: str, given: dict[str, object]) -> Iterator[Address]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    given = json.dumps({"database": str(tmp_path / "held.db"), "isolation_level": None, "timeout": 0.05})
-    words = [sys.executable, "-m", "system_under_test.sql_server", "127.0.0.1", str(port), "sqlite3", given]
+    words = [sys.executable, "-m", "system_under_test.sql_server", "127.0.0.1", str(port), driver, json.dumps(given)]
     with subprocess.Popen(words) as process:
-        address = Address("n1", "127.0.0.1", port)
         for _ in range(2000):
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
             except ConnectionRefusedError:
                 time.sleep(0.02)
-        yield address
+        yield Address("n1", "127.0.0.1", port)
         process.kill()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Address]:
+    given = {"database": str(tmp_path / "held.db"), "isolation_level": None, "timeout": 0.05}
+    with served("sqlite3", given) as address:
+        yield address
+
+
+@pytest.fixture
+def duckdb(tmp_path: Path) -> Iterator[Address]:
+    with served("duckdb", {"database": str(tmp_path / "held.duckdb")}) as address:
+        yield address
 
 
 def opened(server: Address, thread: int = 0, kind: type[SqlClient] = Client) -> SqlClient:
@@ -89,3 +101,13 @@ def test_an_error_of_commit_proves_nothing_unless_the_table_names_it(server: Add
         opened(server, 0, Broken).write("k", 1)
     with pytest.raises(NothingHappened):
         opened(server, 0, Told).write("k", 1)
+
+
+def test_a_transaction_reaches_a_library_whose_cursors_are_sessions(duckdb: Address) -> None:
+    client, other = opened(duckdb, 0, SqlClient), opened(duckdb, 1, SqlClient)
+    client.write("k", 1)
+    client._rows("begin")
+    client._put("k", 2)
+    assert other.read("k") == 1
+    client._rows("commit")
+    assert other.read("k") == 2

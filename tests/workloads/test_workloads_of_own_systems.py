@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -149,3 +149,17 @@ def test_its_model_and_its_checker_judge_a_run(tmp_path: Path) -> None:
     checkers = json.loads((tmp_path / "latest" / "results.json").read_text())["checkers"]
     assert checkers["highest-value"]["verdict"] == checkers["servers-agree"]["verdict"] == "invalid"
     assert "the servers differ about" in checkers["servers-agree"]["witness"][0]["summary"]
+
+
+def test_transactions_are_judged_by_the_consistency_that_the_system_promises(tmp_path: Path) -> None:
+    kit = (ROOT / "examples" / "sql_kit.py").read_text()
+    spec = Spec(subject=f"{ROOT / 'examples' / 'sql_kit.py'}:DuckDB", nemesis="none", nodes=1)
+    for workload, checker in (("list-append", "list-append-snapshot"), ("rw-register", "rw-register-snapshot")):
+        asked = replace(spec, workload=workload)
+        assert next(c.name for c in checkers_for(asked, demands_of(asked))) == checker
+    strict = replace(spec, subject=spec.subject.replace("DuckDB", "SQLite"), workload="list-append")
+    assert next(c.name for c in checkers_for(strict, demands_of(strict))) == "list-append"
+    (tmp_path / "mine.py").write_text(kit.replace('"snapshot-isolation"', '"snapshot"'))
+    mistyped = replace(spec, subject=f"{tmp_path / 'mine.py'}:DuckDB", workload="list-append")
+    with pytest.raises(WrongSpec, match=r"unknown consistency of .* 'snapshot'; did you mean 'snapshot-isolation'"):
+        load_workload(mistyped)

@@ -20,7 +20,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.catalog import BY_MODEL
-from checkers.transactions.anomalies import MODELS, implied
+from checkers.transactions.anomalies import ENDINGS, MODELS, implied
 from checkers.transactions.checker import OF_TRANSACTIONS
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model
@@ -153,6 +153,6 @@ def test_a_workload_may_name_a_weaker_level() -> None:
     assert {c.name for c in OF_TRANSACTIONS} == {
         f"{model}{ending}"
         for model in ("list-append", "rw-register")
-        for ending in ("", "-snapshot", "-causal", "-read-atomic")
+        for ending in ("", *(f"-{end}" for end in ENDINGS.values()))
     }
     assert all(BY_MODEL[c.name] is c for c in OF_TRANSACTIONS)
