@@ -94,13 +94,20 @@ def for_page(svg: str, prefix: str) -> str:
     body = re.sub(r"<(metadata|style|defs>\s*<style).*?</\1>", "", body, flags=re.S)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
     body = re.sub(r'\bid="', f'id="{prefix}-', body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", body)
     body = re.sub(r"font(-family)?: (\d[\w.]*)? ?'[^;\"]*", r"font\1: \2 var(--sans)", body)
-    body = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), body)  # a tenth of a point
+    body = re.sub(r'\bd="[^"]*"', lambda path: _shorter(path[0]), body)
+    body = re.sub(r">\s+<", "><", body)
     for colour, name in COLOURS.items():
         body = body.replace(colour, f"var(--{name})")
     return body
+
+
+def _shorter(path: str) -> str:
+    """Return the same path in tenths of a point, without spaces that separate nothing."""
+    return re.sub(r" ?([MLQCZz]) ?", r"\1", re.sub(r"\s+", " ", re.sub(r"(\.\d)\d+", r"\1", path)))
 
 
 def _svg(
@@ -151,8 +158,10 @@ def dress(axes: Axes, faults: Sequence[FaultView], violations_ns: Sequence[int],
             str(f.number), (f.start_ns / 1e9, 1), xycoords=("data", "axes fraction"), xytext=(2.5, -1.5),
             textcoords="offset points", va="top", fontsize="small", color=COLOUR["dim"],
         )  # fmt: skip
-    for place, t in enumerate(violations_ns):  # a line for the one that leads, ticks for the others
-        axes.axvline(t / 1e9, 0 if place == 0 else 0.94, 1, color=COLOUR["bad"], linewidth=2 if place == 0 else 1.2)
+    first, others = violations_ns[:1], violations_ns[1:]  # a line for the one that leads, ticks for the others
+    for times, low, width in ((first, 0.0, 2.0), (others, 0.94, 1.2)):
+        seconds, upright = [t / 1e9 for t in times], axes.get_xaxis_transform()
+        axes.vlines(seconds, low, 1, transform=upright, colors=COLOUR["bad"], linewidths=width)
 
 
 MAX_POINTS = 60_000

@@ -320,6 +320,17 @@ def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> No
     assert html.count('<article class="finding"') == 6
 
 
+def test_of_many_violations_of_one_kind_the_later_ones_are_words_alone(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "logs")
+    results = json.loads((folder / "results.json").read_text())
+    [checker] = [each for each in results["checkers"].values() if each.get("witness")]
+    checker["witness"] = checker["witness"] * 12
+    (folder / "results.json").write_text(json.dumps(results))
+    articles = without_plots(folder).read_text().split("<article")[1:]
+    drawn = [("Log entries by offset and node" in each, "to paste elsewhere" in each) for each in articles]
+    assert drawn[:2] == [(True, True)] * 2 and set(drawn[2:]) == {(False, False)}
+
+
 def test_a_history_that_is_too_long_to_hold_is_left_out_and_the_page_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
