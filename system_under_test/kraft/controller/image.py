@@ -450,8 +450,6 @@ def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> Partit
     return replace(partition, partition_epoch=partition.partition_epoch + 1, **changes)
 
 
-
-
 @lru_cache(maxsize=4096)
 def _topic_record(name: str, id: int) -> TopicRecord:
     """id: as a number, whose hash is cheap."""
