@@ -36,8 +36,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
-from checkers.online.growing_registers import OnlineKeys
-from checkers.online.growing_traces import OnlineMarks, OnlineTraces
+from checkers.online import OnlineKeys, OnlineMarks, OnlineTraces
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import RunRecord
 

@@ -35,7 +35,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
-from checkers.kernels.kafka_files.record_batch import chain
+from checkers.kernels.kafka_files import chain
 from checkers.spark.session import SparkJudge
 from system_under_test.kraft.collected.files import log_writer, write_log
 from system_under_test.kraft.collected.log_files import LogFile, read_log, scan_headers

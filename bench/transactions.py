@@ -32,9 +32,9 @@ from bench.simulated.transaction_histories import simulate, spliced, strewn, wit
 from checkers.base.columns import HISTORY
 from checkers.kernels.transactions.columns import READ, Transactions
 from checkers.sealing.history_rows import ROWS_PER_GROUP
+from checkers.transactions.checker import read_file
 from checkers.transactions.judge import judge_columns
 from checkers.transactions.read import Model
-from checkers.transactions.sealed_file import read_file
 
 WARM = 3000
 GOALS = {

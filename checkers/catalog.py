@@ -6,20 +6,18 @@ import difflib
 from collections.abc import Collection
 
 from checkers.base.checker import Checker, Need
-from checkers.cluster.checkers import BROKER_INCARNATIONS, PARTITION_CHAIN
+from checkers.cluster.replay import BROKER_INCARNATIONS, PARTITION_CHAIN
 from checkers.cluster.sessions import BROKER_SESSIONS
 from checkers.kafka_log.judge import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
-from checkers.models.own_checkers import own_checkers
-from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
-from checkers.raft.clients.answered_from_commits import ANSWERED_FROM_COMMITS
-from checkers.raft.clients.history_against_log import HISTORY_LOG
-from checkers.raft.clients.log_order import LOG_ORDER
-from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
+from checkers.models.checker import own_checkers
+from checkers.raft.answered_from_commits import ANSWERED_AFTER_COMMIT, ANSWERED_FROM_COMMITS
 from checkers.raft.committed import COMMITTED, LEADER_COMPLETENESS
+from checkers.raft.history_against_log import HISTORY_LOG
 from checkers.raft.log_matching import LOG_MATCHING
-from checkers.raft.model.trace_validation import TRACE_VALIDATION
+from checkers.raft.log_order import LOG_ORDER
 from checkers.raft.replay_equals_live import REPLAY_EQUALS_LIVE
+from checkers.raft.system_entries import SYSTEM_ENTRIES
 from checkers.raft.trace_checkers import (
     COMMITS_OWN_EPOCH,
     ELECTION_SAFETY,
@@ -34,11 +32,9 @@ from checkers.raft.trace_checkers import (
     VOTE_ONCE,
     VOTE_UP_TO_DATE,
 )
+from checkers.raft.trace_validation import TRACE_VALIDATION
 from checkers.registers.checker import LINEARIZABILITY
-from checkers.replicas.convergence import CONVERGENCE
-from checkers.replicas.equal_replicas import EQUAL_REPLICAS
-from checkers.replicas.shown_order import SHOWN_ORDER
-from checkers.replicas.two_implementations import TWO_IMPLEMENTATIONS
+from checkers.replicas import CONVERGENCE, EQUAL_REPLICAS, SHOWN_ORDER, TWO_IMPLEMENTATIONS
 from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
@@ -95,7 +91,7 @@ BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSA
 def wrong_names(models: Collection[object]) -> str:
     """Why a workload cannot be judged by the checkers that it states; "" if it can.
 
-    models: names, and checkers of its own (`checkers/models/own_checkers.py`).
+    models: names, and checkers of its own (`checkers/models/checker.py`).
     At least one of them must judge this kind of history.  Without it nothing that clients saw would be judged.
     """
     if isinstance(models, str):

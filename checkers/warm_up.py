@@ -29,17 +29,14 @@ from checkers.catalog import CATALOG, select
 from checkers.formats.recognise import read_history
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
-from checkers.kernels.kafka_files.config_records import find_configs, gather
-from checkers.kernels.kafka_files.record_batch import chain, scan
+from checkers.kernels.kafka_files import chain, find_configs, gather, scan
 from checkers.models.objects.registers import CAS_REGISTER
-from checkers.online.growing_logs import LIVE, NewEntries, OnlineLogs
-from checkers.online.growing_registers import OnlineKeys
-from checkers.online.growing_traces import OnlineMarks, OnlineTraces
+from checkers.online import LIVE, NewEntries, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces
 from checkers.registers.judge_keys import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
+from checkers.transactions.checker import read_file
 from checkers.transactions.groups import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
-from checkers.transactions.sealed_file import read_file
 
 _STALE_READ = [
     Event(0, 0, 0, Type.INVOKE, "write", "k", 1),

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from checkers.run_quality.criteria.waivers import WAIVABLE
+from checkers.run_quality.waivers import WAIVABLE
 from harness.started import by_make, program
 from system_under_test.client import Placement
 from system_under_test.subject import FAILOVER_S

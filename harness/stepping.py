@@ -1,7 +1,7 @@
 """A stored run as a list of steps: each event of its history, with the faults, elections and violations between them.
 
 Beside an event stand the states that its object may have then: every state that some order of the operations so far
-leads to (`checkers.models.past`).  If there is none, no order explains the answers so far.  Objects without a
+leads to (`checkers.models.witnesses`).  If there is none, no order explains the answers so far.  Objects without a
 small model of one key (transactions, banks, logs) show no states.  Order is that of the history; faults and elections
 have only times, so they stand before the first event that is later.
 """
@@ -26,7 +26,7 @@ from checkers.models.objects.kv import KV
 from checkers.models.objects.mutex import MUTEX
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
-from checkers.models.past import states_at_calls
+from checkers.models.witnesses import states_at_calls
 from checkers.record.reading import RunRecord
 from harness.plain_words import sentence
 from harness.story.findings import NEVER_NS, violations_by_cause

@@ -359,7 +359,7 @@ class Live(Protocol):
         ...
 
     def entries(self) -> Any:
-        """The entries of the last `fetch`, as `checkers.online.growing_logs.Entries`: only entries below a high
+        """The entries of the last `fetch`, as `checkers.online.Entries`: only entries below a high
         watermark that the trace had reported before they were read."""
         ...
 

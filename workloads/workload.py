@@ -6,7 +6,7 @@ A workload is one file in this folder and one entry in `harness/registry.py`.  I
   value names the function of a client that serves it (`system_under_test/functions.py` lists them).  A subject runs
   every workload whose client functions it has.
 * `checkers`: the names of the checkers that judge its histories.  Checkers over logs and traces come with the subject.
-  A workload of a user's own may also state a model, a function or a checker itself (`checkers/models/own_checkers.py`).
+  A workload of a user's own may also state a model, a function or a checker itself (`checkers/models/checker.py`).
 * `reads` and `writes`: which `f` report a state, and which may change one.
 * `generator`: what one thread invokes during the main phase, a value of `workloads/generators/`.
 * `final`: what is invoked after recovery, each request until it is ok.

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.simulated.big_logs import LEADER, SERVERS, chain_each, elected
 from checkers.base.arrays import Int32, Int64
-from checkers.kernels.kafka_files.record_batch import chain
+from checkers.kernels.kafka_files import chain
 from checkers.record.faults import Copy
 from system_under_test.kraft.log.batch import encode_leader_change, encode_values, read_header
 from system_under_test.kraft.raft.messages import LeaderChange

@@ -167,7 +167,7 @@ class PlantedBugResult:
 
 @dataclass(frozen=True, slots=True)
 class SignerWords:
-    """Who made the run.  by: a `checkers.sealing.signature.SignedBy`.  key: its fingerprint.  words: one clause."""
+    """Who made the run.  by: a `checkers.sealing.manifest.SignedBy`.  key: its fingerprint.  words: one clause."""
 
     by: str
     key: str = ""

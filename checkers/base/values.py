@@ -10,7 +10,8 @@ the text follows four rules:
     all else         plain JSON
 
 Two values are equal only if they are of one kind: a set is no list, a map is no list of pairs, and 1 is not 1.0.
-"""
+
+Names the operations of a witness by letters."""
 
 from __future__ import annotations
 
@@ -229,3 +230,13 @@ def in_words(value: Any) -> str:
 def with_article(name: str) -> str:
     """Return "a read", "an enqueue"."""
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
+
+
+def letter(place: int) -> str:
+    """Return A to Z, then AA, AB, ... for the places 0, 1, 2, ..."""
+    letters = ""
+    place += 1
+    while place:
+        place, digit = divmod(place - 1, 26)
+        letters = chr(ord("A") + digit) + letters
+    return letters

@@ -24,11 +24,10 @@ from types import MappingProxyType
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.models.each_object import judge_each, verdict_of
+from checkers.models.each_object import KNOWN, SEMAPHORE, judge_each, known_object, verdict_of
 from checkers.models.known_object import KnownObject, searched
 from checkers.models.model import Model
 from checkers.models.objects.queue import DRAIN
-from checkers.models.objects_by_name import KNOWN, SEMAPHORE, known_object
 
 REGISTERS = ("register", "cas-register")
 

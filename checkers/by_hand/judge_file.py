@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from checkers.base.checker import Budget, Part
+from checkers.base.checker import Budget, Judged, Part, Task
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import encode, parse
 from checkers.base.verdict import Validity, Verdict
 from checkers.formats.read_once import cobra_logs, jepsen_history, read_once, session_format
 from checkers.formats.recognise import ReadHistory, read_bytes, read_history
-from checkers.judging.tasks import Judged, Task
 from checkers.kernels.jit import SMALL_BYTES, python_alone
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
@@ -100,7 +99,7 @@ class Ask:
     order: whether a valid verdict keeps the order of all transactions in its details.
     levels: whether transactions are judged at every level, too.
     allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
-    settings: (name, value) of what is stated about the object (`checkers.models.objects_by_name.SETTINGS`).
+    settings: (name, value) of what is stated about the object (`checkers.models.each_object.SETTINGS`).
     group: the group of independent transactions that is judged (`checkers.transactions.groups`).  If ALL, every
         group is, one after another.  If COUNT, the same if there is one; else the verdict only counts them.
     """

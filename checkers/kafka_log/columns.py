@@ -34,13 +34,12 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.values import canonical, parse, text_of_key
-from checkers.kernels.kafka_log import payloads as kafka_payloads
-from checkers.kernels.kafka_log.log_anomalies import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
-from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
+from checkers.kernels import kafka_log as kafka_payloads
+from checkers.kernels.kafka_log import ASSIGN, ASSIGNED, POLLED, REBALANCED, SENT, UNKNOWN_OFFSET, KafkaColumns, Rows
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.models.answers import WrongEvent
-from checkers.sealing.codes import dense_processes, dictionary_codes
-from checkers.transactions.sealed_file import RowsOfFile, demand_room_for_events, read_columns, stretch
+from checkers.sealing.history_rows import dense_processes, dictionary_codes
+from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns, stretch
 from checkers.transactions.table import paired_events
 
 Value = Hashable
@@ -182,7 +181,7 @@ def _hashable(value: Any) -> Value:
 
 
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
-"""The functions, in the order of their numbers in `kernels/kafka_log/log_anomalies.py`."""
+"""The functions, in the order of their numbers in `kernels/kafka_log.py`."""
 
 
 @dataclass(frozen=True, slots=True)

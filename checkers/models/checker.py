@@ -5,12 +5,28 @@ the events of its own keys.  So a part needs memory for its own keys only.  Payl
 Registers have a checker of their own, which reads sealed buckets (`checkers/registers`).
 
 Either all operations of the history have a key, or none has one.  Every part checks this for the whole history.
+
+Checkers out of a user's own file: a model, a function, or a whole checker, where a workload states one by value.
+
+    checkers = ("set", MAX_REGISTER, never_goes_back)
+
+A `Model` (`checkers/models/model.py`) is searched for an order of all operations, object by object.  A function gets
+the `Seen` of a run and returns what is wrong: a sentence for each violation, or a pair of the sentence and of the
+operations that show it.  A pair of `Validity.UNKNOWN` and a reason says that it could not decide.  A `Checker` is taken
+as it is.
+
+Their code is the user's, and workers of Spark have not got it.  So they judge in the harness' own process, with the
+same budgets.  What their code raises leaves the verdict unknown, with file and line.
 """
 
 from __future__ import annotations
 
+import inspect
+import traceback
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +35,15 @@ import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
-from checkers.base.history import CREATE, Event, Type
+from checkers.base.history import CREATE, NEMESIS, Event, Type
+from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Verdict
+from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.models.answers import KeyedOrNot
-from checkers.models.each_object import ObjectsFinding, judge_each, verdict_of
-from checkers.models.known_object import KnownObject
-from checkers.models.objects_by_name import KNOWN
+from checkers.models.each_object import KNOWN, NOTHING_ANSWERED, ObjectsFinding, judge_each, rows_of, verdict_of
+from checkers.models.known_object import KnownObject, searched
+from checkers.models.model import Model, Operation, operations_of
+from checkers.models.read_own_model import checked
 
 EVENTS_PER_PART, PARTS_MAX = 200_000, 16
 """One part is made for each EVENTS_PER_PART events.  Each part reads the whole history, so parts are few."""
@@ -98,3 +116,153 @@ def _mine(table: pa.Table, number: int, count: int) -> pa.Array:
 
 def _events(table: pa.Table) -> list[Event]:
     return list(map(Event.of_row, table.to_pylist()))
+
+
+_END_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SeenByClients:
+    """Record of what clients saw, in order of call: without operations that certainly did not happen, and without
+    set-up.
+
+    operations: all.  final: of these, the ones of the final phase, after recovery."""
+
+    operations: tuple[Operation, ...]
+    final: tuple[Operation, ...]
+
+    @property
+    def main(self) -> tuple[Operation, ...]:
+        """The operations of the main phase."""
+        return self.operations[: len(self.operations) - len(self.final)]
+
+
+Found = str | tuple[str, Sequence[Operation]] | tuple[Validity, str]
+Find = Callable[[SeenByClients], Iterable[Found]]
+
+
+class WrongChecker(ValueError):
+    """A workload states something that is no checker.  The caller puts the message into a sentence."""
+
+
+def own_checkers(stated: Iterable[object]) -> list[Checker]:
+    """The checkers that are stated by value; names are left out.  Raises WrongChecker."""
+    return [own_checker_of(each) for each in stated if not isinstance(each, str)]
+
+
+def own_checker_of(stated: object) -> Checker:
+    """Raises WrongChecker."""
+    if isinstance(stated, Checker):
+        return replace(stated, in_process=True)
+    if isinstance(stated, Model):
+        return _of_model(stated)
+    if inspect.isfunction(stated):
+        return _of_function(stated)
+    raise WrongChecker(f"{stated!r:.60} is no checker: state a name, a Model, a function or a Checker")
+
+
+def _of_model(model: Model) -> Checker:
+    known = searched(checked(model), model.name, "Is there one order of all operations that explains every answer?")
+
+    def judge(part: Part, budget: Budget) -> ObjectsFinding:
+        events = _all_events(part, budget)
+        if isinstance(events, str):
+            return ObjectsFinding(unknown=(events,))
+        return judge_each([event for event in events if event.process != NEMESIS], known, budget)
+
+    def combine(run: StoredRun, findings: Sequence[ObjectsFinding]) -> Verdict:
+        return verdict_of(findings)
+
+    needs: frozenset[Any] = frozenset({"history", "model"})
+    return Checker(model.name, model.name, known.question, _whole, judge, combine, needs, in_process=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The result of a checker function.  unknown: reasons why it has no answer."""
+
+    answered: int = 0
+    violations: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def _of_function(find: Find) -> Checker:
+    name = find.__name__.replace("_", "-")
+    question = (inspect.getdoc(find) or name).splitlines()[0]
+
+    def judge(part: Part, budget: Budget) -> _Answer:
+        events = _all_events(part, budget)
+        if isinstance(events, str):
+            return _Answer(unknown=(events,))
+        seen = _seen(events, part.params["final_ns"])
+        answered = sum(operation.returned for operation in seen.operations)
+        rows = rows_of(events)
+        try:
+            found = list(find(seen))
+            unknown = tuple(each[1] for each in found if _is_unknown(each))
+            wrong = [_violation(each, name) for each in found if not _is_unknown(each)]
+        except Exception as problem:  # noqa: BLE001 - the code is the author's
+            return _Answer(answered, unknown=(f"{name} failed{_at(problem)}: {type(problem).__name__}: {problem}",))
+        return _Answer(answered, tuple((words, tuple(rows(shown))) for words, shown in wrong), unknown)
+
+    def combine(run: StoredRun, answers: Sequence[_Answer]) -> Verdict:
+        (answer,) = answers
+        looked_at = {"operations that were answered": answer.answered}
+        unknown = list(answer.unknown)
+        if not answer.answered and not unknown:
+            unknown = [NOTHING_ANSWERED]
+        witnesses = [Witness(name, words, events=events, facts={"why": []}) for words, events in answer.violations]
+        return conclude(witnesses, looked_at, unknown)
+
+    needs: frozenset[Any] = frozenset({"history", "model"})
+    return Checker(name, name, question, _whole, judge, combine, needs, in_process=True)
+
+
+def _whole(run: StoredRun) -> list[Part]:
+    final = run.outcome.phase("final reads")
+    return [Part((str(run.history),), {"final_ns": final.start_ns if final is not None else _END_NS})]
+
+
+def _all_events(part: Part, budget: Budget) -> list[Event] | str:
+    """Every event of clients and of the nemesis, or why they are too many."""
+    with pq.ParquetFile(part.paths[0]) as file:
+        needed_bytes = file.metadata.num_rows * BYTES_PER_EVENT
+        if needed_bytes > budget.size_bytes:
+            return f"the history needs more than {needed_bytes} bytes, the budget is {budget.size_bytes} bytes"
+        rows = file.read(HISTORY.names, use_threads=False).to_pylist()
+    return list(map(Event.of_row, rows))
+
+
+def _seen(events: Sequence[Event], final_ns: int) -> SeenByClients:
+    operations = tuple(operations_of(events))
+    return SeenByClients(operations, tuple(o for o in operations if o.time_ns[0] >= final_ns))
+
+
+def _is_unknown(found: object) -> TypeGuard[tuple[Validity, str]]:
+    match found:
+        case (Validity.UNKNOWN, str() as reason) if reason:
+            return True
+    return False
+
+
+def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:
+    match found:
+        case str() if found:
+            return found, ()
+        case (str() as words, shown) if words:
+            operations = tuple(_operations(shown))
+            return words, operations
+    forms = "sentences, pairs of a sentence and operations, or pairs of Validity.UNKNOWN and a reason"
+    raise TypeError(f"{name} must give {forms}, not {found!r:.60}")
+
+
+def _operations(shown: object) -> Iterator[Operation]:
+    for each in shown if isinstance(shown, Iterable) else (shown,):
+        if not isinstance(each, Operation):
+            raise TypeError(f"{each!r:.60} is no operation")
+        yield each
+
+
+def _at(problem: BaseException) -> str:
+    frames = traceback.extract_tb(problem.__traceback__)
+    return f" at {frames[-1].filename.rpartition('/')[2]} line {frames[-1].lineno}" if frames else ""

@@ -4,12 +4,18 @@ It is the just-in-time search (Lowe 2017).  A configuration is a state and the o
 order.  At a return, configurations without the operation are extended until they contain it.
 
 Two implementations give the same answer.  If few states can occur, a table of integers lists the next state for each
-state and each class of operations, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise
+state and each class of operations, and the compiled search decides (`kernels/search/event_search.py`).  Otherwise
 `plain_search` decides, whose configurations hold states of the model and sets of operations as the bits of an integer.
 
 A large table costs seconds, and most histories need none.  So a small table is tried first, then a short plain search,
 then a large table, and at last a plain search with the whole budget.  A step of the plain search is one call of
 `Model.step`, or CONFIGURATIONS_PER_STEP configurations carried over a return.
+
+The rank check: one sweep decides linearizability if the order of the operations is known, except for ties.
+
+Suppose that every order which explains the answers puts lower ranks before higher ranks, and that any order inside a
+rank explains them.  Then the history is linearizable iff no operation returns before one of *lower* rank is called.
+(Proof: put the operations in order of rank, and then of call.  Each stands after all that returned before its call.)
 """
 
 from __future__ import annotations
@@ -19,14 +25,15 @@ import sys
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from checkers.base.checker import Budget
 from checkers.base.independent_search import Disagreement
 from checkers.kernels.operations import OPEN
-from checkers.kernels.search import table_search
-from checkers.kernels.search.table_search import EventSchedule, Table
+from checkers.kernels.search import event_search
+from checkers.kernels.search.event_search import EventSchedule, Table
 from checkers.models.model import REFUSED, Model, Operation, State
 
 ENTRIES_FIRST_PER_OPERATION = 50
@@ -69,15 +76,15 @@ def _compiled_search(
     table: Table, operations: Sequence[Operation], classes: Sequence[int], budget: Budget
 ) -> SearchAnswer:
     schedule, indices = _schedule(operations, classes, table)
-    code, place, steps = table_search.judge(table, schedule, budget.steps, budget.size_bytes, True)
+    code, place, steps = event_search.judge(table, schedule, budget.steps, budget.size_bytes, True)
     match code:
-        case table_search.LINEARIZABLE:
+        case event_search.LINEARIZABLE:
             return SearchAnswer(True, -1, steps, True)
-        case table_search.NO_ORDER:
+        case event_search.NO_ORDER:
             left = min(budget.steps - steps, STEPS_FOR_INDEX)
-            again, later, taken = table_search.judge(table, schedule, left, budget.size_bytes, False)
-            return SearchAnswer(False, indices[later if again == table_search.NO_ORDER else place], steps + taken, True)
-        case table_search.OUT_OF_STEPS:
+            again, later, taken = event_search.judge(table, schedule, left, budget.size_bytes, False)
+            return SearchAnswer(False, indices[later if again == event_search.NO_ORDER else place], steps + taken, True)
+        case event_search.OUT_OF_STEPS:
             return SearchAnswer(None, -1, steps, True, f"the budget of {budget.steps} steps ran out")
     return SearchAnswer(None, -1, steps, True, f"the budget of {budget.size_bytes} bytes ran out")
 
@@ -338,3 +345,40 @@ class _Search:
         elif configurations * each_bytes > self._budget.size_bytes:
             self.reason = f"the budget of {self._budget.size_bytes} bytes ran out"
         return bool(self.reason)
+
+
+class Ranked(NamedTuple):
+    """One operation.
+
+    rank: its rank, of any size.  call, ret: event indices; ret is `model.NEVER` if it never returned.
+    must_precede: whether higher ranks must follow this operation.  False if another of its rank does its part already.
+    """
+
+    rank: int
+    call: int
+    ret: int
+    must_precede: bool = True
+
+
+def out_of_order(operations: Sequence[Ranked]) -> tuple[int, int] | None:
+    """The places of two operations: the first has the higher rank, and returned before the second was called.
+
+    Returns None if there is no such pair.  Of several pairs, returns one whose first operation returned earliest.
+    O(n log n).
+    """
+    if not operations:
+        return None
+    place_of = {rank: place for place, rank in enumerate(sorted({o.rank for o in operations}))}
+    rank = np.array([place_of[o.rank] for o in operations], np.int64)
+    call = np.array([o.call if o.must_precede else -1 for o in operations], np.int64)
+    ret = np.array([o.ret for o in operations], np.int64)
+    order = np.argsort(rank, kind="stable")
+    latest = np.maximum.accumulate(call[order])
+    first_of_rank = np.searchsorted(rank[order], rank[order], side="left")
+    lower = np.where(first_of_rank > 0, latest[np.maximum(first_of_rank - 1, 0)], -1)
+    wrong = np.flatnonzero(ret[order] < lower)
+    if not len(wrong):
+        return None
+    at = wrong[np.argmin(ret[order][wrong])]
+    before = order[: first_of_rank[at]]
+    return int(order[at]), int(before[np.argmax(call[before])])

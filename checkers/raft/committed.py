@@ -61,14 +61,14 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.raft.compared_rows import NOWHERE, disagreements, lowest
+from checkers.kernels.raft import NOWHERE, disagreements, lowest
 from checkers.raft.client_writes import Entries, WantedNames, invoke_of, offset_ranges, operations, read_writes
 from checkers.raft.monitor import AtCopy, NodeMonitor, NodeReport, two_rows
 from checkers.raft.reading import Condensed, nothing_of
 from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER
 from checkers.raft.trace_checkers import first_pairs
 from checkers.raft.trace_row import Row, TraceRow, in_trace, of_row
-from checkers.sealing.codes import Words
+from checkers.sealing.history_rows import Words
 
 TAIL_SIZE_BYTES = 200
 """The memory of one entry beyond all marks that its log holds."""

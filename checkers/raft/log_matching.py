@@ -33,8 +33,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import LogGroup, conclude, gaps, log_groups, log_rows, numbers, read_table
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.kernels.raft.aligned_logs import Slice, compare_all, irregular, slice_of
-from checkers.kernels.raft.compared_rows import NOWHERE
+from checkers.kernels.raft import NOWHERE, Slice, compare_all, irregular, slice_of
 
 RANGE = 1 << 17
 """The number of offsets compared at a time.  Row groups of this size are the cheapest to read."""

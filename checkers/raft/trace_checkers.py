@@ -38,7 +38,7 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
-from checkers.kernels.raft.compared_rows import disagreements
+from checkers.kernels.raft import disagreements
 from checkers.raft.monitor import AtCopy, Leaders, NodeMonitor, NodeReport, Reach, TimedMonitor, elected, sets_apart
 from checkers.raft.monitor import two_rows as differing
 from checkers.raft.reading import Condensed, beyond_budget, nothing_of, read_events

@@ -29,9 +29,9 @@ from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.registers.judge_keys import OBSERVED, BucketFinding, JudgedKeys, combine
-from checkers.sealing.client_rows import contradiction
 from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
+from checkers.sealing.walk import contradiction
 
 
 def split(files: StoredRun) -> Sequence[Part]:

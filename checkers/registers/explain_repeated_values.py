@@ -47,8 +47,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base.arrays import Bools, Int64
-from checkers.base.drop_in_pieces import drop_in_pieces
-from checkers.base.first_that_holds import first_that_holds
+from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register

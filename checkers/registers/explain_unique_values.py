@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base.history import doubt_of_refusal
-from checkers.base.letters import letter
+from checkers.base.values import letter
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register

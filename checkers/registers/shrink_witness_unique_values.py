@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base import independent_search as search
-from checkers.base.drop_in_pieces import drop_in_pieces
-from checkers.base.first_that_holds import first_that_holds
+from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key

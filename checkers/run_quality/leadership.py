@@ -35,8 +35,8 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Report
-from checkers.run_quality.criteria.minimums import with_majority
 from checkers.run_quality.faults_installed import INSTALLED, achieved
+from checkers.run_quality.minimums import with_majority
 
 Leader = tuple[int, str, int]
 """(time in ns since the test began, node, epoch)."""

@@ -41,13 +41,11 @@ from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import RunOutcome, Stopped
-from checkers.run_quality import leadership, processor_time
-from checkers.run_quality.criteria import minimums
-from checkers.run_quality.criteria import stretches as calm_stretches
-from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
-from checkers.run_quality.criteria.stretches import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
-from checkers.run_quality.criteria.waivers import waived
+from checkers.run_quality import leadership, minimums, processor_time
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
+from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
+from checkers.run_quality.minimums import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
+from checkers.run_quality.waivers import waived
 from checkers.sealing.history_rows import parts_of_history
 
 SHARE_OF_KEYS = 0.5
@@ -127,12 +125,12 @@ def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     of_run, demands = stretches_of(run), run.demands
     if len(figures.ok_by_stretch) != len(of_run):
         return []  # the run has no history
-    without, count = calm_stretches.silent(
+    without, count = minimums.silent(
         of_run, figures.invoked_by_stretch, figures.ok_by_stretch, demands.recovery_limit_s
     )
     if not count:
         return []
-    words = f"of {count} stretches of {calm_stretches.STRETCH_S_LEAST:g} s or more outside faults"
+    words = f"of {count} stretches of {minimums.STRETCH_S_LEAST:g} s or more outside faults"
     if without:
         begin_s = (without[0].begin_ns - main_phase(run)[0][0]) / 1e9
         words += f"; the first without one began {begin_s:.0f} s after the main phase"
@@ -185,7 +183,7 @@ def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
     (main, *_) = main_phase(run)
     if busy := processor_time.busy_in_words(processor_time.shares_between(run.outcome, *main)):
         return f"this machine was busy, {'; '.join(busy)}: {LOWER_RATE}"
-    grace_ns = int(calm_stretches.GRACE_NS * max(1.0, run.demands.holds))
+    grace_ns = int(minimums.GRACE_NS * max(1.0, run.demands.holds))
     normal_s = sum(end - begin for begin, end in minimums.calm(main, run.faults, grace_ns)) / 1e9
     if normal_s < minimums.CALM_S_LEAST:
         return (

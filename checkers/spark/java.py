@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkers.base.cache_folder import cache_folder
-from checkers.judging.tasks import CannotJudge
+from checkers.base.checker import CannotJudge
 
 JAVA_MIN = 17
 AOT_CACHE_MIN = 25

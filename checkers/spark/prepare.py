@@ -14,8 +14,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from checkers.base.checker import Budget, Part
-from checkers.judging.tasks import Task
+from checkers.base.checker import Budget, Part, Task
 from checkers.kernels.machine_code import kernels_folder
 from checkers.spark.java import find_java
 from checkers.warm_up import GROUPS, compile_group

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from checkers.judging.tasks import Judged, Task, judge_task, named
+from checkers.base.checker import Judged, Task, judge_task, named
 from checkers.spark import boot, gateway, node, shipping
 from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java

@@ -23,8 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from checkers.base.checker import Budget, Part
-from checkers.judging.tasks import Judged, Task, judge_task, named
+from checkers.base.checker import Budget, Judged, Part, Task, judge_task, named
 
 T = TypeVar("T")
 

@@ -4,24 +4,37 @@ Parts are groups of transactions that have nothing in common.  Most histories ha
 go through any key.  Each part reads the whole file, and picks its group.  The budget of a part is meant for one of
 dozens that are judged in parallel, so these few parts get several budgets each.
 `groups.py` says how a history is divided.
+
+Reads transactions from `history.parquet`.
+
+The reader bounds its memory before it allocates.  The footer of a file is no measure of it, because a repeated text is
+stored once.  So the size of rows is counted row group by row group, and that of events before any event is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
+from checkers.base.columns import HISTORY
+from checkers.base.history import CREATE, Event
 from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.kernels.transactions.payloads import Bytes
+from checkers.sealing.history_rows import dictionary_codes
 from checkers.transactions import groups
 from checkers.transactions.anomalies import ENDINGS, STRICT_SERIALIZABLE
 from checkers.transactions.groups import group_count, groups_of, joined, judge_group
-from checkers.transactions.read import Model, Transcript
-from checkers.transactions.sealed_file import COLUMNS, read_file
+from checkers.transactions.read import Model, Transcript, read_transactions
+from checkers.transactions.table import transcript_of_columns
 
 SHARES = 4
 """The number of parts' budgets that each group gets."""
@@ -92,3 +105,78 @@ _OF_LISTS = _checkers("list-append", "Transactions over lists")
 _OF_REGISTERS = _checkers("rw-register", "Transactions over registers")
 LIST_APPEND, RW_REGISTER = _OF_LISTS[0], _OF_REGISTERS[0]
 OF_TRANSACTIONS = (*_OF_LISTS, *_OF_REGISTERS)
+
+
+COLUMNS = ("process", "type", "f", "payload")
+"""The columns of a history that are read."""
+
+
+EVENT_SIZE_BYTES = 1_200
+"""Memory of an event and its share of an operation in Python (measured, rounded up)."""
+
+
+def read_columns(path: str, size_bytes_max: int) -> pa.Table:
+    """Read COLUMNS of a sealed history.  Raises BeyondBudget before they take more than `size_bytes_max`."""
+    pieces = []
+    with pq.ParquetFile(path) as file:
+        size_bytes = rows = 0
+        for group in range(file.num_row_groups):
+            pieces.append(file.read_row_group(group, list(COLUMNS), use_threads=False))
+            size_bytes, rows = size_bytes + pieces[-1].nbytes, rows + len(pieces[-1])
+            if size_bytes > size_bytes_max:
+                words = f"the first {rows} of {file.metadata.num_rows} rows take {size_bytes} bytes"
+                raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
+    return pa.concat_tables(pieces) if pieces else HISTORY.empty_table().select(COLUMNS)
+
+
+def demand_room_for_events(rows: int, size_bytes_max: int) -> None:
+    """Raise BeyondBudget if so many rows cannot be read one by one within `size_bytes_max`."""
+    if rows * EVENT_SIZE_BYTES > size_bytes_max:
+        words = f"{rows} rows that only the slow reader understands take {rows * EVENT_SIZE_BYTES} bytes"
+        raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
+
+
+def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes) -> Transcript:
+    """Read the transactions of a sealed history; rows of the nemesis and of set-up are skipped.
+
+    Raises MalformedHistory if a payload is no list of micro-operations of this model, and BeyondBudget.
+    """
+    table = read_columns(path, size_bytes_max)
+    codes, functions = dictionary_codes(table["f"])
+    is_transaction = np.array([f != CREATE for f in functions] or [True])[codes]
+    process, type_ = (np.asarray(table[name].combine_chunks()) for name in ("process", "type"))
+    payload = [stretch(chunk) for chunk in table["payload"].chunks]
+    transcript = transcript_of_columns(process, type_, is_transaction, payload, model, RowsOfFile(path).event)
+    if transcript is None:
+        demand_room_for_events(len(table), size_bytes_max)
+        return read_transactions(_events(pq.read_table(path)), model)
+    return transcript
+
+
+def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
+    """Return (bytes, where each row's text begins) of some payloads; a null has length 0."""
+    _, offsets, data = chunk.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+    return np.frombuffer(data if data is not None else b"", np.uint8), bounds.astype(np.int64)
+
+
+class RowsOfFile:
+    """The events of a sealed history, which are read again from the file when they are asked for."""
+
+    def __init__(self, path: str) -> None:
+        self._file = pq.ParquetFile(path)
+        metadata = self._file.metadata
+        self._first = np.cumsum([0] + [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)])
+        self._group = lru_cache(maxsize=2)(self._read_group)
+
+    def event(self, row: int) -> Event:
+        """Return the event of a row."""
+        group = int(np.searchsorted(self._first, row, side="right")) - 1
+        return _events(self._group(group).slice(row - int(self._first[group]), 1))[0]
+
+    def _read_group(self, group: int) -> pa.Table:
+        return self._file.read_row_group(group, HISTORY.names, use_threads=False)
+
+
+def _events(table: pa.Table) -> list[Event]:
+    return list(map(Event.of_row, table.select(HISTORY.names).to_pylist()))

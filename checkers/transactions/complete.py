@@ -29,17 +29,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from checkers.base.arrays import Bools, Int32, Int64
-from checkers.kernels.transactions import list_append, list_versions, rw_register
+from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import order_replay as replays
 from checkers.kernels.transactions import visible_writes as visible
 from checkers.kernels.transactions.columns import OK, Edges, Findings, Transactions, Written
 from checkers.kernels.transactions.cycle_levels import next_of_process
 from checkers.kernels.transactions.dependencies import WW, Groups
-from checkers.kernels.transactions.forced_order import forced_order
 from checkers.kernels.transactions.list_versions import Versions
-from checkers.kernels.transactions.order_guess import guess_of, no_time, ranked, real_time
-from checkers.kernels.transactions.order_problem import OrderProblem
+from checkers.kernels.transactions.order_problem import OrderProblem, forced_order
 from checkers.kernels.transactions.order_search import (
     CONFLICTS,
     DECISIONS,
@@ -50,6 +48,10 @@ from checkers.kernels.transactions.order_search import (
     UNDECIDED,
     UNDONE,
     find_order,
+    guess_of,
+    no_time,
+    ranked,
+    real_time,
 )
 from checkers.kernels.transactions.rw_register import (
     ALL_AFTER_ALL,
@@ -59,7 +61,7 @@ from checkers.kernels.transactions.rw_register import (
     meetings_of,
     versions_in_time,
 )
-from checkers.sealing.codes import dense_processes
+from checkers.sealing.history_rows import dense_processes
 from checkers.transactions.anomalies import PLAIN, PROCESS, REALTIME, parts_of
 from checkers.transactions.read import Model
 
@@ -127,7 +129,7 @@ def known_of(txns: Transactions, model: Model, base: Int64, found: Findings) -> 
     if model == "rw-register":
         return Known(base, None, rw_register.read_registers(txns, base, found))
     versions = list_versions.order_versions(txns, base, found)
-    list_append.check_transactions(txns, base, versions, found)
+    list_versions.check_transactions(txns, base, versions, found)
     return Known(base, versions, versions.written)
 
 

@@ -25,21 +25,24 @@ from checkers.kernels.transactions.cycle_levels import (
     ANY,
     BY_PROCESS,
     BY_REALTIME,
+    FOUND,
     NOT_ADJACENT,
     ONE_RW,
     STATES,
+    UNFINISHED,
     CycleQuestion,
+    CycleWalk,
     Ground,
     Ranking,
     Room,
     Starts,
     next_of_process,
+    shortest_cycle,
     starts_of,
 )
-from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, CycleWalk, shortest_cycle
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
-from checkers.sealing.codes import dense_processes
+from checkers.sealing.history_rows import dense_processes
 from checkers.transactions import anomalies
 
 _CLASSES = (

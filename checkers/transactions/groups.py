@@ -33,8 +33,8 @@ from checkers.base.checker import Budget
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.base.verdict import combine as combine_groups
 from checkers.kernels.transactions.columns import OK, READ, WRITE
-from checkers.kernels.transactions.components import components
-from checkers.sealing.codes import dense_processes
+from checkers.kernels.transactions.dependencies import joined_components
+from checkers.sealing.history_rows import dense_processes
 from checkers.transactions import anomalies
 from checkers.transactions.judge import judge_transcript
 from checkers.transactions.read import Lazily, Transcript, with_transactions
@@ -62,7 +62,7 @@ def components_of(transcript: Transcript, consistency: str) -> Int32:
     txns = transcript.txns
     timed = transcript.timed and anomalies.parts_of(consistency)[1] == anomalies.REALTIME
     process, process_count = dense_processes(txns.process)
-    return components(txns.first, txns.key, int(txns.key.max()) + 1, process, 0 if timed else process_count)
+    return joined_components(txns.first, txns.key, int(txns.key.max()) + 1, process, 0 if timed else process_count)
 
 
 def _shown(transcript: Transcript, component: Int32, count: int) -> Bools:

@@ -27,13 +27,13 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.kernels.transactions import columns as kinds
-from checkers.kernels.transactions import list_append, list_versions, rw_register
+from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import Groups, build_graph, link_groups
 from checkers.kernels.transactions.order_replay import keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
 from checkers.kernels.transactions.sweep import is_serial_in_time
-from checkers.sealing.codes import dense_processes
+from checkers.sealing.history_rows import dense_processes
 from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, known_of, orders_under
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
@@ -150,7 +150,7 @@ def _with_choices(
         base = element_bases(unique.txns, int(unique.txns.key.max()) + 1)
         known = known_of(unique.txns, unique.model, base, found)
         if known.versions is not None:
-            list_append.link(unique.txns, base, known.versions, found)  # it finds anomalies of single reads, too
+            list_versions.link(unique.txns, base, known.versions, found)  # it finds anomalies of single reads, too
         shown = [k for k, name in anomalies.KIND_NAMES.items() if found.times[k] and _counted([name], consistency)]
         if shown:
             return repeated_values.Attempt(repeated_values.FAILS, _transactions_of(found, shown[0]))
@@ -291,7 +291,7 @@ class _Question:
     def _cycles_of_lists(self) -> CycleSearch:
         base, versions = self.known.base, self.known.versions
         assert versions is not None
-        direct, ends = list_append.link(self.transcript.txns, base, versions, self.found)
+        direct, ends = list_versions.link(self.transcript.txns, base, versions, self.found)
         return _cycles(self.transcript, direct, ends, len(base) - 1, versions.written.happened, self.steps_max)
 
     def _and_by_longest(self, certain: CycleSearch) -> CycleSearch:
@@ -306,7 +306,7 @@ class _Question:
             return certain
         noted = new_findings()  # apart from `found`, which has the anomalies of all other keys
         noted.times[kinds.INTERNAL] = self.found.times[kinds.INTERNAL]
-        direct, ends = list_append.link(self.transcript.txns, base, longest, noted)
+        direct, ends = list_versions.link(self.transcript.txns, base, longest, noted)
         happened = versions.written.happened
         more = _cycles(self.transcript, direct, ends, len(base) - 1, happened, self.steps_max)
         names = {cycle.name for cycle in certain.cycles}

@@ -19,7 +19,7 @@ import networkx as nx
 import numpy as np
 
 from checkers.base.arrays import Int64
-from checkers.base.drop_in_pieces import drop_in_pieces
+from checkers.base.shrinking import drop_in_pieces
 from checkers.base.verdict import Witness
 from checkers.kernels.transactions.columns import (
     NEVER,

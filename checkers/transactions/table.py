@@ -1,7 +1,7 @@
 """Reads transactions from the columns of a history with kernels (`kernels/transactions/payloads.py`).
 
 If the kernels cannot read a payload, `read.py` reads the history event by event.  It is slower, and its error names
-what is wrong if a payload is no transaction.  `sealed_file.py` reads those of a run.
+what is wrong if a payload is no transaction.  `checker.py` reads those of a run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from checkers.base.history import CREATE, Event, Type
 from checkers.formats.rows import HistoryColumns
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
-from checkers.kernels.transactions.payloads import Bytes
-from checkers.kernels.transactions.value_numbers import are_dense, number_values
-from checkers.sealing.codes import dense_processes
+from checkers.kernels.transactions.payloads import Bytes, are_dense, number_values
+from checkers.sealing.history_rows import dense_processes
 from checkers.transactions.read import Lazily, Model, Transcript, members, read_transactions
 
 

@@ -40,7 +40,7 @@ def night(
     kinds: only tests with these kinds of fault alone, for a short night.  bugs: only these planted bugs of kraft.
     Both empty: all.  The canary runs in any case that `parts` holds it: it shows that the harness can fail.
 
-    A clean run must be valid, and every falsified row of it must be noticed (`checkers.judging.mutation`).  A planted
+    A clean run must be valid, and every falsified row of it must be noticed (`checkers.judging.pipeline`).  A planted
     bug counts as found only by its own checker, with a witness of the planted mechanism.
     """
     words = "Every test and every planted bug.  A clean system must be valid, and a planted bug must be found."

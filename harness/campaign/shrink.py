@@ -31,8 +31,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base.drop_in_pieces import without_pieces
 from checkers.base.results import NO_RESULTS, read_results
+from checkers.base.shrinking import without_pieces
 from checkers.record.faults import Achieved, Card
 from checkers.record.files import BrokenFile
 from checkers.record.reading import RunRecord

@@ -291,7 +291,7 @@ def _known(model: str) -> str:
     if model in ("", *MODELS) and model != "semaphore:N":
         return ""
     if model.startswith("semaphore:"):
-        from checkers.models.objects_by_name import known_object
+        from checkers.models.each_object import known_object
 
         if known_object(model) is not None:
             return ""
@@ -333,7 +333,7 @@ def _settings(model: str, given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """(name, value) of each setting.  Raises click.BadParameter."""
     if not given:
         return ()
-    from checkers.models.objects_by_name import refused_setting
+    from checkers.models.each_object import refused_setting
 
     pairs = [(name, value) for name, _, value in (each.partition("=") for each in given)]
     for name, value in pairs:

@@ -19,7 +19,7 @@ from checkers.base.verdict import Validity
 from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.reading import RunRecord
-from checkers.sealing.signature import SignedBy
+from checkers.sealing.manifest import SignedBy
 from harness.plain_words import as_typed
 from harness.started import program
 from harness.story.findings import cause_of, findings

@@ -186,7 +186,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     kinds of fault that it allows.
 
     Raises WrongSpec if that is no system."""
-    from checkers.run_quality.criteria.waivers import WAIVABLE
+    from checkers.run_quality.waivers import WAIVABLE
     from harness.backends.leftovers import kept_clusters
     from harness.real_systems.clean_runs import CLEAN_RUNS
     from harness.real_systems.known_findings import FINDINGS

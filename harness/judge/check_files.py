@@ -11,11 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checkers.base.checker import Budget
+from checkers.base.checker import Budget, CannotJudge, Task, judge_task
 from checkers.base.verdict import Verdict
 from checkers.by_hand.judge_file import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
 from checkers.formats.read_once import cobra_logs, jepsen_history
-from checkers.judging.tasks import CannotJudge, Task, judge_task
 from harness.report.judged_file import JudgedFile
 
 if TYPE_CHECKING:

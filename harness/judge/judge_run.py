@@ -20,21 +20,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from checkers.base import clocks
-from checkers.base.checker import Checker, Need
+from checkers.base.checker import Checker, Need, in_words
 from checkers.base.demands import Demands
 from checkers.base.results import PlantedBugResult, Results, RunVerdict, SignerWords, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
-from checkers.judging.mutation import Mutant, mutants
-from checkers.judging.pipeline import Verdicts, judge_run, results_of, set_aside_doubted, set_aside_unrecovered
-from checkers.judging.tasks import in_words
+from checkers.judging.pipeline import (
+    Mutant,
+    Verdicts,
+    judge_run,
+    mutants,
+    results_of,
+    set_aside_doubted,
+    set_aside_unrecovered,
+)
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.outcome import OnlineViolation, RunOutcome
 from checkers.record.reading import TEST, RunRecord
-from checkers.sealing.manifest import MANIFEST, broken_files, signer
+from checkers.sealing.manifest import MANIFEST, SignedBy, Signer, broken_files, signer
 from checkers.sealing.seal import seal
-from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
 from harness.judge.demands_of_run import demands_of
 from harness.judge.readable_copies import tabulate
@@ -275,7 +280,7 @@ def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[s
 
 
 def falsify(root: Path) -> Iterator[Mutant]:
-    """The mutation check of a judged run (`checkers.judging.mutation`): one mutant per row its verdict must hang on.
+    """The mutation check of a judged run (`checkers.judging.pipeline`): one mutant per row its verdict must hang on.
 
     Raises FileNotFoundError where the run was never judged.
     """

@@ -17,7 +17,6 @@ import pyarrow as pa
 from checkers.base.columns import read_history
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.base.json_file import number, real
-from checkers.base.pairing import paired_rows
 from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_results
 from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord
@@ -25,6 +24,7 @@ from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome, SeenLeader
 from checkers.record.reading import TEST, RunRecord
+from checkers.sealing.history_rows import paired_rows
 from harness.lake import tables
 from harness.story.findings import (
     LEADER,

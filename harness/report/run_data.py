@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY_SIZE_BYTES_MAX, LOG, events_to_table, read_history
 from checkers.base.history import MalformedHistory, Type
-from checkers.base.pairing import paired_rows
 from checkers.base.results import NO_RESULTS, RESULTS, CheckerResult, Results, read_results
 from checkers.base.stored_run import StoredRun
 from checkers.record.faults import FaultRecord
@@ -32,6 +31,7 @@ from checkers.record.header import Header
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST, RunRecord
+from checkers.sealing.history_rows import paired_rows
 from harness.plain_words import natural
 
 NS = 1_000_000_000

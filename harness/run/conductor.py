@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import NEMESIS, Type
-from checkers.online.online_finding import OnlineFinding
+from checkers.online import OnlineFinding
 from checkers.record.faults import FaultRecord
 from checkers.record.journal import (
     BEGAN,

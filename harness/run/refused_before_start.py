@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from checkers.catalog import wrong_names
-from checkers.sealing.signature import WrongKey, own_key
+from checkers.sealing.manifest import WrongKey, own_key
 from harness.backends.backend import ClusterSpec
 from harness.registry import WORKLOADS, check_inventory, check_names, load_backend, load_subject, load_workload
 from harness.run.schedule_to_play import capabilities_of, dealt, needs_of_kinds, read_schedule

@@ -21,12 +21,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from checkers.base.checker import in_words
 from checkers.base.verdict import Validity
-from checkers.judging.tasks import in_words
-from checkers.online.growing_logs import OnlineLogs
-from checkers.online.growing_registers import Alarm, OnlineKeys, judge_prefix
-from checkers.online.growing_traces import OnlineMarks, OnlineTraces
-from checkers.online.online_finding import OnlineFinding
+from checkers.online import Alarm, OnlineFinding, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces, judge_prefix
 from checkers.record.outcome import OnlineChecks, ProcessorSums, Report, SeenLeader, Stall
 from harness.backends.backend import HostHealth
 from harness.run.clock import RunClock

@@ -36,11 +36,11 @@ with watch_compiler() as compiler:
     from checkers.by_hand.judge_events import judge_events
     from checkers.by_hand.judge_file import Ask, names, task_of
     from checkers.models.objects.registers import CAS_REGISTER
-    from checkers.online.growing_registers import OnlineKeys
-    from checkers.online.growing_registers import judge_prefix
+    from checkers.online import OnlineKeys
+    from checkers.online import judge_prefix
     from checkers.judging.pipeline import judge_run
     from checkers.sealing.seal import seal
-    from checkers.judging.tasks import judge_task
+    from checkers.base.checker import judge_task
     from checkers.transactions import groups as transactions
     from checkers.transactions.judge import judge_transactions
     from histories import by_construction, tiny, write_stream

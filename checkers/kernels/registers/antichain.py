@@ -69,27 +69,39 @@ import numpy as np
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
 from checkers.kernels.operations import CAS, MISMATCH, OPEN, WRITE, Operations
-from checkers.kernels.registers.antichain_problem import KeyProblem, prepare
-from checkers.kernels.registers.board import RULES, Board, BoardRegister, clear, give_slot, new_board
+from checkers.kernels.registers.board import (
+    RULES,
+    Board,
+    BoardRegister,
+    KeyProblem,
+    clear,
+    give_slot,
+    new_board,
+    prepare,
+)
 from checkers.kernels.registers.unique_values import Key, key_of
-from checkers.kernels.search.bits import ONE
-from checkers.kernels.search.configurations import Configurations, Hands, insert, settle, size_bytes
-from checkers.kernels.search.event_search import Course, follow_events, search_events
-from checkers.kernels.search.just_in_time import (
+from checkers.kernels.search.configurations import (
     BEAMS,
     LINEARIZABLE,
     NO_ORDER,
+    ONE,
     OUT_OF_BYTES,
     OUT_OF_STEPS,
     TRUNCATED,
+    Configurations,
+    Hands,
     Rooms,
     empty,
     first_size_bytes,
+    insert,
     new_rooms,
+    settle,
+    size_bytes,
     turned,
     unknown_to_the_compiler,
     with_room,
 )
+from checkers.kernels.search.event_search import Course, follow_events, search_events
 
 __all__ = [
     "LINEARIZABLE",

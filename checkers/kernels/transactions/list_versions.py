@@ -12,6 +12,24 @@ one another, the longest list counts as the order, only to name cycles (`by_long
 
 A key to which a value was appended more than once has no order either.  A list may show such a value as often as it was
 appended.  No conclusion depends on which append it shows.
+
+Judges transactions over lists that only grow: dependencies, and anomalies inside one transaction.
+
+Theory (Elle, section 4).  `list_versions.py` finds the order of the versions of each key.  Dependencies follow from it:
+
+    ww   from the writer of an element to the writer of the next element
+    wr   from the writer of the last element of a list to its reader
+    rw   from a reader to the writer of the element after the list that it read
+
+An append that happened, and that no list contains, comes after the whole longest list.  It comes after its last writer
+(ww), and after every transaction that read all of it (rw).  The order among such appends is unknown.
+
+A read is *external* if it is a transaction's first micro-operation on the key.  Later reads must agree with it and with
+the transaction's own appends since then.  If they do not, levels up to read-committed still allow them.  So every read
+gives a wr, and only external ones give an rw.  If a later read shows another writer, the external one gives none: the
+anomaly (internal) already rules out every level that counts rw.
+
+The appends of one transaction to one key must stand in its own order; otherwise this is an anomaly.
 """
 
 from __future__ import annotations
@@ -28,12 +46,18 @@ from checkers.kernels.transactions.columns import (
     DIRTY_UPDATE,
     DUPLICATE_ELEMENTS,
     FAIL,
+    FUTURE_READ,
     INCOMPATIBLE_ORDER,
     INFO,
+    INTERMEDIATE_READ,
+    INTERNAL,
     NO_WRITER,
     OK,
     READ,
+    REORDERED_APPENDS,
     UNWRITTEN_READ,
+    WRITE,
+    Edges,
     Findings,
     Transactions,
     Written,
@@ -41,7 +65,20 @@ from checkers.kernels.transactions.columns import (
     index_writers,
     is_rewritten,
     note,
+    note_update,
     shows_failed,
+)
+from checkers.kernels.transactions.dependencies import (
+    RW,
+    WR,
+    WW,
+    Groups,
+    Links,
+    gathered,
+    link_direct,
+    new_links,
+    stand_after,
+    stand_before,
 )
 
 
@@ -236,3 +273,252 @@ def _check_rewritten(written: Written, t: int, row: int, at: int, element: int, 
         note(found, DUPLICATE_ELEMENTS, t, row, at)
     elif shows_failed(written.rewrites, element, times):
         note(found, ABORTED_READ, t, row, written.rewrites.aborted[element])
+
+
+@kernel
+def check_transactions(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> None:
+    """Find anomalies inside one transaction, and reads that end with an append that was not its writer's last."""
+    key_count = base.shape[0] - 1
+    touched = np.full(key_count, -1, np.int32)
+    known = np.full(key_count, -1, np.int64)  # the row that last read the key in this transaction, or -1
+    longest = np.full(key_count, -1, np.int64)  # the row that read the longest list of it, or -1
+    own = np.zeros(key_count, np.int32)  # the number of its own appends since the last read
+    latest = np.full(key_count, -1, np.int64)  # the row of the last of them
+    for t in range(txns.status.shape[0]):
+        if txns.status[t] != OK:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if touched[key] != t:
+                touched[key] = t
+                known[key] = longest[key] = latest[key] = -1
+                own[key] = 0
+                external = True
+            else:
+                external = False
+            if txns.kind[row] == WRITE:
+                element = base[key] + txns.value[row]
+                if longest[key] >= 0 and versions.written.unusable[key] == 0 and versions.position[element] >= 0:
+                    seen = txns.list_first[longest[key] + 1] - txns.list_first[longest[key]]
+                    if versions.position[element] < seen:
+                        note(found, FUTURE_READ, t, longest[key], row)
+                latest[key] = row
+                own[key] += 1
+                continue
+            _check_last_element(txns, base, versions, t, row, found)
+            if not external:
+                contradicted = _contradicted(txns, row, known[key], own[key], latest[key])
+                if contradicted >= 0:
+                    note(found, INTERNAL, t, row, contradicted)
+            known[key] = row
+            if longest[key] < 0 or _size(txns, row) > _size(txns, longest[key]):
+                longest[key] = row
+            own[key] = 0
+            latest[key] = -1
+
+
+@inner_kernel
+def _size(txns: Transactions, row: int) -> int:
+    return int(txns.list_first[row + 1] - txns.list_first[row])
+
+
+@inner_kernel
+def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: int, row: int, found: Findings) -> None:
+    key = txns.key[row]
+    end = txns.list_first[row + 1]
+    if end == txns.list_first[row]:
+        return
+    value = txns.lists[end - 1]
+    element = base[key] + value
+    if not holds(base, versions.written.writer, key, value) or is_rewritten(versions.written, element):
+        return
+    by = versions.written.writer[element]
+    if by != t and not versions.written.final[element]:
+        note(found, INTERMEDIATE_READ, t, row, by)
+
+
+@inner_kernel
+def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int) -> int:
+    """Return the earlier row of its transaction that a read contradicts, or -1.
+
+    The read must show the known list, followed by the transaction's own appends since then: `own` in number, of which
+    row `latest` is the last one.
+    """
+    start, end = txns.list_first[row], txns.list_first[row + 1]
+    size = end - start
+    if known >= 0:
+        known_start = txns.list_first[known]
+        known_size = txns.list_first[known + 1] - known_start
+        if size != known_size + own:
+            return latest if latest >= 0 and size < known_size + own else known
+        for i in range(known_size):
+            if txns.lists[start + i] != txns.lists[known_start + i]:
+                return known
+    append = latest
+    for i in range(own):
+        if i >= size or txns.lists[end - 1 - i] != txns.value[append]:
+            return append
+        if i + 1 < own:
+            append -= 1
+            while txns.kind[append] != WRITE or txns.key[append] != txns.key[row]:
+                append -= 1
+    return -1
+
+
+class _ListsMet(NamedTuple):
+    """The latest contact of transactions with each key.
+
+    touched: the last transaction that read or wrote it.  beyond: the last one with an append that no list contains.
+    appended: the row of its last append.  read: the row that the last transaction read before it appended, or -1.
+    opened: the last one whose first micro-operation on the key is a read, and whose later reads show the same writer.
+    shown: the writer that this read shows, or -1.
+    updated_by: per version, the transaction that read it and then appended.
+    """
+
+    touched: Int32
+    beyond: Int32
+    appended: Int64
+    read: Int64
+    opened: Int32
+    shown: Int32
+    updated_by: Int32
+
+
+@kernel
+def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Groups]:
+    """Find dependencies among transactions that happened; groups are keys.
+
+    Transactions that met the end of the key's known order stand before its group.  Transactions that appended beyond
+    it stand after the group.
+    """
+    key_count = base.shape[0] - 1
+    appends = 0
+    for row in range(txns.kind.shape[0]):
+        appends += txns.kind[row] == WRITE
+    reads = txns.kind.shape[0] - appends
+    links = new_links(appends + 2 * reads, reads + key_count, appends)
+    last_writer = _link_versions(txns, base, versions, links)
+    met = _ListsMet(
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int64),
+        np.full(key_count, -1, np.int64),
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int32),
+        np.full(versions.written.writer.shape[0] + key_count, -1, np.int32),
+    )
+    torn = found.times[INTERNAL] > 0  # otherwise later reads of a key agree with the first one
+    for t in range(txns.status.shape[0]):
+        if not versions.written.happened[t]:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if versions.written.unusable[key] != 0:
+                continue
+            if txns.kind[row] == WRITE:
+                _link_append(txns, base, versions, met, t, row, links, found)
+            elif txns.status[t] == OK:
+                by = _link_writer(txns, base, versions, t, row, links)
+                if met.touched[key] != t:
+                    met.touched[key] = met.opened[key] = t
+                    met.read[key] = row
+                    met.shown[key] = by
+                    if not torn:
+                        _link_overwriter(txns, base, versions, last_writer[key], t, row, links)
+                elif by >= 0 and met.opened[key] == t and met.shown[key] != by:
+                    met.opened[key] = -1
+        for row in range(txns.first[t], txns.first[t + 1] if torn else txns.first[t]):
+            key = txns.key[row]
+            if met.opened[key] == t and txns.kind[row] != WRITE:
+                met.opened[key] = -1
+                _link_overwriter(txns, base, versions, last_writer[key], t, row, links)
+    return gathered(links)
+
+
+@kernel
+def _link_versions(txns: Transactions, base: Int64, versions: Versions, links: Links) -> Int32:
+    """Link ww along each key's longest list.  Returns int32 per key: the last writer in it that happened, or -1."""
+    key_count = base.shape[0] - 1
+    last_writer = np.full(key_count, -1, np.int32)
+    for key in range(key_count):
+        if versions.longest[key] < 0 or versions.written.unusable[key] != 0:
+            continue
+        start = txns.list_first[versions.longest[key]]
+        last = -1
+        for i in range(versions.length[key]):
+            by = int(versions.written.writer[base[key] + txns.lists[start + i]])
+            if not versions.written.happened[by]:
+                continue
+            if last >= 0 and last != by:
+                link_direct(links, last, by, WW)
+            last = by
+        if last >= 0:
+            stand_before(links, last, key, WW)
+        last_writer[key] = last
+    return last_writer
+
+
+@inner_kernel
+def _link_append(
+    txns: Transactions, base: Int64, versions: Versions, met: _ListsMet, t: int, row: int, links: Links, found: Findings
+) -> None:
+    """Link one append, and note it if it stands before an earlier one, beyond all lists, or after its own read."""
+    key = txns.key[row]
+    position = versions.position[base[key] + txns.value[row]]
+    before = met.appended[key]
+    if position >= 0 and before >= txns.first[t]:
+        earlier = versions.position[base[key] + txns.value[before]]
+        if earlier < 0 or earlier > position:
+            note(found, REORDERED_APPENDS, t, row, before)
+    met.appended[key] = row
+    if position < 0 and versions.longest[key] >= 0 and met.beyond[key] != t:
+        met.beyond[key] = t
+        stand_after(links, t, key)
+    if met.touched[key] == t and met.read[key] >= 0:
+        note_update(met.updated_by, _version(txns, base, met.read[key]), t, met.read[key], found)
+    met.read[key] = -1
+    met.touched[key] = t
+
+
+@inner_kernel
+def _link_writer(txns: Transactions, base: Int64, versions: Versions, t: int, row: int, links: Links) -> int:
+    """Link any read of a key: wr from the writer of the last element that another transaction appended.
+
+    Returns that writer, or -1.
+    """
+    key, written = txns.key[row], versions.written
+    for i in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
+        by = written.writer[base[key] + txns.lists[i]]
+        if by != t and written.happened[by]:
+            link_direct(links, by, t, WR)
+            return int(by)
+    return -1
+
+
+@inner_kernel
+def _link_overwriter(
+    txns: Transactions, base: Int64, versions: Versions, last_writer: int, t: int, row: int, links: Links
+) -> None:
+    """Link a transaction's first read of a key: rw to the writer of the element after the last one that it read."""
+    key, written = txns.key[row], versions.written
+    start, end, seen = txns.list_first[versions.longest[key]], txns.list_first[row + 1], 0
+    if end > txns.list_first[row]:
+        seen = versions.position[base[key] + txns.lists[end - 1]] + 1
+        if not seen:  # a list that contradicts the longest one
+            return
+    for i in range(seen, versions.length[key]):
+        by = written.writer[base[key] + txns.lists[start + i]]
+        if written.happened[by]:
+            if by != t:
+                link_direct(links, t, by, RW)
+            return
+    if last_writer != t:
+        stand_before(links, t, key, RW)
+
+
+@inner_kernel
+def _version(txns: Transactions, base: Int64, row: int) -> int:
+    """Return the number of a list's version: that of its last element, or of the empty list of its key."""
+    key = txns.key[row]
+    start, end = txns.list_first[row], txns.list_first[row + 1]
+    return int(base[key + 1] + key if end == start else base[key] + key + txns.lists[end - 1])

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.search import Ranked, out_of_order
 from checkers.models.witnesses import Decided, real_time
 
 ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"

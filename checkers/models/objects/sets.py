@@ -21,7 +21,7 @@ from checkers.base.checker import Budget
 from checkers.base.values import MapValue
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
-from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.search import Ranked, out_of_order
 from checkers.models.witnesses import Decided, real_time
 
 LOST = "acknowledged element lost"

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.drop_in_pieces import without_pieces
+from checkers.base.shrinking import without_pieces
 from checkers.spark.session import SparkJudge
 from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, StormCoverage
 from harness.campaign.swarm.scenario import Scenario, load

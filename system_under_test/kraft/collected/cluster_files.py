@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import CLUSTER
-from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
+from checkers.kernels.kafka_files import CONTROL, HEADER_SIZE_BYTES
 from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.log_files import segments
 

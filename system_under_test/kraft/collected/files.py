@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG, REPLAYED
-from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
+from checkers.kernels.kafka_files import CONTROL, HEADER_SIZE_BYTES
 from system_under_test.kraft.collected.cluster_files import Row, read_cluster, write_cluster
 from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log, segments

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.kafka_files.record_batch import Batches, scan
-from checkers.online.growing_logs import LIVE, NewEntries
+from checkers.kernels.kafka_files import Batches, scan
+from checkers.online import LIVE, NewEntries
 from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.trace_files import table_of
 from system_under_test.subject import Collected, Node

@@ -1,7 +1,7 @@
 """The log of one data directory, from its bytes alone: a reader that shares nothing with the subject's own codec.
 
 It follows the published layouts (Kafka's record batch version 2, the metadata records' flexible encoding of KIP-482)
-and the definition of the prefix hash; `checkers/kernels/kafka_files/record_batch.py` does the walking.
+and the definition of the prefix hash; `checkers/kernels/kafka_files.py` does the walking.
 
     NNN.log     a segment: record batches one behind the other, named by its first offset
 
@@ -43,8 +43,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.arrays import Int32, Int64, UInt8
-from checkers.kernels.kafka_files.config_records import Configs, find_configs, gather
-from checkers.kernels.kafka_files.record_batch import (
+from checkers.kernels.kafka_files import (
     BAD_CRC,
     BAD_LENGTH,
     BAD_MAGIC,
@@ -56,7 +55,10 @@ from checkers.kernels.kafka_files.record_batch import (
     SHORT_HEADER,
     WRONG_COUNT,
     Batches,
+    Configs,
     chain,
+    find_configs,
+    gather,
     resumes,
     scan,
 )

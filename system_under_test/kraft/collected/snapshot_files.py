@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from checkers.kernels.kafka_files.record_batch import COMPLETE, CONTROL, HEADER_SIZE_BYTES, scan
+from checkers.kernels.kafka_files import COMPLETE, CONTROL, HEADER_SIZE_BYTES, scan
 from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.state_model import StateModel
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import TOPICS
-from checkers.kernels.kafka_files.record_batch import HEADER_SIZE_BYTES, crc32c
+from checkers.kernels.kafka_files import HEADER_SIZE_BYTES, crc32c
 from system_under_test.subject import Collected
 
 BATCH, EPOCH, HIGH_WATERMARK, CLEANED, UNREADABLE = "batch", "epoch", "high-watermark", "cleaned", "unreadable"

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import COMPARISONS
-from checkers.kernels.kafka_files.record_batch import COMPLETE, CONTROL, HEADER_SIZE_BYTES, scan
+from checkers.kernels.kafka_files import COMPLETE, CONTROL, HEADER_SIZE_BYTES, scan
 from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.log_files import segments
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from checkers.base.drop_in_pieces import drop_in_pieces, without_pieces
+from checkers.base.shrinking import drop_in_pieces, without_pieces
 
 
 def without(piece: Sequence[int], rest: list[int]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkers.base.first_that_holds import first_that_holds
+from checkers.base.shrinking import first_that_holds
 
 
 @pytest.mark.parametrize("times", [0, 2, 4])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.base.history import Event, Type, paired
-from checkers.base.pairing import paired_rows
+from checkers.sealing.history_rows import paired_rows
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(list(Type))), max_size=24)
 """(process, type) of each row, in index order; any order of types, as in a history that breaks its grammar."""

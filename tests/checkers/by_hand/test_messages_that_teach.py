@@ -10,7 +10,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, FileVerdict, judge, likely_models, task_of
-from checkers.models.objects_by_name import refused_setting
+from checkers.models.each_object import refused_setting
 
 REGISTER = """{:type :invoke, :f :write, :value 3, :process 0, :time 100, :index 0}
 {:type :ok, :f :write, :value 3, :process 0, :time 200, :index 1}

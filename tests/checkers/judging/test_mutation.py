@@ -9,7 +9,7 @@ import pytest
 from toy_quorum import Quorum
 
 from checkers.base.history import Type
-from checkers.judging.mutation import (
+from checkers.judging.pipeline import (
     NEVER_WRITTEN,
     Evidence,
     Mutate,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from waiting import PATIENCE_S
 
-from checkers.base.checker import Budget, Part
-from checkers.judging.tasks import OutOfTime, Task, judge_task, within
+from checkers.base.checker import Budget, OutOfTime, Part, Task, judge_task, within
 from checkers.kernels.jit import kernel
 
 

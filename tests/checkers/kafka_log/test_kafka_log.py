@@ -11,8 +11,7 @@ from toy_kafka import Tape, simulate
 from checkers.base.checker import Budget
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
-from checkers.kafka_log.explain import RIGHT
-from checkers.kafka_log.judge import ALWAYS_ALLOWED, allowed_anomalies, judge_kafka_log
+from checkers.kafka_log.judge import ALWAYS_ALLOWED, RIGHT, allowed_anomalies, judge_kafka_log
 from checkers.kafka_log.judge import ANOMALIES as EVERY_ANOMALY
 from checkers.transactions.anomalies import VARIANTS
 

@@ -13,8 +13,17 @@ from toy_quorum import Evidence, Quorum
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
-from checkers.kernels.raft.aligned_logs import ABSENT, align, compare, compare_all, irregular, slice_of
-from checkers.kernels.raft.compared_rows import NOWHERE, disagreements, out_of_order
+from checkers.kernels.raft import (
+    ABSENT,
+    NOWHERE,
+    align,
+    compare,
+    compare_all,
+    disagreements,
+    irregular,
+    out_of_order,
+    slice_of,
+)
 from checkers.raft import log_matching as raft_logs
 from checkers.raft.committed import CopiedLog, Marks, holds, must_hold
 

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from journals import write_journal
 
-from checkers.base.checker import Budget
+from checkers.base.checker import Budget, Judged, Task
 from checkers.base.columns import HISTORY
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG, named_but_lacking, select, wrong_names
 from checkers.judging.pipeline import judge_run
-from checkers.judging.tasks import Judged, Task
+from checkers.models.checker import SeenByClients
+from checkers.models.checker import own_checker_of as checker_of
 from checkers.models.model import REFUSED, Model, Operation, State
-from checkers.models.own_checkers import SeenByClients, checker_of
 
 FINAL_NS = 1_000
 

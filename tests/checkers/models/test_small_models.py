@@ -16,15 +16,15 @@ from checkers.base.independent_search import SearchExhausted
 from checkers.base.values import SHORT, frozen
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.models import past as model_past
 from checkers.models import search as model_search
+from checkers.models import witnesses as model_past
+from checkers.models.each_object import KNOWN
 from checkers.models.model import REFUSED, Model, Operation, operations_of, value_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.kv import KV
 from checkers.models.objects.mutex import MUTEX
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
-from checkers.models.objects_by_name import KNOWN
 from checkers.models.search import judge_object
 
 

@@ -11,8 +11,7 @@ import pytest
 from toy_quorum import Evidence, Row, random_run
 
 from checkers.base.verdict import Validity
-from checkers.online.growing_logs import LIVE, NewEntries, OnlineLogs
-from checkers.online.online_finding import OnlineFinding
+from checkers.online import LIVE, NewEntries, OnlineFinding, OnlineLogs
 
 
 def entries(node: str, copy: int, rows: list[Row]) -> NewEntries:

@@ -12,8 +12,7 @@ from toy_quorum import Evidence, Quorum, Row, minority_commit, random_run
 
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.online.growing_traces import CHECKER, OnlineMarks
-from checkers.online.online_finding import OnlineFinding
+from checkers.online import CHECKER, OnlineFinding, OnlineMarks
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 

@@ -13,7 +13,7 @@ from histories import Script, as_operations, by_construction, tiny
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.kernels.registers import unique_values as register
-from checkers.online.growing_registers import Alarm, OnlineKeys
+from checkers.online import Alarm, OnlineKeys
 
 
 def batches(rng: Random, events: Sequence[Event], most: int) -> Iterator[tuple[int, int]]:

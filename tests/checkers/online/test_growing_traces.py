@@ -14,8 +14,7 @@ from toy_quorum import Evidence, Quorum, Row, random_run
 
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.online.growing_traces import OnlineTraces
-from checkers.online.online_finding import OnlineFinding
+from checkers.online import OnlineFinding, OnlineTraces
 
 OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
 """Those of which one changed row is likely to be a violation."""

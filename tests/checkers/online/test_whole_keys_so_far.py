@@ -16,7 +16,7 @@ from small_domain import Op, as_events, key_of, nonsense
 from checkers.base.columns import HISTORY, MalformedHistory, events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.online.growing_registers import judge_prefix
+from checkers.online import judge_prefix
 
 
 def prefix(folder: Path, events: Sequence[Event], keys: Sequence[str], tail: bytes = b"") -> Verdict:

@@ -14,7 +14,7 @@ from trace_rows import broken, followed
 
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.online.growing_traces import OnlineTraces
+from checkers.online import OnlineTraces
 from checkers.raft.monitor import NodeMonitor
 from checkers.raft.reading import UNKNOWN, disks_by_row
 

@@ -16,7 +16,7 @@ from checkers.base.independent_search import SearchExhausted
 from checkers.kernels.operations import NIL
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers.antichain import certainly_overwritten
-from checkers.kernels.registers.antichain_problem import prepare
+from checkers.kernels.registers.board import prepare
 from checkers.kernels.registers.unique_values import Key
 
 HOLDS, NO_ORDER = antichain.LINEARIZABLE, antichain.NO_ORDER

@@ -18,7 +18,7 @@ from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.replicas.convergence import CONVERGENCE, DIFFER, INVENTED
+from checkers.replicas import CONVERGENCE, DIFFER, INVENTED
 
 FINAL_NS = 1_000
 Answer = tuple[str, str, Any]

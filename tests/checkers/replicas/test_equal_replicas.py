@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from checkers import replicas as rules
 from checkers.base.columns import COMPARISONS, COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.kernels.kafka_files.record_batch import crc32c
-from checkers.replicas import equal_replicas as rules
-from checkers.replicas.two_implementations import TWO_IMPLEMENTATIONS
+from checkers.kernels.kafka_files import crc32c
+from checkers.replicas import TWO_IMPLEMENTATIONS
 from system_under_test.kraft.collected.topic_files import write_topics
 from system_under_test.subject import Collected
 

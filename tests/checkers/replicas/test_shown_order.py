@@ -20,7 +20,7 @@ from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.replicas.shown_order import (
+from checkers.replicas import (
     BACKWARDS,
     DIGEST,
     DIVERGED,

@@ -10,7 +10,7 @@ import pytest
 from toy_quorum import Evidence, Quorum, Row
 
 from checkers.base.history import Type
-from checkers.run_quality.contradictions import answers_while_held
+from checkers.run_quality.evidence import answers_while_held
 
 S = 1_000_000_000
 FIRST_S, LAST_S = 1_000, 1_010

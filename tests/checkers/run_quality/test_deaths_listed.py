@@ -13,7 +13,7 @@ from journals import write_header, write_journal
 from trace_rows import write_trace
 
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.contradictions import not_listed, without_order
+from checkers.run_quality.evidence import not_listed, without_order
 
 S = 1_000_000_000
 PHASES = [{"name": "main", "start_ns": S, "end_ns": 60 * S}, {"name": "collection", "start_ns": 61 * S, "end_ns": -1}]

@@ -16,7 +16,7 @@ from trace_rows import write_trace
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.contradictions import behind_trace
+from checkers.run_quality.evidence import behind_trace
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from trace_rows import write_trace
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.contradictions import rows_while_held, times_fall
+from checkers.run_quality.evidence import rows_while_held, times_fall
 
 S = 1_000_000_000
 SEEN_S, UNTIL_S = 11, 19

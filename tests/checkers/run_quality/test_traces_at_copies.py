@@ -15,7 +15,7 @@ from trace_rows import write_trace
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.contradictions import at_another_length
+from checkers.run_quality.evidence import at_another_length
 
 S = 1_000_000_000
 IN_FLIGHT = 1

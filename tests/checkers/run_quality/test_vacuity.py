@@ -12,8 +12,8 @@ from toy_quorum import Evidence, Quorum, measured
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality.criteria.waivers import WAIVABLE
 from checkers.run_quality.vacuity import CALLING_NS
+from checkers.run_quality.waivers import WAIVABLE
 
 
 def run() -> Evidence:

@@ -11,7 +11,7 @@ from toy_quorum import Evidence
 
 from checkers.base.history import Type
 from checkers.base.verdict import Validity
-from checkers.run_quality.criteria import minimums
+from checkers.run_quality import minimums
 
 FINAL_NS = 10**12
 SECOND = 1_000_000_000

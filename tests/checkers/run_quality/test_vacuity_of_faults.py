@@ -12,7 +12,7 @@ from toy_quorum import Quorum
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
-from checkers.run_quality.criteria import minimums
+from checkers.run_quality import minimums
 
 
 def test_a_fault_skipped_for_a_stated_reason_is_no_shortfall(tmp_path: Path) -> None:

@@ -13,10 +13,22 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from histories import Script, write_stream
 
-from checkers.sealing import signature
-from checkers.sealing.manifest import MANIFEST, broken_bonds, entry_of, signer, write_manifest
+from checkers.sealing.manifest import (
+    KEY_VARIABLE,
+    MANIFEST,
+    SignedBy,
+    Signer,
+    WrongKey,
+    broken_bonds,
+    entry_of,
+    key_path,
+    own_key,
+    sign,
+    signer,
+    signer_of,
+    write_manifest,
+)
 from checkers.sealing.seal import seal
-from checkers.sealing.signature import KEY_VARIABLE, SignedBy, Signer, WrongKey, key_path, own_key, sign, signer_of
 
 CONTENT = b'{"files": {}}'
 
@@ -177,4 +189,4 @@ def test_without_a_usable_key_the_manifest_is_unsigned(run: Path, monkeypatch: p
     monkeypatch.setenv(KEY_VARIABLE, str(run / "none"))
     write_manifest(run)
     assert signer(run) == Signer(SignedBy.NOBODY)
-    assert signature.key_path() == run / "none"
+    assert key_path() == run / "none"

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from wrong_run import run_that_is_wrong_everywhere
 
-from checkers.base.checker import Budget, Part
+from checkers.base.checker import Budget, Judged, Part, Task
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
-from checkers.judging.tasks import Judged, Task
 from checkers.spark import shipping
 from checkers.spark.shipping import (
     FileContent,

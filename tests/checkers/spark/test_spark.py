@@ -20,13 +20,12 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from waiting import until
 
-from checkers.base.checker import Budget, Part
+from checkers.base.checker import Budget, Part, Task
 from checkers.base.history import Type
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.judging.pipeline import Verdicts, judge_run, results_of
-from checkers.judging.tasks import Task
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
@@ -178,7 +177,7 @@ import sys
 from pathlib import Path
 from checkers.base.checker import Budget, Part
 from checkers.spark.session import SparkJudge, _stop_context, terminate_children
-from checkers.judging.tasks import Task
+from checkers.base.checker import Task
 
 def sleeps(part, budget):
     import time
@@ -254,7 +253,7 @@ ITS_VIRTUAL_MACHINE_IS_KILLED = """
 import os, signal, sys
 from pathlib import Path
 from checkers.base.checker import Budget, Part
-from checkers.judging.tasks import CannotJudge, Task
+from checkers.base.checker import CannotJudge, Task
 from checkers.spark.session import SparkJudge
 
 def squared(part, budget):

@@ -16,11 +16,9 @@ from bench.simulated.isolation_histories import shuffled, simulate
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings
-from checkers.kernels.transactions.forced_order import Forced, forced_order
-from checkers.kernels.transactions.order_guess import ranked
-from checkers.kernels.transactions.order_problem import OrderProblem, problem_of_registers
+from checkers.kernels.transactions.order_problem import Forced, OrderProblem, forced_order, problem_of_registers
 from checkers.kernels.transactions.order_replay import FITS, replay_registers
-from checkers.kernels.transactions.order_search import Guess
+from checkers.kernels.transactions.order_search import Guess, ranked
 from checkers.kernels.transactions.rw_register import read_registers
 from checkers.transactions import complete
 from checkers.transactions.judge import judge_transcript

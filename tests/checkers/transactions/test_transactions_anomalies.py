@@ -28,9 +28,9 @@ from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity, Verdict
 from checkers.formats.recognise import read_any
 from checkers.transactions.anomalies import MODELS, ruled_out, strongest
+from checkers.transactions.checker import read_file
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
-from checkers.transactions.sealed_file import read_file
 
 
 def judge(events: list[Event], model: Model, **options: str) -> Verdict:

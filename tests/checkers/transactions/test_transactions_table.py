@@ -28,10 +28,9 @@ from checkers.kafka_log.judge import KAFKA, judge_kafka_log
 from checkers.kafka_log.judge import judge as judge_kafka
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
-from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, SHARES, judge
+from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, SHARES, judge, read_file
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
-from checkers.transactions.sealed_file import read_file
 
 
 def a_file(folder: Path, events: Sequence[Event], rows_per_group: int = 100) -> str:

@@ -14,8 +14,7 @@ from checkers.record.header import Header
 from checkers.record.journal import FORMAT
 from checkers.record.reading import TEST
 from checkers.record.writing import write_json_whole
-from checkers.sealing.manifest import MANIFEST, write_manifest
-from checkers.sealing.signature import KEY_VARIABLE, key_path
+from checkers.sealing.manifest import KEY_VARIABLE, MANIFEST, key_path, write_manifest
 from harness.cli.main import cli, run_command_line
 from harness.judge.judge_run import spec_of
 from harness.registry import load_subject, load_workload

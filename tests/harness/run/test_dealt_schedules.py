@@ -9,9 +9,8 @@ import pytest
 from checkers.base.demands import Demands
 from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.run_quality import vacuity
-from checkers.run_quality.criteria.minimums import LONG_NS, lets_write
-from checkers.run_quality.criteria.stretches import GRACE_NS, stretches
 from checkers.run_quality.leadership import ElectionsInFaults
+from checkers.run_quality.minimums import GRACE_NS, LONG_NS, lets_write, stretches
 from harness.run.refused_before_start import lacking
 from harness.run.schedule_to_play import capabilities_of, dealt
 from harness.spec import Spec

@@ -19,7 +19,7 @@ from journals import recorded
 from rich.console import Console
 from waiting import PATIENCE_S
 
-from checkers.judging.tasks import CannotJudge
+from checkers.base.checker import CannotJudge
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.backend import DockerBackend

@@ -20,7 +20,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
-from checkers.online.growing_logs import NewEntries
+from checkers.online import NewEntries
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.kraft.client import client as client_decisions
 from system_under_test.kraft.client.client import connect

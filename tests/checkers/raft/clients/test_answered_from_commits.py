@@ -11,13 +11,13 @@ import pytest
 from toy_quorum import Evidence, random_run
 
 from checkers.base.verdict import Validity, Verdict
-from checkers.raft.client_writes import Entries
-from checkers.raft.clients.answered_from_commits import (
+from checkers.raft.answered_from_commits import (
     Answers,
     LargestMarks,
     other_pace_of_recorder,
     stale_answers,
 )
+from checkers.raft.client_writes import Entries
 
 NAME = "answers-from-commits"
 END = 6

@@ -10,9 +10,8 @@ from toy_quorum import Evidence, Quorum, Row
 
 from checkers.base.checker import Budget, Part
 from checkers.base.verdict import Validity, Verdict
-from checkers.raft import client_writes
-from checkers.raft.clients import history_against_log
-from checkers.raft.clients.history_against_log import RangeFinding
+from checkers.raft import client_writes, history_against_log
+from checkers.raft.history_against_log import RangeFinding
 
 NAME = "history-against-log"
 FAIL, INFO = 2, 3

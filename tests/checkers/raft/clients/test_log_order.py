@@ -16,8 +16,8 @@ from toy_quorum import Evidence, Quorum, Row
 from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.kernels.raft.writes_in_logs import OPEN
-from checkers.raft.clients.log_order import LOG_ORDER, ObjectEntries, RegisterOperations, _places, out_of_place, settle
+from checkers.kernels.raft import OPEN
+from checkers.raft.log_order import LOG_ORDER, ObjectEntries, RegisterOperations, _places, out_of_place, settle
 from checkers.sealing.seal import write_buckets
 
 NAME = "log-order"

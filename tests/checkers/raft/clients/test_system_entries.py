@@ -9,7 +9,7 @@ from toy_quorum import Entry, Evidence, Quorum, random_run
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import select
-from checkers.raft.clients import system_entries
+from checkers.raft import system_entries
 
 NAME = "system-entries"
 

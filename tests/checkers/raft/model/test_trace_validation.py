@@ -14,9 +14,9 @@ import pytest
 from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
 
 from checkers.base.verdict import Validity
-from checkers.raft.model import commit_steps
-from checkers.raft.model.trace_validation import Replayed, replay
+from checkers.raft import elections
 from checkers.raft.trace_row import TraceRow
+from checkers.raft.trace_validation import Replayed, replay
 from system_under_test.kraft.node.metadata.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
 
 DATA = Path(__file__).parents[3] / "data"
@@ -145,7 +145,7 @@ def replay_interrupted(after: int) -> Traces:
 
 
 def test_a_long_replay_leaves_room_for_other_rows_behind_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_steps, "SLICE", 4)
+    monkeypatch.setattr(elections, "SLICE", 4)
     assert not is_explained(replay_interrupted(after=3))
     assert is_explained(replay_interrupted(after=4))
     monkeypatch.undo()
@@ -154,7 +154,7 @@ def test_a_long_replay_leaves_room_for_other_rows_behind_each_slice(monkeypatch:
 
 
 def test_the_model_knows_the_slices_in_which_nodes_apply() -> None:
-    assert (commit_steps.SLICE, commit_steps.REPORTED_EACH) == (SLICE_RECORDS, SPARSE_RECORDS)
+    assert (elections.SLICE, elections.REPORTED_EACH) == (SLICE_RECORDS, SPARSE_RECORDS)
 
 
 def test_a_missing_trace_or_a_gap_is_unknown(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from histories import by_construction
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import NEMESIS, Event, Type
-from checkers.run_quality.criteria.history_figures import HistoryFigures, figures_of, joined
+from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
 from checkers.sealing import history_rows
 from checkers.sealing.history_rows import parts_of_history
 

@@ -10,7 +10,7 @@ from fault_records import fault_of
 
 from checkers.base.demands import Demands
 from checkers.record.faults import FaultRecord
-from checkers.run_quality.criteria import minimums
+from checkers.run_quality import minimums
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 CLIENTS = ("c1", "c2")

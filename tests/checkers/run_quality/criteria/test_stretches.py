@@ -8,7 +8,7 @@ import pytest
 from fault_records import fault_of
 
 from checkers.record.faults import FaultRecord
-from checkers.run_quality.criteria.stretches import INVOKED_LEAST, Stretch, silent, stretches
+from checkers.run_quality.minimums import INVOKED_IN_STRETCH_LEAST, Stretch, silent, stretches
 
 SECOND = 1_000_000_000
 MAIN = (0, 60 * SECOND)
@@ -24,7 +24,9 @@ def spans_s(of_run: list[Stretch]) -> list[tuple[float, float]]:
     return [(s.begin_ns / SECOND, s.end_ns / SECOND) for s in of_run if not s.grace]
 
 
-def silent_s(faults: list[FaultRecord], ok_at_s: tuple[float, ...], invoked: int = INVOKED_LEAST) -> list[float]:
+def silent_s(
+    faults: list[FaultRecord], ok_at_s: tuple[float, ...], invoked: int = INVOKED_IN_STRETCH_LEAST
+) -> list[float]:
     """When the stretches begin that should have an answer and have none.  invoked: in each of them."""
     of_run = stretches(MAIN, faults, op_timeout_s=2.0)
     ok = [sum(s.begin_ns <= at * SECOND < s.end_ns for at in ok_at_s) for s in of_run]
@@ -80,4 +82,4 @@ def test_answers_before_a_fault_do_not_show_that_the_system_recovered_from_it() 
 
 
 def test_a_stretch_in_which_hardly_anything_was_invoked_shows_nothing() -> None:
-    assert silent_s([], ok_at_s=(), invoked=INVOKED_LEAST - 1) == []
+    assert silent_s([], ok_at_s=(), invoked=INVOKED_IN_STRETCH_LEAST - 1) == []

@@ -20,8 +20,7 @@ from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from checkers.judging.pipeline import judge_run
-from checkers.online.growing_logs import LIVE, NewEntries
-from checkers.online.online_finding import OnlineFinding
+from checkers.online import LIVE, NewEntries, OnlineFinding
 from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal

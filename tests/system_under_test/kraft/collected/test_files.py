@@ -18,7 +18,7 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkers.kernels.kafka_files import config_records, record_batch
+from checkers.kernels import kafka_files
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
 from system_under_test.kraft.collected import (
@@ -323,8 +323,7 @@ OWN = {
     snapshot_files: {"kraft.collected.cursor", "kraft.collected.state_model"},
     cursor: set[str](),
     trace_files: set[str](),
-    record_batch: set[str](),
-    config_records: set[str](),
+    kafka_files: set[str](),
 }
 """What the modules of the reader import from where the subject's code lies."""
 
@@ -406,7 +405,7 @@ def test_headers_of_a_damaged_log_are_read_as_by_the_book(
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_the_crc_is_that_of_the_library(data: bytes) -> None:
-    assert record_batch.crc32c(np.frombuffer(data, np.uint8)) == crc32c(data)
+    assert kafka_files.crc32c(np.frombuffer(data, np.uint8)) == crc32c(data)
 
 
 @settings(max_examples=100, deadline=None)
@@ -421,7 +420,7 @@ def test_the_prefix_hash_is_that_of_the_library(before: int, drawn: list[tuple[i
         digest = hashlib.blake2b(struct.pack(">qqiI", value, *row), digest_size=8).digest()
         value = int.from_bytes(digest, "big", signed=True)
         expected.append(value)
-    assert record_batch.chain(before, base, epoch, crc).tolist() == expected
+    assert kafka_files.chain(before, base, epoch, crc).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from checkers.online.growing_logs import LIVE
+from checkers.online import LIVE
 from system_under_test.kraft.collected import live as live_reader
 from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.hearsay import Hearsay

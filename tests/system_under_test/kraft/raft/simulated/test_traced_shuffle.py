@@ -9,7 +9,7 @@ import pytest
 from simulated_quorum.shuffler import Outcome, shuffle
 from simulated_quorum.traced_world import TracedWorld
 
-from checkers.raft.model.trace_validation import Replayed, replay
+from checkers.raft.trace_validation import Replayed, replay
 from system_under_test.kraft.raft.decisions import DIVERGENCE_BY_OFFSET, DOUBLE_VOTE, LONE_VOTE, MINORITY_COMMIT
 
 

@@ -1,0 +1,536 @@
+"""Reads Kafka's record batches (magic 2) from bytes: their headers and their CRC-32C.
+
+    batch   int64 base offset, int32 length of what follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all that
+            follows it, int16 attributes, int32 last offset delta, int64 first and int64 last timestamp, int64 producer
+            id, int16 producer epoch, int32 first sequence, int32 number of records; then the records.  Big endian.
+    record  length, int8 attributes, timestamp delta, offset delta, key, value, headers; numbers are zigzag varints
+            (KIP-98), keys and values are preceded by their length, -1 for null.
+
+`scan` walks the headers and checks the CRCs.  `config_records` reads the ConfigRecords inside the batches of a metadata
+log: what clients wrote.  Both check every length before they read what lies behind it.
+
+CRC-32C (Castagnoli) processes eight bytes at a time with eight tables (Kounavis & Berry 2005).
+
+Hashes every prefix of a log of record batches.  If two logs have equal hashes, all batches before are equal.
+
+The hash is BLAKE2b (RFC 7693) over a single block.  It is a compiled kernel because a log has millions of batches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int32, Int64, UInt8, UInt32, UInt64
+from checkers.kernels.jit import inner_kernel, kernel
+
+HEADER_SIZE_BYTES = 61
+
+# Why a scan ended.  An unfinished append may cause the codes up to BAD_CRC, if no data follows it.
+COMPLETE, SHORT_HEADER, BAD_LENGTH, INCOMPLETE, BAD_MAGIC, BAD_CRC, OFFSET_WENT_BACK, WRONG_COUNT, COMPRESSED = range(9)
+
+CONTROL = 1 << 5
+"""The attribute bit of a batch that holds control records."""
+
+_COMPRESSION = 0b111
+_LENGTH_FROM = 12
+_CRC_FROM = 21
+
+
+class Batches(NamedTuple):
+    """Complete batches, one entry each: base offset, leader epoch, CRC field, number of records, attributes, and the
+    bytes at which it begins and ends."""
+
+    base: Int64
+    epoch: Int32
+    crc: Int64
+    records: Int32
+    attributes: Int32
+    start: Int64
+    stop: Int64
+
+    def first(self, count: int) -> Batches:
+        """Return the first `count` batches."""
+        return Batches._make(column[:count] for column in self)
+
+    def without_first(self, count: int) -> Batches:
+        """Return all but the first `count` batches."""
+        return Batches._make(column[count:] for column in self)
+
+
+def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tuple[Batches, int, int, int]:
+    """Read the complete batches of a segment from byte `start` on, at most `limit`.
+
+    log_end: the log end offset before byte `start`.
+    Returns (batches, why the scan ended, the byte at which the next batch begins, the byte at which its length field
+    ends it).  The last one lies beyond the data if that field is missing or too small.
+    """
+    most = (len(data) - start) // HEADER_SIZE_BYTES
+    most = most if limit is None else min(most, limit)
+    batches = Batches(
+        np.empty(most, np.int64),
+        np.empty(most, np.int32),
+        np.empty(most, np.int64),
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+    )
+    count, why, position, stop = _scan(data, start, log_end, _CRC_TABLES, batches)
+    return batches.first(count), why, position, stop
+
+
+@kernel
+def _scan(data: UInt8, start: int, log_end: int, tables: UInt32, batches: Batches) -> tuple[int, int, int, int]:
+    """Fill `batches`.  Returns (their number, why the scan ended, and the two bytes that `scan` returns)."""
+    size = data.shape[0]
+    position = start
+    found = 0
+    reached = log_end
+    while position < size and found < batches.base.shape[0]:
+        left = size - position
+        if left < HEADER_SIZE_BYTES:
+            return found, SHORT_HEADER, position, size + 1
+        length = _int32(data, position + 8)
+        if length < HEADER_SIZE_BYTES - _LENGTH_FROM:
+            return found, BAD_LENGTH, position, size + 1
+        end = position + _LENGTH_FROM + length
+        if end > size:
+            return found, INCOMPLETE, position, end
+        if data[position + 16] != 2:
+            return found, BAD_MAGIC, position, end
+        stated = _int32(data, position + 17) & 0xFFFFFFFF
+        if _crc32c(data, position + _CRC_FROM, end, tables) != stated:
+            return found, BAD_CRC, position, end
+        first = _int64(data, position)
+        records = _int32(data, position + 23) + 1
+        if first < reached:
+            return found, OFFSET_WENT_BACK, position, end
+        if records < 1 or _int32(data, position + 57) != records:
+            return found, WRONG_COUNT, position, end
+        flags = (np.int32(data[position + 21]) << 8) | np.int32(data[position + 22])
+        if flags & _COMPRESSION:
+            return found, COMPRESSED, position, end
+        batches.base[found] = first
+        batches.epoch[found] = _int32(data, position + 12)
+        batches.crc[found] = stated
+        batches.records[found] = records
+        batches.attributes[found] = flags
+        batches.start[found], batches.stop[found] = position, end
+        reached = first + records
+        position = end
+        found += 1
+    if position < size and size - position < HEADER_SIZE_BYTES:
+        return found, SHORT_HEADER, position, size + 1
+    return found, COMPLETE, position, position
+
+
+RESUME_CRC_FACTOR = 16
+"""The search for a later batch reads at most this many times the size of the file; then it answers yes."""
+
+
+def resumes(data: UInt8, position: int) -> bool:
+    """Return whether a complete batch with a correct CRC begins at any byte from `position` on.
+
+    True also if the search would cost too much, so that damage is never mistaken for a torn tail.
+    """
+    return bool(_resumes(data, position, RESUME_CRC_FACTOR * len(data), _CRC_TABLES))
+
+
+@kernel
+def _resumes(data: UInt8, position: int, budget: int, tables: UInt32) -> bool:
+    size = data.shape[0]
+    for start in range(position, size - HEADER_SIZE_BYTES + 1):
+        if data[start + 16] != 2:
+            continue
+        length = _int32(data, start + 8)
+        end = start + _LENGTH_FROM + length
+        if length < HEADER_SIZE_BYTES - _LENGTH_FROM or end > size:
+            continue
+        budget -= length
+        if budget < 0:
+            return True
+        if _crc32c(data, start + _CRC_FROM, end, tables) == _int32(data, start + 17) & 0xFFFFFFFF:
+            return True
+    return False
+
+
+@inner_kernel
+def _int32(data: UInt8, at: int) -> int:
+    word = np.uint32(0)
+    for i in range(4):
+        word = (word << np.uint32(8)) | np.uint32(data[at + i])
+    return int(np.int32(word))
+
+
+@inner_kernel
+def _int64(data: UInt8, at: int) -> int:
+    word = np.uint64(0)
+    for i in range(8):
+        word = (word << np.uint64(8)) | np.uint64(data[at + i])
+    return int(np.int64(word))
+
+
+def crc32c(data: UInt8) -> int:
+    """Return the CRC-32C of some bytes."""
+    return int(_crc32c(data, 0, len(data), _CRC_TABLES))
+
+
+@kernel
+def _crc32c(data: UInt8, start: int, stop: int, tables: UInt32) -> int:
+    crc = np.uint32(0xFFFFFFFF)
+    at = start
+    while at + 8 <= stop:
+        low = crc ^ (
+            np.uint32(data[at])
+            | (np.uint32(data[at + 1]) << np.uint32(8))
+            | (np.uint32(data[at + 2]) << np.uint32(16))
+            | (np.uint32(data[at + 3]) << np.uint32(24))
+        )
+        crc = (
+            tables[7, low & np.uint32(0xFF)]
+            ^ tables[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
+            ^ tables[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
+            ^ tables[4, low >> np.uint32(24)]
+            ^ tables[3, data[at + 4]]
+            ^ tables[2, data[at + 5]]
+            ^ tables[1, data[at + 6]]
+            ^ tables[0, data[at + 7]]
+        )
+        at += 8
+    while at < stop:
+        crc = tables[0, (crc ^ np.uint32(data[at])) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+        at += 1
+    return int(crc ^ np.uint32(0xFFFFFFFF))
+
+
+def _crc_tables() -> UInt32:
+    """Return tables[k][b], the CRC of byte b followed by k zero bytes; polynomial 0x1EDC6F41, reflected."""
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        tables[0, byte] = crc
+    for k in range(1, 8):
+        before = tables[k - 1]
+        tables[k] = tables[0][before & 0xFF] ^ (before >> 8)
+    return tables
+
+
+_CRC_TABLES = _crc_tables()
+
+
+def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
+    """Return the prefix hash after each batch.  before: the hash in front of the first batch.
+
+    h := BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC), all big endian, the digest read as a
+    big-endian int64; int64[len(base)].
+    """
+    return _chain(before, base, epoch, crc, _SIGMA, _BLAKE_START)
+
+
+@kernel
+def _chain(before: int, base: Int64, epoch: Int32, crc: Int64, sigma: UInt8, begin: UInt64) -> Int64:
+    message = np.zeros(16, np.uint64)
+    hashes = np.empty(base.shape[0], np.int64)
+    last = np.uint64(before)
+    for i in range(base.shape[0]):
+        message[0] = _swapped(last)
+        message[1] = _swapped(np.uint64(base[i]))
+        message[2] = _swapped((np.uint64(np.uint32(epoch[i])) << np.uint64(32)) | np.uint64(crc[i]))
+        last = _swapped(_blake2b_first_word(message, sigma, begin))
+        hashes[i] = np.int64(last)
+    return hashes
+
+
+@inner_kernel
+def _swapped(word: np.uint64) -> np.uint64:
+    """Reverse the eight bytes of a word."""
+    a, b = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+    word = ((word >> np.uint64(8)) & a) | ((word & a) << np.uint64(8))
+    word = ((word >> np.uint64(16)) & b) | ((word & b) << np.uint64(16))
+    return (word >> np.uint64(32)) | (word << np.uint64(32))
+
+
+@inner_kernel
+def _turned(word: np.uint64, bits: int) -> np.uint64:
+    return (word >> np.uint64(bits)) | (word << np.uint64(64 - bits))
+
+
+@inner_kernel
+def _stirred(
+    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, x: np.uint64, y: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Apply the function G of RFC 7693, section 3.1."""
+    a = a + b + x
+    d = _turned(d ^ a, 32)
+    c = c + d
+    b = _turned(b ^ c, 24)
+    a = a + b + y
+    d = _turned(d ^ a, 16)
+    c = c + d
+    b = _turned(b ^ c, 63)
+    return a, b, c, d
+
+
+@inner_kernel
+def _blake2b_first_word(m: UInt64, sigma: UInt8, begin: UInt64) -> np.uint64:
+    """Return the first word of the digest of a single block.  begin: the sixteen words where compression starts."""
+    v0, v1, v2, v3 = begin[0], begin[1], begin[2], begin[3]
+    v4, v5, v6, v7 = begin[4], begin[5], begin[6], begin[7]
+    v8, v9, v10, v11 = begin[8], begin[9], begin[10], begin[11]
+    v12, v13, v14, v15 = begin[12], begin[13], begin[14], begin[15]
+    for r in range(12):
+        s = sigma[r]
+        v0, v4, v8, v12 = _stirred(v0, v4, v8, v12, m[s[0]], m[s[1]])
+        v1, v5, v9, v13 = _stirred(v1, v5, v9, v13, m[s[2]], m[s[3]])
+        v2, v6, v10, v14 = _stirred(v2, v6, v10, v14, m[s[4]], m[s[5]])
+        v3, v7, v11, v15 = _stirred(v3, v7, v11, v15, m[s[6]], m[s[7]])
+        v0, v5, v10, v15 = _stirred(v0, v5, v10, v15, m[s[8]], m[s[9]])
+        v1, v6, v11, v12 = _stirred(v1, v6, v11, v12, m[s[10]], m[s[11]])
+        v2, v7, v8, v13 = _stirred(v2, v7, v8, v13, m[s[12]], m[s[13]])
+        v3, v4, v9, v14 = _stirred(v3, v4, v9, v14, m[s[14]], m[s[15]])
+    word: np.uint64 = begin[0] ^ v0 ^ v8
+    return word
+
+
+def _blake_start() -> UInt64:
+    """Return the state before the only block: 24 bytes long, no key, a digest of 8 bytes (RFC 7693, section 3.2)."""
+    roots = [
+        0x6A09E667F3BCC908,
+        0xBB67AE8584CAA73B,
+        0x3C6EF372FE94F82B,
+        0xA54FF53A5F1D36F1,
+        0x510E527FADE682D1,
+        0x9B05688C2B3E6C1F,
+        0x1F83D9ABFB41BD6B,
+        0x5BE0CD19137E2179,
+    ]
+    words = np.array(roots + roots, np.uint64)
+    words[0] ^= np.uint64(0x01010000 ^ 8)  # fan-out and depth 1, eight bytes of digest
+    words[12] ^= np.uint64(24)
+    words[14] = ~words[14]
+    return words
+
+
+_SIGMA = np.array(
+    [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+        [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
+        [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
+        [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
+        [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
+        [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
+        [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
+        [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
+        [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+    ],
+    np.uint8,
+)
+_BLAKE_START = _blake_start()
+
+
+class Configs(NamedTuple):
+    """One entry per record.
+
+    name_at, name_size: where the name of its resource stands; size -1 if the record concerns no wanted config.
+    value: the number it sets, or appends to a list.  known: False if the record removes the config."""
+
+    name_at: Int64
+    name_size: Int32
+    value: Int64
+    known: Bools
+
+
+class WantedConfigs(NamedTuple):
+    """kind: of the resource.  number, pairs: names of configs, as in `find_configs`."""
+
+    kind: int
+    number: UInt8
+    pairs: UInt8
+
+
+def find_configs(data: UInt8, batches: Batches, kind: int, number: UInt8, pairs: UInt8) -> tuple[Configs, int]:
+    """Find the records of the metadata log that change one of two configs of a resource of this kind, or remove it.
+
+    number: the name of a config that holds an integer.  pairs: of one that holds a list such as "7:0,3:0".  Such a list
+    only grows, so its record appends the first number of its last pair.
+
+    A ConfigRecord (type 4 of Kafka's metadata records, framed as frame version, type and version; KIP-482's compact
+    strings): int8 kind, name, config, value or null.  Control batches contain none.
+    Returns (one entry per record of the batches, the first batch with a record that cannot be decoded or -1).
+    """
+    size = int(batches.records.sum(dtype=np.int64))
+    configs = Configs(
+        np.zeros(size, np.int64), np.full(size, -1, np.int32), np.zeros(size, np.int64), np.zeros(size, np.bool_)
+    )
+    return configs, _find_configs(data, batches, WantedConfigs(kind, number, pairs), configs)
+
+
+_BROKEN = -1
+_CONFIG_RECORD = 4
+_COMMA, _COLON, _MINUS = 44, 58, 45
+_DIGITS_MAX = 19
+"""The number of digits of the largest int64."""
+
+
+@kernel
+def _find_configs(data: UInt8, batches: Batches, wanted: WantedConfigs, configs: Configs) -> int:
+    row = 0
+    for batch in range(batches.records.shape[0]):
+        if batches.attributes[batch] & CONTROL:
+            row += batches.records[batch]
+            continue
+        end = batches.stop[batch]
+        at = batches.start[batch] + HEADER_SIZE_BYTES
+        for _ in range(batches.records[batch]):
+            length, at = _zigzag(data, at, end)
+            after = at + length
+            if at < 0 or length < 1 or after > end:
+                return batch
+            _, at = _zigzag(data, at + 1, after)  # behind the attributes: delta of the timestamp
+            _, at = _zigzag(data, at, after)  # delta of the offset
+            size, at = _zigzag(data, at, after)
+            if at < 0 or size > after - at:
+                return batch
+            size, at = _zigzag(data, at + max(size, 0), after)
+            if at < 0 or size > after - at:
+                return batch
+            if size > 0 and not _read_config(data, at, at + size, wanted, row, configs):
+                return batch
+            at = after
+            row += 1
+        if at != end:
+            return batch
+    return -1
+
+
+@inner_kernel
+def _read_config(data: UInt8, at: int, end: int, wanted: WantedConfigs, row: int, configs: Configs) -> bool:
+    """Note what one record sets; returns False if the record cannot be decoded."""
+    _, at = _uvarint(data, at, end)  # version of the frame
+    record, at = _uvarint(data, at, end)
+    if at < 0:
+        return False
+    if record != _CONFIG_RECORD:
+        return True
+    _, at = _uvarint(data, at, end)  # version of the record
+    if at < 0 or at >= end:
+        return False
+    if np.int64(np.int8(data[at])) != wanted.kind:
+        return True
+    name, name_length, at = _compact(data, at + 1, end)
+    if at < 0:
+        return False
+    what, what_length, at = _compact(data, at, end)
+    if at < 0:
+        return False
+    appends = _is(data, what, what_length, wanted.pairs)
+    if name_length < 0 or not (appends or _is(data, what, what_length, wanted.number)):
+        return True
+    text, text_length, at = _compact(data, at, end)
+    if at < 0:
+        return False
+    if text_length > 0 or (text_length == 0 and not appends):
+        if appends:
+            text, text_length = _first_of_last_pair(data, text, text_length)
+        right, configs.value[row] = _whole_number(data, text, text_length)
+        if not right:
+            return False
+        configs.known[row] = True
+    configs.name_at[row], configs.name_size[row] = name, name_length
+    return True
+
+
+@inner_kernel
+def _is(data: UInt8, at: int, length: int, word: UInt8) -> bool:
+    if length != word.shape[0]:
+        return False
+    for i in range(length):
+        if data[at + i] != word[i]:
+            return False
+    return True
+
+
+@inner_kernel
+def _first_of_last_pair(data: UInt8, at: int, length: int) -> tuple[int, int]:
+    """Return (where the first number of the last pair begins, its length); length 0 of what is no pair."""
+    end = at + length
+    begin = end
+    while begin > at and data[begin - 1] != _COMMA:
+        begin -= 1
+    for i in range(begin, end):
+        if data[i] == _COLON:
+            return begin, i - begin
+    return at, 0
+
+
+@inner_kernel
+def _whole_number(data: UInt8, at: int, length: int) -> tuple[bool, int]:
+    """Return (whether the text is a whole number of 64 bits, the number)."""
+    negative = length > 0 and data[at] == _MINUS
+    digits = length - negative
+    if digits < 1 or digits > _DIGITS_MAX:
+        return False, 0
+    number = np.int64(0)
+    for i in range(at + negative, at + length):
+        digit = np.int64(data[i]) - 48
+        if digit < 0 or digit > 9 or number > (np.int64(0x7FFFFFFFFFFFFFFF) - digit) // 10:
+            return False, 0
+        number = 10 * number + digit
+    return True, int(-number if negative else number)
+
+
+@inner_kernel
+def _uvarint(data: UInt8, at: int, end: int) -> tuple[int, int]:
+    """Return (number, the position behind it); the position is _BROKEN if the number does not end in time."""
+    if at < 0:
+        return 0, _BROKEN
+    number = np.int64(0)
+    for i in range(9):
+        if at + i >= end:
+            return 0, _BROKEN
+        byte = np.int64(data[at + i])
+        number |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return int(number), at + i + 1
+    return 0, _BROKEN
+
+
+@inner_kernel
+def _zigzag(data: UInt8, at: int, end: int) -> tuple[int, int]:
+    number, at = _uvarint(data, at, end)
+    return (number >> 1) ^ -(number & 1), at
+
+
+@inner_kernel
+def _compact(data: UInt8, at: int, end: int) -> tuple[int, int, int]:
+    """Return (where a compact nullable string begins, its size or -1 for null, the position behind it)."""
+    size, at = _uvarint(data, at, end)
+    if at < 0 or size - 1 > end - at:
+        return 0, 0, _BROKEN
+    return at, size - 1, at + max(size - 1, 0)
+
+
+def gather(data: UInt8, at: Int64, size: Int32) -> tuple[UInt8, Int64]:
+    """Copy strings from anywhere in the data one behind the other; a size of -1 (null) counts as 0 bytes.
+
+    Returns (their bytes, int64[n + 1]: where each begins, and where the last one ends).
+    """
+    begins = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(np.maximum(size, 0), dtype=np.int64, out=begins[1:])
+    return _gather(data, at, begins), begins
+
+
+@kernel
+def _gather(data: UInt8, at: Int64, begins: Int64) -> UInt8:
+    joined = np.empty(begins[-1], np.uint8)
+    for i in range(at.shape[0]):
+        for j in range(begins[i + 1] - begins[i]):
+            joined[begins[i] + j] = data[at[i] + j]
+    return joined

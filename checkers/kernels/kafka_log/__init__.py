@@ -1,1 +1,0 @@
-"""Sends and polls of a Kafka log as columns."""

@@ -1,1 +1,0 @@
-"""Comparisons of logs, marks and traces."""

@@ -1,1 +1,0 @@
-"""Answers to clients, compared with the logs."""

@@ -1,1 +1,0 @@
-"""An executable model of KRaft, and the replay of all traces through it."""

@@ -1,0 +1,433 @@
+"""The quorum as its nodes have reported it so far: voters, the logs of leaders, and what followed from them.
+
+Logs.  The leader of an epoch writes each offset of its epoch once.  So a log is determined by the epoch of its last
+entry and by its end: a *position*.  A *branch* is the log of one leader; it leaves its parent's branch at its start.
+
+Answers.  A step of the protocol explains a trace row (None), or it is `Blocked` or `Unexplained`.
+
+The life of a process and of its log: what a restart finds again, what is appended, flushed and truncated, and which
+rows may follow one another.
+
+A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
+append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that were found again.  The model
+accepts what one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
+
+A start on a disk that replaced another one finds nothing: the node is another replica (`raft/rules.py`).
+What the replica before it voted and held stays a fact: the row of a leader that is replayed later may need it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from checkers.raft.trace_row import TraceRow, hash_words
+
+
+class Blocked(NamedTuple):
+    """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it.
+
+    shown: what rows do show of it, as a clause, or "".
+    """
+
+    missing: str
+    suppliers: tuple[str, ...]
+    needed: int = 1
+    shown: str = ""
+
+
+class Unexplained(NamedTuple):
+    """kind: of the violation.  why: what contradicts the row.  expected: the rule."""
+
+    kind: str
+    why: str
+    expected: str
+
+
+Answer = Blocked | Unexplained | None
+
+
+class NotModelled(Exception):
+    """The traces hold something that the model cannot replay; the message names it."""
+
+
+def malformed(why: str) -> Unexplained:
+    """The row contradicts the rows before it, under any protocol."""
+    return Unexplained("row contradicts the rows before it", why, "a row that follows from the rows before it")
+
+
+class Position(NamedTuple):
+    """A log as the epoch of its last entry and its end.  The order is that of votes: epoch first, then length."""
+
+    epoch: int
+    end: int
+
+
+EMPTY = Position(0, 0)
+
+
+@dataclass(slots=True)
+class Branch:
+    """The log of the leader of one epoch: that of its parent up to `start`, then entries of this epoch up to `end`.
+
+    mark: the largest high watermark that this leader reported.  reached: node -> how far it durably held this log.
+    """
+
+    leader: str
+    parent: int
+    start: int
+    end: int
+    mark: int = -1
+    reached: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ModelVoter:
+    """State that one node has reported so far.  role "": its process has started and has not yet reported a role.
+
+    members: the voters that its log names last; all nodes where it names none.  named_at: the offset that names them,
+    None where its log names none.  must_name: that entry was removed, and its next row says who is named now.
+    disk: the id of its disk; "" if it reports none.
+    names_voters: its log names none yet, although they can change; as a leader it names those of the configuration.
+    unflushed: the ends that its log has had beyond `flushed`, rising: a flush reaches one of them.
+    votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
+    must_apply: the offset that the following rows reach by applying entries, 0 if none is due.
+    must_load: the end of the snapshot whose state the next row reports as applied, 0 if none is due.
+    reports_state: it reports what its quorum-state holds at each start, and before each change that is stored there.
+    Nodes of older versions did not report it.  must_report_state: its process has started, and its next row reports
+    what quorum-state holds.  stored_epoch: the epoch that it has just stored, in which its next row is a role; or None.
+    """
+
+    name: str
+    members: frozenset[str]
+    disk: str = ""
+    incarnation: int = -1
+    seq: int = -1
+    ended: bool = True
+    role: str = ""
+    epoch: int = 0
+    leader: str | None = None
+    log: Position = EMPTY
+    flushed: int = 0
+    unflushed: list[int] = field(default_factory=list)
+    names_voters: bool = False
+    named_at: int | None = None
+    must_name: bool = False
+    mark: int = -1
+    applied: int = 0
+    must_run: bool = False
+    must_apply: int = 0
+    must_load: int = 0
+    reports_state: bool = False
+    must_report_state: bool = False
+    stored_epoch: int | None = None
+    votes: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def majority(self) -> int:
+        """The least number of the voters that it counts of which any two sets overlap."""
+        return len(self.members) // 2 + 1
+
+
+class Quorum:
+    """The whole quorum.  names: every voter.
+
+    epochs: those that a node entered.  granted: (epoch, candidate) -> the nodes that voted for it.
+    hidden_votes: epoch -> the nodes whose vote a kill may have hidden.  candidacies: (epoch, candidate) -> its log.
+    prefixes: position -> its prefix hash; positions: the reverse.  states: offset -> hash of the applied state.
+    named: (epoch, offset) of an entry -> the voters that it names.
+    batch_starts: end of a batch -> its start.  snapshots: (node, end) of each that a node has had.  marks: how many
+    high watermarks were taken.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.voters = {name: ModelVoter(name, frozenset(names)) for name in names}
+        self.branches: dict[int, Branch] = {0: Branch("", 0, 0, 0)}
+        self.marks = 0
+        self.named: dict[tuple[int, int], frozenset[str]] = {}
+        self.epochs = {0}
+        self.granted: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        self.hidden_votes: defaultdict[int, set[str]] = defaultdict(set)
+        self.candidacies: dict[tuple[int, str], Position] = {}
+        self.prefixes: dict[Position, int] = {}
+        self.positions: dict[int, Position] = {}
+        self.states: dict[int, int] = {}
+        self.batch_starts: dict[int, int] = {}
+        self.snapshots: set[tuple[str, int]] = set()
+
+    def holds(self, epoch: int, log: Position) -> bool:
+        """Return whether the log of that epoch's leader begins with this log."""
+        limit = self.branches[epoch].end
+        while epoch > log.epoch:
+            limit, epoch = self.branches[epoch].start, self.branches[epoch].parent
+        return log.end == 0 or (epoch == log.epoch and log.end <= limit)
+
+    def position(self, epoch: int, end: int) -> Position:
+        """The first `end` entries of a log whose last entry is of this epoch."""
+        while epoch > 0 and self.branches[epoch].start >= end:
+            epoch = self.branches[epoch].parent
+        return Position(epoch, end)
+
+    def common(self, epoch: int, log: Position) -> int:
+        """Return how many entries a log shares with the log of that epoch's leader."""
+        one, other = Position(epoch, self.branches[epoch].end), log
+        while one.epoch != other.epoch:
+            if one.epoch > other.epoch:
+                one = Position(self.branches[one.epoch].parent, self.branches[one.epoch].start)
+            else:
+                other = Position(self.branches[other.epoch].parent, self.branches[other.epoch].start)
+        return min(one.end, other.end)
+
+    def note_reach(self, voter: ModelVoter) -> None:
+        """Return what the leader may count: a follower's durable log, as far as it is the leader's own."""
+        if voter.role in ("follower", "leader"):
+            branch = self.branches[voter.epoch]
+            durable = self.position(voter.log.epoch, min(voter.flushed, voter.log.end))
+            if self.holds(voter.epoch, voter.log) and durable.end > branch.reached.get(voter.name, -1):
+                branch.reached[voter.name] = durable.end
+
+    def others(self, voter: ModelVoter) -> tuple[str, ...]:
+        """Every voter but this one."""
+        return tuple(name for name in self.voters if name != voter.name)
+
+    def prefix(self, log: Position, value: int | None) -> Answer:
+        """One position has one prefix hash, and one prefix hash one position."""
+        if value is None:
+            return None
+        known = self.prefixes.setdefault(log, value)
+        where = self.positions.setdefault(value, log)
+        if known == value and where == log:
+            return None
+        return Unexplained(
+            "prefix hash contradicts the log",
+            f"elsewhere the entries below offset {log.end} (the last one of epoch {log.epoch}) have hash "
+            f"{hash_words(known)}"
+            if known != value
+            else f"that hash belongs to the entries below offset {where.end} (the last one of epoch {where.epoch})",
+            "equal logs have equal hashes, and other logs have others",
+        )
+
+
+def disk(voter: ModelVoter, row: TraceRow) -> Answer:
+    """A process names its disk, right before its start row; a kill may have come between the two."""
+    if row.incarnation <= voter.incarnation or not row.detail:
+        return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
+    if voter.disk not in ("", row.detail):
+        voter.epoch, voter.log, voter.flushed, voter.unflushed = 0, EMPTY, 0, []
+        voter.role, voter.leader, voter.votes = "", None, {}
+    voter.disk, voter.incarnation, voter.ended = row.detail, row.incarnation - 1, True
+    return None
+
+
+def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """A process starts, and finds again what the last one had made durable.  Raises NotModelled."""
+    if row.incarnation != voter.incarnation + 1 or row.offset is None:
+        return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
+    if voter.incarnation < 0 and row.offset > 0:
+        raise NotModelled(f"{voter.name}: its trace begins with a log of {row.offset} entries")
+    if row.epoch < voter.epoch:
+        return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
+    if row.epoch > voter.epoch + 1 and row.epoch not in quorum.epochs:
+        return Blocked(f"that any node entered epoch {row.epoch}", quorum.others(voter))
+    log = _recovered(quorum, voter, row.offset, row.hash)
+    if not isinstance(log, Position):
+        return log
+    if (wrong := quorum.prefix(log, row.hash)) is not None:
+        return wrong
+    quorum.epochs.add(row.epoch)
+    if row.epoch not in voter.votes:
+        quorum.hidden_votes[row.epoch].add(voter.name)
+    voter.incarnation, voter.ended, voter.role, voter.leader = row.incarnation, False, "", None
+    voter.epoch, voter.log, voter.flushed, voter.unflushed = row.epoch, log, log.end, []
+    voter.mark, voter.applied, voter.must_run, voter.must_apply, voter.must_load = -1, 0, False, 0, 0
+    voter.must_report_state, voter.stored_epoch = voter.reports_state, None
+    voter.named_at, voter.must_name = None, False
+    return None
+
+
+def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | None) -> Position | Answer:
+    """The log that a restart found, or why it cannot be."""
+    following = voter.role == "follower" and voter.epoch in quorum.branches
+    if following and (voter.leader, end) in quorum.snapshots:  # it may have fetched that snapshot without reporting it
+        behind = quorum.position(voter.epoch, end)
+        if quorum.prefixes.get(behind) == prefix_hash:
+            return behind
+    if end > voter.log.end:
+        if voter.role == "leader":
+            branch = quorum.branches[voter.epoch]
+            branch.end = max(branch.end, end)
+            return Position(voter.epoch, end)
+        if following and quorum.holds(voter.epoch, voter.log):
+            if end > quorum.branches[voter.epoch].end:
+                return Blocked(f"that {voter.leader} wrote offset {end - 1}", (str(voter.leader),))
+            return quorum.position(voter.epoch, end)
+        if following:
+            return Blocked(f"that {voter.leader} had a snapshot that ends at {end}", (str(voter.leader),))
+        return Unexplained(
+            "more recovered than written",
+            f"its log ended at {voter.log.end}, and a {voter.role or 'starting'} node appends nothing",
+            "a restart finds what was written",
+        )
+    was_cut = following and not quorum.holds(voter.epoch, voter.log) and end >= quorum.common(voter.epoch, voter.log)
+    if end < voter.flushed and not was_cut:
+        return Unexplained(
+            "flushed entries lost",
+            f"everything below offset {voter.flushed} was flushed before",
+            "a restart finds what was flushed",
+        )
+    return quorum.position(voter.log.epoch, end)
+
+
+def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """A process ends, and reports it."""
+    voter.ended = True
+    return None
+
+
+def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
+    """Reject a row before which another must come first, whatever its kind."""
+    if voter.ended or row.incarnation != voter.incarnation:
+        return malformed(
+            f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
+        )
+    if voter.must_load and row.event not in ("applied", "fatal"):
+        return malformed(f"it had a snapshot that ends at {voter.must_load}, and had not loaded its state")
+    if voter.role == "" and row.event not in ("role", "flush", "quorum-state", "snapshot", "applied", "fatal"):
+        return malformed("its process had started, and had not reported a role")
+    if voter.must_report_state and row.event not in ("quorum-state", "fatal"):
+        return malformed("its process had started, and had not reported what its quorum-state holds")
+    if voter.must_name and row.event not in ("voters", "fatal"):
+        return malformed(
+            f"the entry at offset {voter.named_at} that named voters was removed, and who votes comes next"
+        )
+    acts = (row.event, row.epoch) == ("role", voter.stored_epoch)
+    if voter.stored_epoch is not None and not acts and row.event != "fatal":
+        return malformed(f"it had stored epoch {voter.stored_epoch}, and a role in that epoch comes next")
+    if voter.must_run and (row.event, row.role) != ("role", "candidate") and row.event not in ("vote", "fatal"):
+        return malformed("it had voted for itself, and a candidate's role comes next")
+    again = row.event == "high-watermark" and row.offset == voter.mark
+    if voter.must_apply and row.event not in ("applied", "fatal") and not again:
+        return malformed(f"it had applied {voter.applied} of the {voter.mark} entries that it knew committed")
+    return None
+
+
+def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """A leader writes an entry, or a follower takes entries of its leader."""
+    if row.offset is None or row.offset <= voter.log.end:
+        return malformed(f"its log ended at {voter.log.end} before")
+    answer = _append(quorum, voter, row, row.offset)
+    if answer is None:
+        voter.unflushed.append(row.offset)
+    return answer
+
+
+def _append(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
+    if voter.role == "leader":
+        return _write(quorum, voter, row, end)
+    if voter.role != "follower":
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
+        return Unexplained("append out of turn", why, "only a leader and its followers append")
+    branch = quorum.branches[voter.epoch]
+    if not quorum.holds(voter.epoch, voter.log):
+        return Unexplained(
+            "append to another log than the leader's",
+            f"its log shares only {quorum.common(voter.epoch, voter.log)} of {voter.log.end} entries with "
+            f"{branch.leader}'s",
+            "a follower appends only where its log is equal to the leader's up to there",
+        )
+    if branch.end < end:
+        return Blocked(f"that {branch.leader} wrote offset {end - 1} in epoch {voter.epoch}", (branch.leader,))
+    log = quorum.position(voter.epoch, end)
+    if log.epoch != row.epoch:
+        why = f"{branch.leader}'s entry at offset {end - 1} is of epoch {log.epoch}"
+        return Unexplained("entry of another epoch", why, "a follower holds what its leader holds")
+    voter.log = log
+    return None
+
+
+def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
+    """A leader appends at the end of its own branch; its first entry is one LeaderChange.
+
+    The first leader of a cluster whose voters can change appends two more with it: `kraft.version`, and the voters."""
+    branch = quorum.branches[voter.epoch]
+    opening = (1, 3) if voter.names_voters else (1,)
+    if row.epoch != voter.epoch or (branch.end == branch.start and end - branch.start not in opening):
+        return malformed(f"its branch of epoch {voter.epoch} began at {branch.start} and ended at {branch.end}")
+    branch.end = end
+    voter.log = Position(voter.epoch, end)
+    return None
+
+
+def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """The log of a node is durable up to an offset.  What it appended while the flush went on is not."""
+    if row.epoch != voter.epoch or row.offset is None or row.offset not in (voter.flushed, *voter.unflushed):
+        return malformed(
+            f"its log ended at {voter.log.end} and was durable up to {voter.flushed}, in epoch {voter.epoch}"
+        )
+    voter.flushed = row.offset
+    voter.unflushed = [end for end in voter.unflushed if end > row.offset]
+    quorum.note_reach(voter)
+    return None
+
+
+def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """A follower removes what differs from the log of its leader."""
+    if row.offset is None or row.epoch != voter.epoch or not 0 <= row.offset < voter.log.end:
+        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+    if voter.role != "follower":
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
+        return Unexplained("truncation out of turn", why, "only a follower truncates")
+    if row.offset < voter.mark:
+        why = f"its high watermark was {voter.mark}"
+        return Unexplained("truncation below the high watermark", why, "committed entries are never removed")
+    shared = quorum.common(voter.epoch, voter.log)
+    if row.offset < shared:
+        return Unexplained(
+            "truncation of what the leader holds",
+            f"its log and {voter.leader}'s are equal below offset {shared}",
+            "a follower removes only what differs from its leader's log",
+        )
+    voter.log = quorum.position(voter.log.epoch, row.offset)
+    voter.must_name = voter.named_at is not None and voter.named_at >= row.offset
+    voter.flushed = min(voter.flushed, row.offset)
+    voter.unflushed = [end for end in voter.unflushed if end < row.offset]
+    if row.offset > voter.flushed:
+        voter.unflushed.append(row.offset)
+    quorum.note_reach(voter)
+    return None
+
+
+def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """The log of a node names other voters than before.  They count at once."""
+    members = frozenset((row.detail or "").split())
+    voter.names_voters = row.offset is None
+    voter.must_name = False
+    if row.offset is None and members <= quorum.voters.keys():
+        voter.members, voter.named_at = members, None  # those of the configuration
+        return None
+    if (
+        row.offset is None
+        or row.epoch != voter.epoch
+        or not 0 <= row.offset < voter.log.end
+        or not members <= quorum.voters.keys()
+    ):
+        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+    entry = (quorum.position(voter.log.epoch, row.offset + 1).epoch, row.offset)
+    known = quorum.named.setdefault(entry, members)
+    if known != members:
+        why = f"elsewhere the entry at offset {row.offset} names {', '.join(sorted(known))}"
+        return Unexplained("other voters in one entry", why, "equal entries name equal voters")
+    voter.members, voter.named_at = members, row.offset
+    return None
+
+
+def refused(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """A node takes nothing of what another one sent damaged."""
+    return None
+
+
+def of_brokers(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """Ignore what a node reports of brokers: it is no step of the quorum."""
+    return None

@@ -1,0 +1,605 @@
+"""Verify that copies of one object at several servers agree in the end.
+
+Does every server answer the same, once the system has recovered?  (Eventual convergence, Shapiro et al. 2011.)
+
+Systems that promise no linearizable reads promise this: when writes have ended and faults are healed, all replicas come
+to the same state.  The workload reads every key at every server, again and again until they agree or the time is over.
+Of each server and key the last of these answers counts.
+
+Two answers of one key that differ violate the promise, and both are named: nothing decides which of them is wrong.  So
+does a value that no client invoked a write of.  A server of which a key has no answer leaves the verdict unknown.
+The answers of f = "members" are sets: their order says nothing.
+
+Cost: the rows of the final phase, and one more pass over the history for the values that were read.
+
+Are the replicas of each partition equal, as far as they are committed?
+
+A replica notes its high watermark in a checkpoint file every few seconds: what lies below was in every in-sync replica,
+and no clean election gives it up.  So any two copies of replicas hold the same batches below the lower of their high
+watermarks, whenever they were taken.  Batches are equal if base offset, end, leader epoch and CRC are: followers copy
+batches as they are, compressed or not.
+
+Compaction rewrites batches, and each replica compacts for itself.  So what lies below `cleaner-offset-checkpoint` of a
+replica is not compared with others, nor what lies below the first batch that it holds.
+
+The file leader-epoch-checkpoint says where each leader epoch begins.  A follower that returns asks by it from which
+offset on its log may differ.  Each batch must lie behind the start of its own epoch, and before the start of the next.
+
+Cost: one pass over the table; memory: one partition at a time.
+
+Do two implementations of one format agree?
+
+A system of two implementations compares what both wrote, and how both read one file (`System.comparisons`).  Each is an
+oracle for the other that no common mistake of one code base can fool.
+
+Does the order that a system shows explain every answer?  And do equal positions have equal states?
+
+Many systems number their states: etcd's revision, ZooKeeper's zxid, an LSN, an offset.  An answer that carries such a
+*position* states which state of the whole it is about.  So nothing has to be searched for: the writes are replayed in
+the order of their positions, and every read must return what the replay holds at its position.
+
+* **Replay.**  A value *reigns* over its key from the position of its write to the last position at which it was read.
+  Reigns of different values of one key must not overlap.  The write of a value without a known position may lie
+  anywhere up to the first position at which the value was read, and costs no search: latest is best.
+* **Real time.**  An operation that begins after another one was answered has no smaller position, and a write has a
+  greater one.
+* **Digests.**  Of the state at one position, every replica must answer the same digest.  Two that differ prove that
+  replicas have diverged, whatever clients read.
+
+Sound and complete for positions that may lie arbitrarily dense (`tests/checkers/replicas/test_shown_order.py` compares
+it with brute force).  O(n log n) for n operations, and one pass over the history.
+
+Rows: `write` is ok with the payload [value, position], `read` with [value, position], `digest` with [position, digest].
+A write that was answered without a position counts as one of unknown outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.columns import HISTORY
+from checkers.base.demands import READS_OF_A_SERVER
+from checkers.base.history import Type, paired
+from checkers.base.run_evidence import conclude, over_budget
+from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.values import canonical, parse
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.sealing.history_rows import chunks_of_groups
+
+DIFFER = "servers that differ"
+INVENTED = "a value that nobody wrote"
+MEMBERS = "members"
+_FINAL_READS = "final reads"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class ConvergenceFinding:
+    """last: (key, node) -> the last ok read of the final phase.  reads: how many there were.
+    written: (key, value) of every write that was invoked, of those values that `last` shows."""
+
+    last: dict[tuple[str, str], Row] = field(default_factory=dict)
+    reads: int = 0
+    written: set[tuple[str, int]] = field(default_factory=set)
+
+
+def _split(run: StoredRun) -> list[Part]:
+    final = run.outcome.phase(_FINAL_READS)
+    if final is None:
+        return []
+    params = {"final_ns": final.start_ns, "reads": sorted(run.demands.reads), "writes": sorted(run.demands.writes)}
+    return [Part((str(run.history),), params)]
+
+
+def judge(part: Part, budget: Budget) -> ConvergenceFinding:
+    """params: final_ns, when the final phase began; reads and writes, the functions."""
+    found = ConvergenceFinding()
+    for row in _rows(part, HISTORY.names, "reads", Type.OK, part.params["final_ns"]):
+        found.reads += 1
+        found.last[str(row["key"]), str(row["node"])] = row
+    shown = {(key, value) for (key, _), row in found.last.items() for value in values_of(row)}
+    for row in _rows(part, ["time_ns", "process", "type", "f", "key", "value"], "writes", Type.INVOKE, 0):
+        if (name := (str(row["key"]), row["value"])) in shown:
+            found.written.add(name)
+    return found
+
+
+def _rows(part: Part, columns: Sequence[str], functions: str, type_: Type, since_ns: int) -> Iterator[Row]:
+    wanted = pa.array(part.params[functions], pa.string())
+    for table in chunks_of_groups(part.paths[0], columns):
+        mine = pc.and_(pc.greater_equal(table["process"], 0), pc.equal(table["type"], int(type_)))
+        mine = pc.and_(mine, pc.greater_equal(table["time_ns"], since_ns))
+        mine = pc.and_(mine, pc.is_in(pc.cast(table["f"], pa.string()), value_set=wanted))
+        yield from table.filter(mine).to_pylist()
+
+
+def values_of(row: Row) -> list[int]:
+    """The values that an answer shows: of a register at most one."""
+    if row["payload"] is not None:
+        shown = parse(row["payload"])
+        return [value for value in shown if isinstance(value, int)] if isinstance(shown, list) else []
+    return [] if row["value"] is None else [int(row["value"])]
+
+
+def state_of(row: Row) -> str:
+    """The answer as it is compared and shown."""
+    if row["payload"] is None:
+        return "nothing" if row["value"] is None else str(row["value"])
+    shown = parse(row["payload"])
+    return canonical(sorted(shown) if row["f"] == MEMBERS else shown)
+
+
+def _combine(run: StoredRun, findings: Sequence[ConvergenceFinding]) -> Verdict:
+    if not findings:
+        return Verdict(Validity.UNKNOWN, reason="the run did not come to its final reads")
+    (found,) = findings
+    by_key: dict[str, dict[str, Row]] = {}
+    for (key, node), row in found.last.items():
+        by_key.setdefault(key, {})[node] = row
+    witnesses = [w for key in sorted(by_key, key=by_number) for w in _of_key(key, by_key[key], found.written)]
+    keys = list(dict.fromkeys(str(key) for _, key in run.demands.final_reads))
+    everywhere = {str(key) for _, key in run.demands.final_reads[:READS_OF_A_SERVER]}
+    unknown = []
+    if missing := [key for key in keys if key not in by_key]:
+        unknown.append(f"no final read of {', '.join(missing)} was answered")
+    for server in run.demands.servers:
+        if unread := sorted(key for key in everywhere if key in by_key and server not in by_key[key]):
+            shown = ", ".join(unread[:5]) + (" and others" if len(unread) > 5 else "")
+            unknown.append(f"{server} answered no final read of {shown}")
+    looked_at = {"keys": len(by_key), "servers": len({n for _, n in found.last}), "final reads": found.reads}
+    return conclude(witnesses, looked_at, unknown)
+
+
+def _of_key(key: str, answers: Mapping[str, Row], written: set[tuple[str, int]]) -> Iterator[Witness]:
+    nodes = sorted(answers, key=by_number)
+    states = {node: state_of(answers[node]) for node in nodes}
+    if len(set(states.values())) > 1:
+        one = nodes[0]
+        other = next(node for node in nodes if states[node] != states[one])
+        rest = [f"{node} answered {states[node]}." for node in nodes]
+        yield Witness(
+            DIFFER,
+            f"after recovery {one} answered {_short(states[one])} for {key}, and {other} answered "
+            f"{_short(states[other])}",
+            events=tuple(sorted((answers[one], answers[other]), key=lambda row: int(row["index"]))),
+            facts={"key": key, "nodes": [one, other], "why": rest, "expected": "the same answer of every server"},
+        )
+    for node in nodes:
+        if invented := [value for value in values_of(answers[node]) if (key, value) not in written]:
+            yield Witness(
+                INVENTED,
+                f"{node} answered {invented[0]} for {key}, and no client wrote that",
+                events=(answers[node],),
+                facts={"key": key, "nodes": [node], "why": [], "expected": "a value that a client wrote"},
+            )
+
+
+def _short(state: str) -> str:
+    return state if len(state) <= 60 else f"{state[:40]}… ({len(parse(state))} elements)"
+
+
+CONVERGENCE = Checker(
+    name="convergence",
+    title="Convergence",
+    question="Does every server answer the same once the system has recovered?",
+    split=_split,
+    judge=judge,
+    combine=_combine,
+    needs=frozenset({"history", "model"}),
+    rests_on=frozenset({"answerers"}),
+)
+
+
+REPLICAS_DIFFER, LACKS, WRONG_EPOCH = "replicas differ", "replica lacks a batch", "epoch checkpoint contradicts the log"
+_EXPECTED = "the same batches in every replica, up to the lowest high watermark"
+
+Batch = tuple[int, int, int]
+"""End, epoch, CRC."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One copy of one replica.  batches: by base offset.  epochs: (epoch, its first offset).
+    high_watermark: 0 where none was noted.  unreadable_from: -1 if all of it can be read."""
+
+    node: str
+    copy: int
+    batches: dict[int, Batch] = field(default_factory=dict)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    high_watermark: int = 0
+    cleaned: int = 0
+    unreadable_from: int = -1
+
+    @property
+    def committed(self) -> range:
+        """The offsets that can be compared with other replicas."""
+        start = max(self.cleaned, min(self.batches, default=0))
+        return range(start, max(start, min(self.high_watermark, max((b[0] for b in self.batches.values()), default=0))))
+
+
+@dataclass(slots=True)
+class ReplicasFinding:
+    partitions: int = 0
+    compared: int = 0
+    epochs: int = 0
+    witnesses: list[Witness] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+def _split_copies(run: StoredRun) -> list[Part]:
+    files = node_files(run.topics)
+    usable = [[node, copy["copy"]] for node in files for copy in run.copies if copy["node"] == node]
+    return [Part(tuple(files.values()), {"copies": usable})] if files else []
+
+
+def judge_copies(part: Part, budget: Budget) -> ReplicasFinding:
+    """params: copies, (node, copy) of those whose disks show something about the system."""
+    found = ReplicasFinding()
+    usable = {(node, copy) for node, copy in part.params["copies"]}
+    names = {name for path in part.paths for name in pc.unique(pq.read_table(path)["partition"]).to_pylist()}
+    for name in sorted(names):
+        replicas = [r for path in part.paths for r in _replicas(path, name) if (r.node, r.copy) in usable]
+        found.partitions += 1
+        for replica in replicas:
+            found.epochs += len(replica.epochs)
+            found.witnesses += _look_at_epochs(name, replica)
+            if 0 <= replica.unreadable_from < replica.high_watermark:
+                words = f"{name} of {replica.node} cannot be read from offset {replica.unreadable_from} on"
+                found.unknown.append(f"copy {replica.copy}: {words}, and {replica.high_watermark} was committed")
+        found.witnesses += _compare(name, replicas, found)
+    return found
+
+
+def _replicas(path: str, name: str) -> Sequence[Replica]:
+    found: dict[int, Replica] = {}
+    for row in pq.read_table(path, filters=[("partition", "==", name)], partitioning=None).to_pylist():
+        replica = found.setdefault(row["copy"], Replica(row["node"], row["copy"]))
+        match row["kind"]:
+            case "batch":
+                replica.batches[row["offset"]] = (row["end"], row["epoch"], row["crc"])
+            case "epoch":
+                replica.epochs.append((row["epoch"], row["offset"]))
+            case "high-watermark":
+                replica.high_watermark = row["offset"]
+            case "cleaned":
+                replica.cleaned = row["offset"]
+            case "unreadable":
+                replica.unreadable_from = row["offset"]
+    return [*found.values()]
+
+
+def _compare(name: str, replicas: Sequence[Replica], found: ReplicasFinding) -> Iterator[Witness]:
+    """The first batch of each node that contradicts what another node holds as committed."""
+    known: dict[int, tuple[Batch, Replica]] = {}
+    for replica in replicas:
+        committed = replica.committed
+        for base in sorted(base for base in replica.batches if base in committed):
+            known.setdefault(base, (replica.batches[base], replica))
+    told: set[str] = set()
+    for replica in replicas:
+        committed = replica.committed
+        for base in sorted(base for base in known if base in committed):
+            batch, other = known[base]
+            if replica.node == other.node:
+                continue
+            found.compared += 1
+            mine = replica.batches.get(base)
+            if mine != batch and replica.node not in told:
+                told.add(replica.node)
+                yield _witness(name, base, replica, mine, other, batch)
+
+
+def _witness(name: str, base: int, one: Replica, mine: Batch | None, other: Replica, batch: Batch) -> Witness:
+    topic = name.partition(" ")[0]
+    summary = f"{one.node} and {other.node} hold different batches of {topic} at offset {base}"
+    if mine is None:
+        summary = f"{one.node} has no batch of {topic} at offset {base}, and {other.node} has one"
+    why = [f"{one.node}: {_batch_words(mine)}; high watermark {one.high_watermark}, copy {one.copy}."]
+    why.append(f"{other.node}: {_batch_words(batch)}; high watermark {other.high_watermark}, copy {other.copy}.")
+    facts = {
+        "nodes": [one.node, other.node],
+        "copies": [one.copy, other.copy],
+        "epoch": batch[1],
+        "offset": base,
+        "why": why,
+        "expected": _EXPECTED,
+    }
+    return Witness(
+        LACKS if mine is None else REPLICAS_DIFFER, f"{summary}, though both noted it as committed.", facts=facts
+    )
+
+
+def _batch_words(batch: Batch | None) -> str:
+    return "no batch begins there" if batch is None else f"epoch {batch[1]}, up to {batch[0]}, CRC {batch[2]}"
+
+
+def _look_at_epochs(name: str, replica: Replica) -> Iterator[Witness]:
+    """The first batch that lies outside of its epoch, by the checkpoint of the replica itself."""
+    entries = sorted(replica.epochs, key=lambda entry: entry[1])
+    for base, (_, epoch, _) in sorted(replica.batches.items()):
+        said = next((number for number, start in reversed(entries) if start <= base), None)
+        if said is None or said == epoch:  # below the first entry: what retention has given up
+            continue
+        topic = name.partition(" ")[0]
+        words = f"The batch of {topic} at offset {base} on {replica.node} is of epoch {epoch}"
+        yield Witness(
+            WRONG_EPOCH,
+            f"{words}, and its leader-epoch-checkpoint says {said}.",
+            facts={
+                "nodes": [replica.node],
+                "copies": [replica.copy],
+                "epoch": epoch,
+                "offset": base,
+                "why": [f"Its entries are {_listed(entries)}."],
+                "expected": "each batch behind the start of its epoch, and before the start of the next one",
+            },
+        )
+        return
+
+
+def _listed(entries: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"epoch {epoch} from {start} on" for epoch, start in entries)
+
+
+def _combine_copies(run: StoredRun, findings: Sequence[ReplicasFinding]) -> Verdict:
+    there = node_files(run.topics)
+    unknown = [why for finding in findings for why in finding.unknown]
+    if silent := sorted({*run.servers} - {*there}, key=by_number):
+        unknown.append(f"{', '.join(silent)} delivered no logs of topics")
+    looked_at: Mapping[str, Any] = {
+        "partitions": sum(each.partitions for each in findings),
+        "batches compared": sum(each.compared for each in findings),
+        "epochs": sum(each.epochs for each in findings),
+    }
+    if not looked_at["batches compared"] and len(run.servers) > 1:
+        unknown.append("no two replicas have a committed batch in common")
+    return conclude([witness for each in findings for witness in each.witnesses], looked_at, unknown)
+
+
+EQUAL_REPLICAS = Checker(
+    "equal-replicas",
+    "Replicas of topics are equal",
+    "Do all replicas of a partition hold the same batches up to the lowest high watermark, with the epochs noted?",
+    _split_copies,
+    judge_copies,
+    _combine_copies,
+    frozenset({"logs", "topic-logs"}),
+)
+
+
+DISAGREE = "two implementations disagree"
+
+
+def _split_comparisons(run: StoredRun) -> list[Part]:
+    return [Part((str(run.comparisons),))] if run.comparisons.exists() else []
+
+
+def _judge_comparisons(part: Part, budget: Budget) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(part.paths[0]).to_pylist()
+    return rows
+
+
+def _combine_comparisons(run: StoredRun, findings: Sequence[Sequence[dict[str, Any]]]) -> Verdict:
+    rows = [row for rows in findings for row in rows]
+    unknown = [f"{row['nodes']}: {row['what']}: {row['missing']}" for row in rows if row["missing"]]
+    if not rows:
+        unknown.append("nothing was compared")
+    looked_at: dict[str, int] = {"comparisons": len(rows)}
+    for row in rows:
+        looked_at[row["what"]] = looked_at.get(row["what"], 0) + row["compared"]
+    witnesses = [
+        Witness(
+            DISAGREE,
+            f"{row['nodes']}: {row['what']}: {row['differs']}",
+            facts={"nodes": row["nodes"].split(", "), "why": [row["differs"]], "expected": "no difference"},
+        )
+        for row in rows
+        if row["differs"]
+    ]
+    return conclude(witnesses, looked_at, unknown)
+
+
+TWO_IMPLEMENTATIONS = Checker(
+    "two-implementations",
+    "Two implementations agree",
+    "Did both implementations write the same bytes, and does each read the other's files as its own code does?",
+    _split_comparisons,
+    _judge_comparisons,
+    _combine_comparisons,
+    frozenset({"logs", "two-implementations"}),
+)
+
+
+READ, WRITE, DIGEST = "read", "write", "digest"
+ONE_POSITION = "two writes at one position"
+OVERLAP = "an answer that its position contradicts"
+UNWRITTEN = "a value that was never written"
+BACKWARDS = "an order that goes back"
+DIVERGED = "replicas that differ at one position"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An operation.  position: None where no answer shows it.  answered: index of its answer, None if there is none.
+
+    value: written or read, None for a key that holds nothing; the digest for `digest`.  row: its answer, or invoke."""
+
+    f: str
+    key: str
+    value: Any
+    position: int | None
+    invoked: int
+    answered: int | None
+    row: Row
+
+
+@dataclass(slots=True)
+class _Reign:
+    first: float
+    last: float
+    by: Shown
+
+
+@dataclass(slots=True)
+class ShownOrderFinding:
+    witnesses: list[Witness] = field(default_factory=list)
+    looked_at: dict[str, int] = field(default_factory=dict)
+    unknown: str = ""
+
+
+def operations(rows: Sequence[Row]) -> list[Shown]:
+    """Return what the rows of clients show, in the order of invocation; failed writes and reads without answer not."""
+    found: list[Shown] = []
+    for invoke, answer in paired(rows, lambda row: Type(row["type"]), lambda row: int(row["process"])):
+        f, ended = str(invoke["f"]), Type(answer["type"]) if answer is not None else Type.INFO
+        if f not in (READ, WRITE, DIGEST) or ended is Type.FAIL or (ended is not Type.OK and f != WRITE):
+            continue
+        row, position, value = answer or invoke, None, invoke["value"]
+        if ended is Type.OK and row["payload"] is not None:
+            first, second = parse(row["payload"])
+            value, position = (second, first) if f == DIGEST else (first, second)
+        if position is None and f != WRITE:
+            continue
+        known = int(row["index"]) if position is not None else None
+        found.append(Shown(f, str(invoke["key"]), value, position, int(invoke["index"]), known, row))
+    return found
+
+
+def violations(shown: Sequence[Shown]) -> Iterator[Witness]:
+    """Yield what is wrong with these operations, in the order of invocation; nothing if one order explains them."""
+    floors = yield from _in_real_time(shown)
+    digests: dict[int, Shown] = {}
+    writes: dict[int, Shown] = {}
+    for one in shown:
+        if one.position is not None and one.f != READ:
+            other = (digests if one.f == DIGEST else writes).setdefault(one.position, one)
+            if one.f == WRITE and other is not one:
+                yield _of_positions(
+                    ONE_POSITION, f"two writes were acknowledged at position {one.position}", other, one
+                )
+            elif one.f == DIGEST and other.value != one.value:
+                nodes = f"{other.row['node']} answered {other.value}, and {one.row['node']} {one.value}"
+                yield _of_positions(DIVERGED, f"of the state at position {one.position} {nodes}", other, one)
+    for key in sorted({one.key for one in shown if one.f != DIGEST}, key=by_number):
+        yield from _reigns_of_key(key, [one for one in shown if one.key == key and one.f != DIGEST], floors)
+
+
+def written_twice(shown: Sequence[Shown]) -> Shown | None:
+    """Return the first write of a value that its key was given before; None if all values differ."""
+    seen: set[tuple[str, Any]] = set()
+    for one in shown:
+        if one.f == WRITE and (one.key, one.value) in seen:
+            return one
+        if one.f == WRITE:
+            seen.add((one.key, one.value))
+    return None
+
+
+def _in_real_time(shown: Sequence[Shown]) -> Generator[Witness, None, dict[int, Shown | None]]:
+    """Yield answers whose position is too small, and return the highest position known before each invoke."""
+    by_answer = sorted((one for one in shown if one.answered is not None), key=lambda one: one.answered or 0)
+    floors: dict[int, Shown | None] = {}
+    highest, at = None, 0
+    for one in shown:
+        while at < len(by_answer) and (by_answer[at].answered or 0) < one.invoked:
+            if by_answer[at].f != DIGEST and (highest is None or _at(by_answer[at]) > _at(highest)):
+                highest = by_answer[at]
+            at += 1
+        floors[one.invoked] = highest
+        if highest is None or one.position is None or one.f == DIGEST:
+            continue
+        if one.position < _at(highest) or (one.f == WRITE and one.position == _at(highest)):
+            words = f"position {one.position}, after an answer at position {highest.position} was given"
+            yield _of_positions(BACKWARDS, f"a {one.f} of {one.key} has {words}", highest, one)
+    return floors
+
+
+def _reigns_of_key(key: str, mine: Sequence[Shown], floors: Mapping[int, Shown | None]) -> Iterator[Witness]:
+    writes = {one.value: one for one in mine if one.f == WRITE}
+    reigns = {one.value: _Reign(_at(one), _at(one), one) for one in writes.values() if one.position is not None}
+    for read in sorted((one for one in mine if one.f == READ), key=_at):
+        write = writes.get(read.value)
+        if read.value is not None and (write is None or (read.answered or 0) < write.invoked):
+            yield _of_positions(UNWRITTEN, f"{key} held {read.value}, which no client had written", read)
+            continue
+        if read.value not in reigns:
+            first = -math.inf if write is None else _at(read)
+            reigns[read.value] = _Reign(first, _at(read), read)
+            floor = floors[write.invoked] if write is not None else None
+            if write is not None and floor is not None and _at(read) <= _at(floor):
+                words = f"position {read.position}, but its write began after an answer at position {floor.position}"
+                yield _of_positions(BACKWARDS, f"{key} held {read.value} at {words}", floor, write, read)
+        reign = reigns[read.value]
+        if _at(read) < reign.first:
+            words = f"at position {read.position}, and it was written at position {reign.first:.0f}"
+            yield _of_positions(OVERLAP, f"{key} held {read.value} {words}", read, reign.by)
+        if _at(read) >= reign.last:
+            reign.last, reign.by = _at(read), read
+    before: _Reign | None = None
+    for value, reign in sorted(reigns.items(), key=lambda each: each[1].first):
+        if before is not None and reign.first <= before.last:
+            words = f"{value} was there by position {reign.first:.0f}"
+            yield _of_positions(
+                OVERLAP, f"{key} held {before.by.value} at position {before.last:.0f}, but {words}", before.by, reign.by
+            )
+        before = reign if before is None or reign.last > before.last else before
+
+
+def _at(one: Shown) -> float:
+    return -math.inf if one.position is None else one.position
+
+
+def _of_positions(kind: str, words: str, *ones: Shown) -> Witness:
+    events = tuple(sorted((one.row for one in ones), key=lambda row: int(row["index"])))
+    nodes = list(dict.fromkeys(str(row["node"]) for row in events if row["node"]))
+    return Witness(kind, words, events, facts={"key": ones[0].key, "nodes": nodes, "why": []})
+
+
+def _split_positions(run: StoredRun) -> list[Part]:
+    return [Part((str(run.history),))]
+
+
+def judge_positions(part: Part, budget: Budget) -> ShownOrderFinding:
+    if why := over_budget(part, budget):
+        return ShownOrderFinding(unknown=why)
+    rows = [
+        row
+        for table in chunks_of_groups(part.paths[0], HISTORY.names)
+        for row in table.to_pylist()
+        if row["process"] >= 0 and row["f"] in (READ, WRITE, DIGEST)
+    ]
+    shown = operations(rows)
+    counts = {f: sum(one.f == f and one.position is not None for one in shown) for f in (READ, WRITE, DIGEST)}
+    compared = len([one for one in shown if one.f == DIGEST]) - len({o.position for o in shown if o.f == DIGEST})
+    looked_at = {"writes": counts[WRITE], "reads": counts[READ], "digests compared": compared}
+    if (twice := written_twice(shown)) is not None:
+        why = f"{twice.value} was written twice to {twice.key}, so a read of it shows no write"
+        return ShownOrderFinding(looked_at=looked_at, unknown=why)
+    return ShownOrderFinding(list(violations(shown)), looked_at)
+
+
+def _combine_positions(run: StoredRun, findings: Sequence[ShownOrderFinding]) -> Verdict:
+    (found,) = findings
+    lacking = [f"none of the {name} shows a position" for name in ("writes", "reads") if not found.looked_at.get(name)]
+    return conclude(found.witnesses, found.looked_at, [found.unknown] if found.unknown else lacking)
+
+
+SHOWN_ORDER = Checker(
+    name="shown-order",
+    title="Shown order",
+    question="Does the order that the system shows explain every answer, and are replicas equal at equal positions?",
+    split=_split_positions,
+    judge=judge_positions,
+    combine=_combine_positions,
+    needs=frozenset({"history", "model"}),
+    rests_on=frozenset({"times"}),
+)
