@@ -66,6 +66,8 @@ WORKLOADS: Mapping[str, str] = {
     "bank": "workloads.bank:Bank",
     "long-fork": "workloads.long_fork:LongFork",
     "kafka-queue": "workloads.kafka_queue:KafkaQueue",
+    "kafka-consumers": "workloads.kafka_queue:KafkaConsumers",
+    "kafka-transactions": "workloads.kafka_queue:KafkaTransactions",
     "kafka-offsets": "workloads.kafka_offsets:KafkaOffsets",
     "list-append": "workloads.transactions:ListAppend",
     "rw-register": "workloads.transactions:RwRegister",

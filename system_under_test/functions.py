@@ -21,7 +21,17 @@ from typing import Any, Literal, get_args
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Request
 
-Given = Literal["nothing", "perhaps key", "key", "key value", "key value value2", "key payload", "payload", "fields"]
+Given = Literal[
+    "nothing",
+    "perhaps key",
+    "key",
+    "key value",
+    "key value value2",
+    "key payload",
+    "payload",
+    "payload value",
+    "fields",
+]
 """What of a request a method is given, in this order.  fields: the elements of a payload that is a list."""
 Answer = Literal[
     "nothing",

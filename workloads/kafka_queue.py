@@ -1,7 +1,9 @@
-"""`kafka-queue`: records are sent to partitions and polled by consumers; at the end each partition is polled whole.
+"""`kafka-queue`, `kafka-consumers` and `kafka-transactions`: records are sent to partitions and polled by consumers; at
+the end each partition is polled to its end.
 
-A poll names the offset at which it begins: the one after the last record that an answer showed.  So a consumer skips
-nothing when an answer is lost, and a skipped record was lost by the system.
+A poll of assigned partitions names the offset at which it begins: the one after the last record that an answer showed.
+So a consumer skips nothing when an answer is lost, and a skipped record was lost by the system.  Consumers that
+subscribe begin where their group has committed, and commit behind what an answer showed.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from checkers.base.history import Type
+from checkers.base.history import CREATE, Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import Function
 from workloads.generators import Call, Generator, Step, Turn
 from workloads.workload import Workload
 
 _POLL = json.dumps([["poll"]])
+
+TO_END = -1
+"""In the place of an offset: all that there is."""
+STEPS_MAX, ABORT_SHARE = 4, 0.1
 
 
 @dataclass(frozen=True)
@@ -75,4 +81,87 @@ class KafkaQueue(Workload):
         return Request("send", key, payload=json.dumps([["send", key, turn.fresh()]]))
 
     def final(self) -> Sequence[Request]:
-        return [Request("poll", name, 0, payload=_POLL) for name in self.names]
+        return [Request("poll", name, TO_END, payload=_POLL) for name in self.names]
+
+
+@dataclass(frozen=True)
+class SubscribedConsumer(Generator):
+    """One thread that is a member of the group.
+
+    key: a topic, under which its requests stand in the history.  processed: what it commits next, topic -> offset as
+    JSON."""
+
+    names: tuple[str, ...]
+    key: str
+    subscribed: bool = False
+    processed: str = ""
+
+    def next(self, turn: Turn) -> tuple[Step, Generator]:
+        if not self.subscribed:
+            return Request("subscribe", self.key, payload=json.dumps(self.names)), self
+        if self.processed:
+            return Request("commit", self.key, payload=self.processed), self
+        return Request("poll", self.key, 0, payload=_POLL), self
+
+    def heard(self, request: Request, outcome: Outcome) -> Generator:
+        if request.f == "commit":  # a later one covers it if it failed
+            return replace(self, processed="")
+        if outcome.type is not Type.OK:
+            return SubscribedConsumer(self.names, self.key)
+        if request.f == "subscribe":
+            return replace(self, subscribed=True)
+        polled = json.loads(outcome.payload or "[]")[0][1]
+        ends = {key: records[-1][0] + 1 for key, records in polled.items()}
+        return replace(self, processed=json.dumps(ends) if ends else "")
+
+
+class KafkaConsumers(KafkaQueue):
+    name = "kafka-consumers"
+    summary = "records are sent to partitions, and processed by consumers that subscribe and commit"
+    own_functions: ClassVar[Mapping[str, Function]] = {
+        "create_consumed": Function("make a topic that a group consumes", "key"),
+        "send_records": KafkaQueue.own_functions["send_records"],
+        "subscribe_topics": Function("consume these topics as a member of the group", "payload", "anything"),
+        "poll_subscribed": Function(
+            "the next records, and partitions that moved", "key value", "anything", observes=True
+        ),
+        "commit_processed": Function("commit these offsets for the group", "payload"),
+    }
+    functions: ClassVar[Mapping[str, str]] = {
+        CREATE: "create_consumed",
+        "send": "send_records",
+        "subscribe": "subscribe_topics",
+        "poll": "poll_subscribed",
+        "commit": "commit_processed",
+    }
+    real_test = "Consumers lose answers and partitions during faults, and what they left is polled at the end."
+
+    def generator(self, placement: Placement) -> Generator:
+        if placement.reads_only:
+            return SubscribedConsumer(self.names, self.names[placement.thread % len(self.names)])
+        return super().generator(placement)
+
+
+class KafkaTransactions(KafkaQueue):
+    name = "kafka-transactions"
+    summary = "transactions that send records to several partitions, some aborted on purpose, and consumers"
+    own_functions: ClassVar[Mapping[str, Function]] = {
+        "create_transacted": Function("make a topic that transactions send to", "key"),
+        "transact_records": Function("send records in one transaction, 1 to abort it", "payload value", "anything"),
+        **{name: KafkaQueue.own_functions[name] for name in ("assign_partitions", "poll_records")},
+    }
+    functions: ClassVar[Mapping[str, str]] = {
+        CREATE: "create_transacted",
+        "txn": "transact_records",
+        "assign": "assign_partitions",
+        "poll": "poll_records",
+    }
+    writes: ClassVar[frozenset[str]] = frozenset({"txn"})
+    real_test = "Transactions over several partitions are committed and aborted during faults, while consumers poll."
+    ok_share = 1 - ABORT_SHARE
+    invoked_share = 0.6  # one leader or coordinator that is cut off stops a whole transaction
+
+    def _send(self, turn: Turn) -> Request:
+        places = range(turn.rng.randint(1, STEPS_MAX))
+        steps = [["send", turn.rng.choice(self.names), turn.fresh(place)] for place in places]
+        return Request("txn", str(steps[0][1]), int(turn.rng.random() < ABORT_SHARE), payload=json.dumps(steps))

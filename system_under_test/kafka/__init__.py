@@ -8,6 +8,7 @@ The files, in the order in which to read them:
     system.py    the cluster: how it starts, who leads, when it has recovered
     bundled.py   brokers on the bundled controllers, and controllers of both kinds
     records.py   clients send and poll records, through librdkafka
+    groups.py    consumers that subscribe
     offsets.py   clients commit and fetch the offsets of consumer groups
-    client.py    one client that does both
+    client.py    one client that does all of that, and transactions
 """

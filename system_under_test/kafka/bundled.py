@@ -53,7 +53,7 @@ def _lost(name: str) -> Bug:
 
 
 class KafkaBrokers(Kafka):
-    """Settings (`--set`), besides `version`, `home`, `properties` and `flush` of `kafka`:
+    """Settings (`--set`), besides `version`, `home`, `properties`, `flush` and `group_protocol` of `kafka`:
 
     min_insync: `min.insync.replicas` of the topics.
     """
@@ -64,7 +64,7 @@ class KafkaBrokers(Kafka):
     complaints = rf"{Kafka.complaints}|{_FAULTS}|^(?:cannot start: |Traceback ).*"
     bugs: Mapping[str, Bug] = {name: _lost(name) for name in _SHOWN_BY}
     parameters: Mapping[str, str | float] = {
-        **{name: Kafka.parameters[name] for name in ("version", "home", "properties", "flush")},
+        **{name: Kafka.parameters[name] for name in ("version", "home", "properties", "flush", "group_protocol")},
         "min_insync": 1.0,
     }
 

@@ -29,6 +29,12 @@ QUICK_TO_FAIL_OVER: Mapping[str, object] = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
     "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 3000,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
 }
 LOG4J = """Configuration:
   Appenders:

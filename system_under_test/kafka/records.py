@@ -20,12 +20,20 @@ NEVER_AGAIN_MS = 60_000
 """Pause before the library sends a record again.  After NOT_LEADER_OR_FOLLOWER it does so whatever `retries` says, and
 the record may be in the log already; so the pause is longer than the time that a record has."""
 
+TO_END = -1
+"""Asks for all that there is, instead of the offset at which a poll begins."""
+
+READ_UNCOMMITTED = "read-uncommitted"
 UNCLEAN = ("acks-one-unclean", "min-insync-one")
 """Planted bugs: a replica that is not in sync may lead, and one replica in sync suffices for an acknowledgement."""
 
 
 class NotAppended(Exception):
     """The answer proves that nothing was appended."""
+
+
+class StillOpen(Exception):
+    """An open transaction hides the end of a log."""
 
 
 class RecordsClient(Client):
@@ -98,15 +106,20 @@ class RecordsClient(Client):
         return keys
 
     def poll_records(self, key: str, offset: int) -> list[Any]:
-        """Return all records from this offset to the high watermark that the leader has now."""
+        """Return all records from this offset to the end that the leader shows now.
+
+        offset: TO_END means the whole log, which an open transaction must not hide."""
+        return [["poll", {key: self._poll(key, max(offset, 0), to_end=offset == TO_END)}]]
+
+    def _poll(self, key: str, offset: int, *, to_end: bool = False) -> list[list[int]]:
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if "consumer" not in self.made:
-            reads = {"auto.offset.reset": "error", "isolation.level": "read_committed", "fetch.wait.max.ms": 50}
-            group = {"group.id": "assigned", "enable.auto.commit": False, "enable.partition.eof": True}
-            self.made["consumer"] = Consumer({**self._common, **reads, **group})
+            self.made["consumer"] = Consumer({**self._common, **self._reads, "group.id": "assigned"})
         consumer = self.made["consumer"]
         _, end = consumer.get_watermark_offsets(TopicPartition(key, 0), timeout=ATTEMPT_MS / 1000)
+        if to_end and end < (high := self._high_watermark(key)):
+            raise StillOpen(f"a transaction is open: {key} is shown to {end} and ends at {high}")
         consumer.assign([TopicPartition(key, 0, offset)])
         found: list[list[int]] = []
         while offset < end:
@@ -117,4 +130,20 @@ class RecordsClient(Client):
                 if error is None:
                     found.append([message.offset(), int(message.value())])
                 offset = message.offset() + (error is None)
-        return [["poll", {key: found}]]
+        return found
+
+    @property
+    def _reads(self) -> dict[str, Any]:
+        level = "read_uncommitted" if self.bug == READ_UNCOMMITTED else "read_committed"
+        reads = {"auto.offset.reset": "error", "isolation.level": level, "fetch.wait.max.ms": 50}
+        return {**reads, "enable.auto.commit": False, "enable.partition.eof": True}
+
+    def _high_watermark(self, key: str) -> int:
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import AdminClient, OffsetSpec
+
+        asked = {TopicPartition(key, 0): OffsetSpec.latest()}
+        options = {"isolation_level": IsolationLevel.READ_UNCOMMITTED, "request_timeout": ATTEMPT_MS / 1000}
+        admin = AdminClient(self._common)  # it ends what it was asked for when it is collected
+        (answer,) = admin.list_offsets(asked, **options).values()
+        return int(answer.result(ATTEMPT_MS / 1000).offset)

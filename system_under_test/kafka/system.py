@@ -14,15 +14,17 @@ from typing import ClassVar
 
 from system_under_test.client import Client
 from system_under_test.kafka.client import KafkaClient
+from system_under_test.kafka.groups import COMMIT_FIRST
 from system_under_test.kafka.jars import jars_of
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess
+from system_under_test.kafka.records import READ_UNCOMMITTED
 from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
 
 TOGETHER, APART, EACH, NEVER = "together", "apart", "each", "never"
-CHOICES = {"controllers": (TOGETHER, APART), "flush": (EACH, NEVER)}
+CHOICES = {"controllers": (TOGETHER, APART), "flush": (EACH, NEVER), "group_protocol": ("classic", "consumer")}
 LOST = ("lost-write", "unseen", "inconsistent-offsets")
 BUGS = (
     Bug(
@@ -49,6 +51,20 @@ BUGS = (
         shown_by=("power",),
         workloads=("kafka-queue",),
     ),
+    Bug(
+        COMMIT_FIRST,
+        "consumers of a group commit what they polled before they process it",
+        found_by="kafka-read-to-end",
+        witness_kinds=LOST,
+        workloads=("kafka-consumers",),
+    ),
+    Bug(
+        READ_UNCOMMITTED,
+        "consumers read what no transaction has committed",
+        found_by="kafka-read-to-end",
+        witness_kinds=("G1a",),
+        workloads=("kafka-transactions",),
+    ),
 )
 _ALWAYS = 1
 _NEVER = (1 << 63) - 1
@@ -63,6 +79,7 @@ class Kafka(System):
     properties: of all processes, NAME:VALUE with spaces between.
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
+    group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848).
     """
 
     name = "kafka"
@@ -82,6 +99,7 @@ class Kafka(System):
         "features": "",
         "properties": "",
         "flush": EACH,
+        "group_protocol": "classic",
     }
 
     @property

@@ -21,10 +21,10 @@ from workloads.repeated_register import RepeatedRegister
 from workloads.workload import Workload
 
 ALL = {name: load(target) for name, target in WORKLOADS.items()}
-NEITHER = {CREATE, "assign"}
+NEITHER = {CREATE, "assign", "subscribe", "commit"}
 """Functions that prepare what the others read and write."""
-POLLED = json.dumps([["poll", {}]])
-OF_KAFKA = {"kafka-queue", "kafka-offsets"}
+POLLED = json.dumps([["poll", {"k0": [[0, 7]]}]])
+OF_KAFKA = {name for name in WORKLOADS if name.startswith("kafka-")}
 WITH_POSITIONS = {"shown-order", "digests"}
 """Workloads for systems whose answers carry a position; the canary's do not."""
 

@@ -1,0 +1,94 @@
+"""Consumers that subscribe: a group deals the partitions to them, and keeps the offsets that they commit.
+
+A record counts as processed once the poll that showed it stands in the history.  Only then does the workload commit
+behind it, so whatever happens to a consumer, the group delivers a record that nobody processed once more.
+
+A poll that was not answered may have moved the consumer.  The workload subscribes anew, which makes another consumer;
+the group forgets the old one after its session.  Now and then a consumer crashes while it processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from system_under_test.kafka.records import ATTEMPT_MS, TO_END, RecordsClient
+
+COMMIT_FIRST = "commit-before-processing"
+POLL_S, RECORDS_MAX = 0.2, 100
+CRASH_EVERY, FIRST_CRASH = 40, 8
+"""Of the polls that showed records, the numbers at which a consumer crashes."""
+
+
+class Crashed(Exception):
+    """The consumer has ended."""
+
+
+class GroupsClient(RecordsClient):
+    def create_consumed(self, key: str) -> None:
+        """Create a topic; the first question for its offsets creates the topic of offsets."""
+        self.create(key)
+        self._committed(key)
+
+    def subscribe_topics(self, keys: list[str]) -> list[str]:
+        from confluent_kafka import Consumer
+
+        protocol = self.settings.get("group_protocol", "classic")
+        of_protocol = {"group.protocol": protocol}
+        if protocol == "classic":
+            of_protocol |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+            of_protocol["partition.assignment.strategy"] = "roundrobin"
+        consumer = Consumer({**self._of_group, **of_protocol, "enable.partition.eof": False})
+        moved: list[str] = []
+
+        def note(_: Any, partitions: list[Any]) -> None:
+            moved.extend(each.topic for each in partitions)
+
+        consumer.subscribe(keys, on_assign=note, on_revoke=note)
+        self.made.update({"member": consumer, "moved": moved, "moved before": []})
+        return keys
+
+    def poll_subscribed(self, key: str, offset: int) -> list[Any]:
+        """Return the next records of this member, and the partitions that came or went since the poll before the last.
+
+        A partition may go behind the last record of an answer, so each of them is named in two.
+        offset: TO_END asks for what the group has yet to process of the topic `key`, up to its end."""
+        if offset == TO_END:
+            return [["poll", {key: self._poll(key, self._committed(key), to_end=True)}]]
+        if "member" not in self.made:
+            raise Crashed("the process of the member has ended")
+        moved, before = self.made["moved"], self.made["moved before"]
+        found: dict[str, list[list[int]]] = {}
+        for message in self.made["member"].consume(RECORDS_MAX, POLL_S):
+            if message.error() is None:
+                found.setdefault(message.topic(), []).append([message.offset(), int(message.value())])
+        if found and self.bug == COMMIT_FIRST:
+            self.made["member"].commit(asynchronous=False)
+        self.made["batches"] = self.made.get("batches", 0) + bool(found)
+        if found and self.made["batches"] % CRASH_EVERY == FIRST_CRASH:
+            raise Crashed("in the middle of processing")
+        named, self.made["moved before"] = sorted({*moved, *before}), [*moved]
+        moved.clear()
+        return [["poll", found], *([["rebalance", named]] if named else [])]
+
+    def commit_processed(self, positions: dict[str, int]) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        wanted = [TopicPartition(key, 0, offset) for key, offset in positions.items()]
+        for each in self.made["member"].commit(offsets=wanted, asynchronous=False):
+            if each.error is not None:
+                raise KafkaException(each.error)
+
+    @property
+    def _of_group(self) -> dict[str, Any]:
+        return {**self._common, **self._reads, "auto.offset.reset": "earliest", "group.id": "subscribed"}
+
+    def _committed(self, key: str) -> int:
+        """Return the offset that the group has committed, 0 for none."""
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        if "observer" not in self.made:
+            self.made["observer"] = Consumer(self._of_group)
+        (found,) = self.made["observer"].committed([TopicPartition(key, 0)], timeout=ATTEMPT_MS / 1000)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return max(int(found.offset), 0)
