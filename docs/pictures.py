@@ -2,8 +2,9 @@
 
     python docs/pictures.py
 
-Writes `report.png`, `witness.png`, `terminal.png`, `step.png`, `serve.png` and `night.png`.  Needs Debian's chromium
-and the packages of the tests.  Run it by hand when a page has changed; `reading-a-report.md` quotes the same run.
+Writes `report.png`, `witness.png`, `kafka.png`, `terminal.png`, `step.png`, `serve.png` and `night.png`.  Needs
+Debian's chromium and the packages of the tests.  Run it by hand when a page has changed; `reading-a-report.md` quotes
+the same run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ RUNS = {
     "kraft-lone-vote": "20261124T101510Z-1-lone-vote",
     "kraft-partition": "20261122T053012Z-1",
 }
-PICTURES = ("report", "witness", "terminal", "step", "serve", "night")
+KAFKA = ("kafka-commit-before-processing", "20261129T184019Z-7-commit-before-processing")
+"""Drawn alone: the pages of many runs show those of the bundled system."""
+PICTURES = ("report", "witness", "kafka", "terminal", "step", "serve", "night")
 WIDTH, COLUMNS = 1280, 144
 PAPER = '<body style="margin:0;padding:20px 24px;background:#fbfaf7;color:#1b1f24">{code}</body>'
 
@@ -48,7 +51,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = shown(browser, folders[0] / "report.html")
         page.add_style_tag(content="nav { position: static !important; }")
-        head_and_timeline(page)
+        head_and_timeline(page, "report.png")
         page.locator("#finding-1").screenshot(path=DOCS / "witness.png")
         terminal(browser, "terminal.png", "analyze", "--in-process", str(folders[0]))
         terminal(browser, "step.png", "step", str(folders[0]), *["--key", "k2", "--from", "7.4", "--to", "7.6"])
@@ -86,11 +89,11 @@ def few_colours(path: Path) -> None:
     few.save(path, optimize=True)
 
 
-def head_and_timeline(page: Page) -> None:
+def head_and_timeline(page: Page, name: str) -> None:
     box = page.locator("#timeline").bounding_box()
     assert box is not None
     clip = {"x": 0.0, "y": 0.0, "width": float(WIDTH), "height": box["y"] + box["height"]}
-    page.screenshot(path=DOCS / "report.png", full_page=True, clip=clip)  # type: ignore[arg-type]
+    page.screenshot(path=DOCS / name, full_page=True, clip=clip)  # type: ignore[arg-type]
 
 
 def krucible(*words: str) -> str:

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "60", "--keys", "4", "--concurrency", "8")
 TWO_CARDS = ("--nodes", "5", "--time-limit", "36")
 """The second card splits the others in two, and each half must have a voter to elect."""
+OF_KAFKA = ("--workload", "kafka-consumers", "--time-limit", "30", "--rate", "20", "--concurrency", "10")
 
 SEEDS = range(1, 13)
 
@@ -46,6 +47,7 @@ RUNS = {
     "kraft-divergence-by-offset": Recorded("kraft", "partition", "divergence-by-offset"),
     "kraft-lone-vote": Recorded("kraft", "partition", "lone-vote", TWO_CARDS),
     "etcd-partition": Recorded("etcd", "partition"),
+    "kafka-commit-before-processing": Recorded("kafka", "partition", "commit-before-processing", OF_KAFKA),
 }
 
 

@@ -15,7 +15,10 @@ from tests.support.results_of_runs import results_in
 CLEAN = {"kraft-partition": 9, "kraft-kill": 9, "etcd-partition": 3}
 """Of each clean run, how many kinds of rows its verdict must hang on, at least."""
 
-PLANTED = ("stale-read", "minority-commit", "divergence-by-offset", "lone-vote")
+PLANTED = (
+    *("kraft-stale-read", "kraft-minority-commit", "kraft-divergence-by-offset", "kraft-lone-vote"),
+    "kafka-commit-before-processing",
+)
 
 
 def silent(_: str) -> None:
@@ -25,7 +28,7 @@ def silent(_: str) -> None:
 def test_every_recorded_run_is_judged_here() -> None:
     assert {path.name.removesuffix(".tar.xz") for path in DATA.glob("*.tar.xz")} == {
         *CLEAN,
-        *(f"kraft-{bug}" for bug in PLANTED),
+        *PLANTED,
     }
 
 
@@ -46,12 +49,13 @@ def test_the_logs_of_a_clean_run_match_and_its_history_is_that_of_registers(name
     assert CliRunner().invoke(cli, ["check", "--model", "register", str(root / "history.parquet")]).exit_code == 0
 
 
-@pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_path: Path) -> None:
-    root = unpacked(f"kraft-{bug}", tmp_path)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(name: str, tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    subject, _, bug = name.partition("-")
     results = as_object(judge(root, None, silent, report=False))
     assert results["exit_code"] == 1
-    assert decide(load_subject("kraft").bugs[bug], results_in(results)).found
+    assert decide(load_subject(subject).bugs[bug], results_in(results)).found
 
 
 def test_the_page_on_reports_quotes_the_run_of_its_pictures(tmp_path: Path) -> None:
