@@ -16,13 +16,12 @@ from typing import ClassVar
 from checkers.base.history import CREATE, Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import Function
+from system_under_test.kafka.records import TO_END
 from workloads.generators import Call, Generator, Step, Turn
 from workloads.workload import Workload
 
 _POLL = json.dumps([["poll"]])
 
-TO_END = -1
-"""In the place of an offset: all that there is."""
 STEPS_MAX, ABORT_SHARE = 4, 0.1
 
 
