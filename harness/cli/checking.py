@@ -148,10 +148,10 @@ def check(
     spark_master: str | None,
     files: tuple[Path, ...],
 ) -> None:
-    """Judge histories: Jepsen's EDN and log lines, Parquet and Arrow of Krucible, or what other checkers of
-    transactions read: DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.
+    """Judge histories of any source, by the name of a model.
 
-    The content decides which format it is.
+    Reads Jepsen's EDN and log lines, Parquet and Arrow of Krucible, and what other checkers of transactions read:
+    DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.  The content decides which format it is.
 
     \b
     krucible check --model cas-register etcd_*.log

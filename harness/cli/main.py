@@ -29,34 +29,61 @@ import click
 from checkers.base.verdict import HARNESS_FAILED
 from harness.started import STARTED_AS, as_started
 
-COMMANDS: Mapping[str, str] = {
-    "run": "harness.cli.run:run",
-    "analyze": "harness.cli.run:analyze",
-    "mutate": "harness.cli.run:mutate",
-    "replay": "harness.cli.campaigns:replay",
-    "shrink": "harness.cli.campaigns:shrink",
-    "attribute": "harness.cli.attribution:attribute",
-    "check": "harness.cli.checking:check",
-    "check-logs": "harness.cli.checking:check_logs",
-    "runs": "harness.cli.lake:runs",
-    "compare": "harness.cli.lake:compare",
-    "query": "harness.cli.lake:query",
-    "serve": "harness.cli.serve:serve",
-    "step": "harness.cli.step:step",
-    "list": "harness.cli.machine:list_names",
-    "setup": "harness.cli.machine:setup",
-    "release": "harness.cli.machine:release",
-    "clean-up": "harness.cli.machine:clean_up",
-    "nightly": "harness.cli.campaigns:nightly",
-    "hunt": "harness.cli.campaigns:hunt_at_random",
-    "hunt-bugs": "harness.cli.campaigns:hunt_bugs",
-    "swarm": "harness.cli.swarming:swarm",
-    "explore": "harness.cli.exploring:explore",
-    "find": "harness.cli.known_findings:find",
-    "findings": "harness.cli.campaigns:findings",
-    "completion": "harness.cli.machine:completion",
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("harness.cli.run:run", "Run one test and judge it."),
+    "analyze": ("harness.cli.run:analyze", "Judge a stored run again, also one whose harness was killed."),
+    "mutate": ("harness.cli.run:mutate", "Falsify single rows of a valid run, to prove that its checkers notice."),
+    "replay": ("harness.cli.campaigns:replay", "Run the test of a stored run again, several times."),
+    "shrink": (
+        "harness.cli.campaigns:shrink",
+        "Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.",
+    ),
+    "attribute": ("harness.cli.attribution:attribute", "Try out which faults a violation needs."),
+    "check": ("harness.cli.checking:check", "Judge histories of any source, by the name of a model."),
+    "check-logs": (
+        "harness.cli.checking:check_logs",
+        "Judge node logs: a run folder, or a folder that holds one Kafka data directory per node.",
+    ),
+    "runs": ("harness.cli.lake:runs", "List the runs of the lake, the newest first."),
+    "compare": ("harness.cli.lake:compare", "Compare two runs: specs, figures, timelines, first difference."),
+    "query": ("harness.cli.lake:query", "Ask all runs a question, by name or in SQL."),
+    "serve": ("harness.cli.serve:serve", "Show all runs on a local page: filter, compare, watch."),
+    "step": ("harness.cli.step:step", "Replay a stored run in the terminal, operation by operation."),
+    "list": (
+        "harness.cli.machine:list_names",
+        "List workloads, nemeses and their targets, backends, subjects, planted bugs.",
+    ),
+    "setup": (
+        "harness.cli.machine:setup",
+        "Prepare this machine: Java, compiled kernels, Spark's class archive, the node image.",
+    ),
+    "release": ("harness.cli.machine:release", "End a cluster that `run --keep` left up, and remove all of it."),
+    "clean-up": (
+        "harness.cli.machine:clean_up",
+        "Remove what runs left behind when they died; runs that are alive, and kept clusters, are not touched.",
+    ),
+    "nightly": ("harness.cli.campaigns:nightly", "Run every test and every planted bug over several seeds."),
+    "hunt": ("harness.cli.campaigns:hunt_at_random", "Run random tests over one system until something is found."),
+    "hunt-bugs": (
+        "harness.cli.campaigns:hunt_bugs",
+        "Run every planted bug over several seeds, and count how often it is found.",
+    ),
+    "swarm": (
+        "harness.cli.swarming:swarm",
+        "Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark.",
+    ),
+    "explore": (
+        "harness.cli.exploring:explore",
+        "Every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
+    ),
+    "find": ("harness.cli.known_findings:find", "See a known finding in a real system again."),
+    "findings": ("harness.cli.campaigns:findings", "Run every finding, its counterpart and the clean runs, and count."),
+    "completion": (
+        "harness.cli.machine:completion",
+        "Print the script that lets a shell complete commands, options and names.",
+    ),
 }
-"""Name of a command -> module:attribute, imported when the command is named."""
+"""Name of a command -> (module:attribute, imported when the command is named; the first sentence of its help)."""
 
 
 class _Commands(click.Group):
@@ -68,10 +95,14 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[name].partition(":")
+        module, _, attribute = COMMANDS[name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

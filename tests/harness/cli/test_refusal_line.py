@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -173,6 +174,16 @@ def test_help_teaches_a_first_run_and_the_exit_codes(krucible: Call) -> None:
         assert line in out
     assert all(f"  {name} " in out for name in COMMANDS)
     assert "--bug" in krucible("run", "--help")[1]
+
+
+def test_help_imports_no_command_and_shows_the_first_sentence_of_each() -> None:
+    words = "import harness.cli.main as m, sys; m.cli(['--help'], standalone_mode=False); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout
+    assert not {place.partition(":")[0] for place, _ in COMMANDS.values()} & set(out.split())
+    context = click.Context(cli)
+    for name, (_, summary) in COMMANDS.items():
+        command = cli.get_command(context, name)
+        assert command is not None and command.get_short_help_str(1000) == summary
 
 
 def test_no_command_at_all_shows_the_help(krucible: Call) -> None:
