@@ -7,7 +7,8 @@ Figures go into one file of JSON lines, `figures.jsonl`, and what cost against s
 
 A figure is a measurement of the machine as it is.  Goals and the figures of the last time, which are kept in the tree
 (`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal or
-takes more than TWICE the last time; then the exit code is 1.  --keep replaces the kept figures by those of today.
+takes more than TWICE the last time, and every ratio to a peer that has grown by a tenth; then the exit code is 1.
+--keep replaces the kept figures by those of today.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ KEPT = Path(__file__).parent / "last_figures.jsonl"
 TWICE = 2.0
 LEAST_S = 0.05
 """Shorter times are noise; only their goals count."""
+PEER, A_TENTH_MORE = "/ Porcupine", 1.1
+"""How ratios to a peer end, which was measured in the same run; such a figure may grow by a tenth."""
 
 QUICK = (
     ("judge", "--rows", "10000,100000,1000000"),
@@ -40,6 +43,7 @@ QUICK = (
     ("isolation",),
     ("strings",),
     ("starts",),
+    ("porcupine",),
     ("kafka", "--sizes", "10000", "100000"),
     ("raft", "--sizes", "100000,1000000"),
     ("big_run", "--events", "1000000"),
@@ -53,6 +57,7 @@ FULL = (
     ("isolation", "--large"),
     ("strings", "--histories", "50"),
     ("starts",),
+    ("porcupine",),
     ("kafka", "--sizes", "10000", "100000", "1000000"),
     ("raft", "--sizes", "100000,1000000,10000000"),
     ("big_run", "--events", "1000000,10000000"),
@@ -100,7 +105,8 @@ def main() -> int:
 
 
 def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower: float) -> list[str]:
-    """Return a line for every figure that misses its goal, or takes more than TWICE as long as the last time.
+    """Return a line for every figure that misses its goal, takes more than TWICE as long as the last time, or is a
+    ratio to a peer that has grown by a tenth.
 
     last: on the machine that goals were set on.  slower: how many times as long this machine takes.
     """
@@ -109,10 +115,14 @@ def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower:
     for one in measured:
         before = known.get((one.figure, one.size, one.unit))
         before = None if before is None else before * slower if one.unit == "s" else before
-        late = one.unit == "s" and before is not None and one.value > max(TWICE * before, LEAST_S)
+        late = ""
+        if one.unit == "s" and before is not None and one.value > max(TWICE * before, LEAST_S):
+            late = ", twice as long"
+        elif one.figure.endswith(PEER) and before is not None and one.value > A_TENTH_MORE * before:
+            late = ", a tenth more"
         if late or not one.reached:
             then = "not measured before" if before is None else f"last time {before:.3g}"
-            lines.append(f"{one.in_words()}   {then}{', twice as long' if late else ''}")
+            lines.append(f"{one.in_words()}   {then}{late}")
     return lines
 
 
