@@ -26,6 +26,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
 from checkers.by_hand.judge_registers import judge_registers
 from checkers.catalog import CATALOG, select
+from checkers.formats.read_once import Pieces
 from checkers.formats.recognise import read_history
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
@@ -160,7 +161,7 @@ def _other_runs() -> Iterator[Verdict]:
 
 def _histories_of_jepsen() -> Iterator[Verdict]:
     for text in _OLD_VALUE_READ:
-        yield judge_registers(read_history(text).columns, "cas-register", Budget(), DID_NOT_HAPPEN)
+        yield judge_registers(read_history(Pieces([text])).columns, "cas-register", Budget(), DID_NOT_HAPPEN)
 
 
 def _searches_of_registers() -> Iterator[Verdict]:

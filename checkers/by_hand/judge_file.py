@@ -23,8 +23,8 @@ from checkers.base.checker import Budget, Judged, Part, Task
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import encode, parse
 from checkers.base.verdict import Validity, Verdict
-from checkers.formats.read_once import cobra_logs, jepsen_history, read_once, session_format
-from checkers.formats.recognise import ReadHistory, read_bytes, read_history
+from checkers.formats.read_once import Pieces, cobra_logs, jepsen_history, read_pieces, session_format
+from checkers.formats.recognise import ReadHistory, read_history
 from checkers.kernels.jit import SMALL_BYTES, python_alone
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
@@ -150,15 +150,16 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     ask = Ask(**part.params)
     try:
         path = Path(part.paths[0])
-        is_cobra = path.is_dir() and bool(cobra_logs(path))
-        content = b"" if is_cobra else read_once(path if not path.is_dir() else jepsen_history(path) or path)
+        if path.is_dir() and cobra_logs(path):
+            return _judge_content(path, None, ask, budget)
+        content = read_pieces(path if not path.is_dir() else jepsen_history(path) or path)
     except MalformedHistory as damage:
         return _refused(str(damage))
     except OSError as problem:
         return _refused(problem.strerror or str(problem))
     except MemoryError:
         return _refused("out of memory")
-    size_bytes, contents = len(content) if not is_cobra else SMALL_BYTES + 1, [content]
+    size_bytes, contents = len(content.first), [content]
     del content  # of a large file nobody else holds it, so its memory is free before judging
 
     def work() -> FileVerdict:
@@ -167,9 +168,10 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     return python_alone(work, size_bytes)
 
 
-def _judge_content(path: Path, content: bytes, ask: Ask, budget: Budget) -> FileVerdict:
+def _judge_content(path: Path, content: Pieces | None, ask: Ask, budget: Budget) -> FileVerdict:
+    """Judge the content of a file; None: the folder of Cobra's logs."""
     try:
-        if (path.is_dir() and cobra_logs(path)) or session_format(content) is not None:
+        if content is None or session_format(content.first) is not None:
             return _judge_sessions(path, content, ask, budget)
         if not ask.model:
             return _refused(_without_model(content))
@@ -196,12 +198,13 @@ def _judge_content(path: Path, content: bytes, ask: Ask, budget: Budget) -> File
     return FileVerdict(verdict)
 
 
-def _judge_sessions(path: Path, content: bytes, ask: Ask, budget: Budget) -> FileVerdict:
+def _judge_sessions(path: Path, pieces: Pieces | None, ask: Ask, budget: Budget) -> FileVerdict:
     """Judge a history by session: a folder of Cobra's logs, or the content of a file."""
     from checkers.formats.session_files import SIZE_FACTOR, read_cobra_folder, read_session_history
     from checkers.transactions.read_sessions import model_of as model_of_sessions
     from checkers.transactions.read_sessions import transcript_of
 
+    content = pieces.whole() if pieces is not None else b""
     size_bytes = len(content) if content else sum(log.stat().st_size for log in cobra_logs(path))
     if size_bytes * SIZE_FACTOR > budget.size_bytes:
         words = f"reading {size_bytes} bytes takes {size_bytes * SIZE_FACTOR}, and the budget is {budget.size_bytes}"
@@ -213,9 +216,9 @@ def _judge_sessions(path: Path, content: bytes, ask: Ask, budget: Budget) -> Fil
     return FileVerdict(_judge_transcript(transcript_of(sessions), ask, budget), model=model)
 
 
-def _without_model(content: bytes) -> str:
+def _without_model(content: Pieces) -> str:
     """Return what to do with a history whose format names no model."""
-    likely = likely_models(read_bytes(content))
+    likely = likely_models(read_history(content).events)
     hint = f", perhaps {' or '.join(likely)}" if likely else ""
     return f"line 1: its format does not name what is judged: give --model NAME{hint}"
 

@@ -1,1 +1,1 @@
-"""Reads histories of several formats: EDN, Jepsen's log lines and our own Parquet, recognised by their content."""
+"""Reads histories of several formats, recognised by their content: EDN, JSON, Jepsen's log lines, our own Parquet."""

@@ -1,6 +1,7 @@
-"""Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, and their columns alone (`history.txt`).
+"""Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, their columns alone (`history.txt`), and the
+operations of EDN as lines of JSON.
 
-Both become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
+All become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
 may have gaps (some tools leave them), but it is a whole number and always rises.  (-1 stands for none, as in Jepsen.)
 Values that are no integers go into `payload` as JSON.  The process `:nemesis` becomes NEMESIS.  Times are kept only if
 every operation of a client has one: a missing time would be shown as 0.
@@ -12,6 +13,8 @@ partitions that came or went in an operation) becomes a `["rebalance", keys]` at
 
 A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
 
+In JSON names, keywords and texts are texts, and values have the form in which histories store them (`base/values.py`).
+
 Krucible has its own reader because a damaged history must be refused with the damaged line, which the readers on PyPI
 do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.
 A map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.
@@ -21,15 +24,16 @@ its letters means nothing.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from checkers.base.arrays import Int64
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
-from checkers.base.values import canonical, encode, in_one_order, in_words, name_of_key, number_of
+from checkers.base.values import SET, canonical, encode, in_one_order, in_words, name_of_key, number_of
 from checkers.formats.rows import TRANSACTION, Line, no_place
 from checkers.kernels.history.text_columns import (
     AT,
@@ -74,17 +78,19 @@ _WINDOW_BYTES = 1 << 16
 
 
 def read_edn(
-    content: bytes, state: Int64, keyed: bool, first: int, limit: int
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int, *, more: bool = False
 ) -> tuple[list[Line], MalformedHistory | None]:
     """Read up to `limit` operations of an EDN history: maps one after another, or one vector or list of maps.
 
     state: as of the kernels (`text_rows`); it is moved behind what was read.  first: index of the first operation.
-    Returns (at least one operation, unless the text ends, and the damage behind them or None).
+    more: text follows the content, which may end within an operation.
+    Returns (at least one operation, unless the content ends, and the damage behind them or None).
     """
     size_bytes = _WINDOW_BYTES if limit < len(content) else len(content)
     while True:
         piece = content[state[AT] : state[AT] + size_bytes]
-        last = state[AT] + len(piece) >= len(content)
+        whole = state[AT] + len(piece) >= len(content)
+        last = whole and not more
         text = piece.decode("utf-8", "strict" if last else "ignore")
         reader = FormReader(text, int(state[LINE]), chr(state[TOP]) if state[TOP] else "", int(state[TOP_LINE]))
         lines, damage, place = list[Line](), None, None
@@ -100,7 +106,7 @@ def read_edn(
                 place = reader.place() if last else place
         except MalformedHistory as problem:
             damage = problem
-        if lines or last:
+        if lines or whole:
             if place is not None:
                 at, line, top, top_line = place
                 moved = at if len(text) == len(piece) else len(text[:at].encode())
@@ -111,21 +117,18 @@ def read_edn(
 
 
 def read_lines(
-    content: bytes, state: Int64, keyed: bool, first: int, limit: int, *, bare: bool
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int, operation_of: LineReader
 ) -> tuple[list[Line], MalformedHistory | None]:
-    """Read up to `limit` lines of a Jepsen log like `read_edn`, and ignore lines that are no operations.
-
-    bare: of Jepsen's history.txt, in which every line is process, type, f, value and error, separated by tabs.
-    """
+    """Read up to `limit` lines like `read_edn`, and ignore lines that are no operations."""
     lines = list[Line]()
     for _ in range(limit):
         end = content.find(b"\n", state[AT])
         text = content[state[AT] : end if end >= 0 else len(content)].decode()
         number = int(state[LINE])
         try:
-            if end < 0 and text.strip():
+            if end < 0 and text.strip() and operation_of is not of_json:
                 raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
-            operation = _logged(text, number, _BARE_LINE if bare else _LOG_LINE)
+            operation = operation_of(text, number)
             if operation is not None:
                 lines.append(_line_of(first + len(lines), number, operation, keyed))
         except MalformedHistory as damage:
@@ -153,8 +156,82 @@ def _operation(form: Form) -> dict[str, Any]:
     return form.value
 
 
+LineReader = Callable[[str, int], dict[str, Any] | None]
+"""Returns the operation of a line with this number, or None.  Raises MalformedHistory for a damaged operation."""
+
+
+def of_json(line: str, number: int) -> dict[str, Any] | None:
+    """Read a line of JSON; an empty one is no operation."""
+    if not line.strip():
+        return None
+    try:
+        found = json_value(line)
+    except ValueError as problem:
+        raise MalformedHistory(f"line {number}: it is no JSON object ({problem})") from problem
+    return _operation(Form(number, found))
+
+
+def of_log(line: str, number: int) -> dict[str, Any] | None:
+    """Read a line of a log."""
+    return _logged(line, number, _LOG_LINE)
+
+
+def of_columns(line: str, number: int) -> dict[str, Any] | None:
+    """Read a line of Jepsen's history.txt: process, type, f, value and error, separated by tabs."""
+    return _logged(line, number, _BARE_LINE)
+
+
+def json_value(text: str) -> Any:
+    """Return a value of JSON as one of EDN; an object with the name #set alone is a set.  Raises ValueError."""
+    if "\\u" in text and _HALF.search(_NO_HALVES.sub("", text)):
+        raise ValueError("half of a character (a surrogate) that has no other half")
+    try:
+        value = _JSON.decode(text)
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"column {problem.colno}: {problem.msg}") from problem
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None
+    _demand_shallow(value, DEPTH_LIMIT)
+    return value
+
+
+def _demand_shallow(value: Any, depth: int) -> None:
+    if depth < 0:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            _demand_shallow(item, depth - 1)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Any:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return in_one_order(found[SET]) if list(found) == [SET] and isinstance(found[SET], list) else found
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > DIGITS_LIMIT:
+        raise ValueError(f"a number of more than {DIGITS_LIMIT} digits")
+    return int(digits)
+
+
+def _exact(digits: str) -> float | Decimal:
+    return number_of(digits) if len(digits) <= DIGITS_LIMIT else _whole_number(digits)
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number")
+
+
+_JSON = json.JSONDecoder(
+    parse_float=_exact, parse_int=_whole_number, parse_constant=_no_number, object_pairs_hook=_object
+)
+_NO_HALVES = re.compile(r"\\[^u]|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 def _logged(line: str, number: int, looks: re.Pattern[str]) -> dict[str, Any] | None:
-    """Return the operation of a line with this look, else None.  Raises MalformedHistory for a damaged operation."""
     match = looks.match(line.rstrip())
     if match is None:
         if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line.strip()):
@@ -279,6 +356,11 @@ def error_of(text: str) -> str:
     """Return the text of an error that is an EDN value."""
     (form,) = FormReader(text).items(whole=True)
     return encode(form.value)
+
+
+def error_of_json(text: str) -> str:
+    """Return the text of an error that is a value of JSON."""
+    return encode(json_value(text))
 
 
 _TOKEN = re.compile(

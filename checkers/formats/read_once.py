@@ -3,8 +3,9 @@
 A named pipe is read like a file (`xzcat history.edn.xz | … check /dev/stdin`).  Its content comes only once, so nothing
 opens a path a second time.  A pipe into which nothing is written is refused after a while.
 
-What gzip compressed is unpacked (RFC 1952).  The format ends with a checksum and a size, so a file that was cut off or
-damaged is refused.  A folder in which Jepsen left a test stands for the history of that test.
+What gzip (RFC 1952) or zstd (RFC 8878) compressed is unpacked.  A file that was cut off or damaged is refused.  A long
+text comes in pieces, so it is never held as a whole.  A folder in which Jepsen left a test stands for the history of
+that test.
 
 Recognises the formats of `session_files.py` by the first bytes of a file, without importing what reads them.
 """
@@ -12,14 +13,15 @@ Recognises the formats of `session_files.py` by the first bytes of a file, witho
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import re
 import select
 import stat
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from checkers.base.history import MalformedHistory
 
@@ -27,10 +29,13 @@ PATIENCE_S = 60.0
 """A pipe is refused if its first byte does not come within this time."""
 
 
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 UNPACKED_SIZE_BYTES_MAX = 2_000_000_000
 """A few bytes may unpack to more than any memory holds."""
+
+PIECE_BYTES = 1 << 24
+"""Of a text; a shorter one is one piece."""
 
 _OF_JEPSEN = ("history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
 """What holds the history of a test of Jepsen, best first; the last one is refused with what to do."""
@@ -44,48 +49,112 @@ def jepsen_history(folder: Path) -> Path | None:
     return folder / there[0] if len(there) > 1 and there[0] in _OF_JEPSEN else None
 
 
+class Pieces:
+    """The content of a file, which comes once: pieces of whole lines.
+
+    first: the first one, or all of a short file.  rest: those after it.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self.rest = _whole_lines(chunks)
+        self.first = next(self.rest)
+
+    def whole(self) -> bytes:
+        """Return the content; of a long file only once."""
+        return b"".join([self.first, *self.rest])
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    parts = list[bytes]()
+    for chunk in chunks:
+        cut = chunk.rfind(b"\n") + 1 if len(chunk) == PIECE_BYTES else 0
+        if cut:
+            yield b"".join([*parts, chunk[:cut]])
+            parts = []
+        parts.append(chunk[cut:])
+    yield b"".join(parts)
+
+
 def read_once(path: Path) -> bytes:
-    """The content of a file or pipe, unpacked.
+    """Return the content of a file or pipe, unpacked.  Raises as `read_pieces`."""
+    return read_pieces(path).whole()
+
+
+def read_pieces(path: Path) -> Pieces:
+    """Return the content of a file or pipe, unpacked; what comes after its first piece is read later.
 
     Raises OSError, also for a device other than a terminal and for a silent pipe, and MalformedHistory ("byte N ...")
-    for what gzip cannot have written.
+    for what gzip or zstd cannot have written; so does reading the rest.
     """
-    content = _read(path)
-    return _unpacked(content) if content.startswith(GZIP_MAGIC) else content
+    return Pieces(_chunks(path))
 
 
-def _unpacked(content: bytes) -> bytes:
+def _chunks(path: Path) -> Iterator[bytes]:
+    with _opened(path) as file:
+        begins = file.peek(4)  # type: ignore[attr-defined]
+        if begins.startswith(GZIP_MAGIC):
+            yield from _unpacked(_Counted(file), "gzip")
+        elif begins.startswith(ZSTD_MAGIC):
+            yield from _unpacked(_Counted(file), "zstd")
+        else:
+            while chunk := file.read(PIECE_BYTES):
+                yield chunk
+
+
+class _Counted:
+    """A file that counts the bytes that were read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size_bytes, self.closed = file, 0, False
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._file.read(size)
+        self.size_bytes += len(found)
+        return found
+
+
+def _unpacked(packed: _Counted, program: str) -> Iterator[bytes]:
+    unpacked_bytes = 0
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            unpacked = packed.read(UNPACKED_SIZE_BYTES_MAX + 1)
-    except EOFError:
-        raise MalformedHistory(f"byte {len(content)}: the file is compressed by gzip, and it is cut off") from None
-    except (gzip.BadGzipFile, zlib.error) as problem:
-        raise MalformedHistory(f"byte 0: the file is compressed by gzip, and it is damaged ({problem})") from problem
-    if len(unpacked) > UNPACKED_SIZE_BYTES_MAX:
-        raise MalformedHistory(f"byte 0: the file unpacks to more than {UNPACKED_SIZE_BYTES_MAX} bytes")
-    return unpacked
+        if program == "gzip":
+            stream = cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, packed), mode="rb"))
+        else:
+            import pyarrow as pa  # which few texts need
+
+            stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
+        while chunk := stream.read(PIECE_BYTES):
+            unpacked_bytes += len(chunk)
+            if unpacked_bytes > UNPACKED_SIZE_BYTES_MAX:
+                raise MalformedHistory(f"byte 0: the file unpacks to more than {UNPACKED_SIZE_BYTES_MAX} bytes")
+            yield chunk
+    except (EOFError, OSError, zlib.error) as problem:
+        words = f"the file is compressed by {program}, and it is"
+        if isinstance(problem, EOFError) or "Truncated" in str(problem):
+            raise MalformedHistory(f"byte {packed.size_bytes}: {words} cut off") from None
+        raise MalformedHistory(f"byte 0: {words} damaged ({problem})") from problem
 
 
-def _read(path: Path) -> bytes:
+def _opened(path: Path) -> BinaryIO:
     mode = path.stat().st_mode
     if stat.S_ISFIFO(mode):
-        return _of_pipe(path)
-    with path.open("rb") as file:
-        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not file.isatty()):
-            raise OSError(None, "it is a device, not a file")
-        return file.read()
+        return _opened_pipe(path)
+    file = path.open("rb")
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not file.isatty()):
+        file.close()
+        raise OSError(None, "it is a device, not a file")
+    return file
 
 
-def _of_pipe(path: Path) -> bytes:
+def _opened_pipe(path: Path) -> BinaryIO:
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a blocking open would wait for a writer
-    with os.fdopen(fd, "rb") as file:
-        waiting = select.poll()
-        waiting.register(fd, select.POLLIN)
-        if not waiting.poll(PATIENCE_S * 1000):
-            raise OSError(None, f"it is a pipe, and nothing was written into it for {PATIENCE_S:.0f} s")
-        os.set_blocking(fd, True)
-        return file.read()
+    file = os.fdopen(fd, "rb")
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    if not waiting.poll(PATIENCE_S * 1000):
+        file.close()
+        raise OSError(None, f"it is a pipe, and nothing was written into it for {PATIENCE_S:.0f} s")
+    os.set_blocking(fd, True)
+    return file
 
 
 PLUME, AWDIT, CHRONOS, DBCOP, COBRA_LOG = "Plume text", "AWDIT text", "Chronos", "DBCop", "Cobra"

@@ -1,4 +1,4 @@
-"""Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's.
+"""Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's, lines of JSON.
 
 A history is read in two steps.  The first makes rows.  The second verifies their grammar (`rows.py`).
 
@@ -11,16 +11,27 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from checkers.base.history import Event, MalformedHistory
-from checkers.formats.jepsen import EXAMPLE, error_of, looks_like_columns, looks_like_log, read_edn, read_lines
-from checkers.formats.read_once import read_once
+from checkers.formats.jepsen import (
+    error_of,
+    error_of_json,
+    looks_like_columns,
+    looks_like_log,
+    of_columns,
+    of_json,
+    of_log,
+    read_edn,
+    read_lines,
+)
+from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
+from checkers.kernels.history.text_columns import LINE as LINE_AT
 from checkers.kernels.history.text_columns import ROW as ROW_AT
 from checkers.kernels.jit import SMALL_BYTES, compiler_is_loaded
 
@@ -33,7 +44,7 @@ _FOREIGN = {
     b"JEPSEN": "Jepsen's own form of a test: judge the history.edn that Jepsen writes beside it",
     b"BZh": "compressed by bzip2: unpack it first",
     b"\xfd7zXZ\x00": "compressed by xz: unpack it first",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd twice: unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
     b"\xff\xfe": "text in UTF-16: write it as UTF-8",
     b"\xfe\xff": "text in UTF-16: write it as UTF-8",
@@ -41,8 +52,11 @@ _FOREIGN = {
 """First bytes of files that hold no history as they are -> what to do."""
 
 _HEAD_BYTES = 1 << 16
-_JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
-"""The look of a JSON object: the name of its first field is a string, and a colon follows."""
+_JSON = re.compile(r'\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
+_JSON_LIST = re.compile(rf"\s*\[{_JSON.pattern}")
+"""The look of JSON: the name of the first field is a string, and a colon follows."""
+_EDN = re.compile(r"(?:[\s,\[(]|;[^\n]*|#[\w.]+)*\{")
+"""The look of the first map of EDN, perhaps in a vector or list."""
 
 
 def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
@@ -51,12 +65,12 @@ def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
     keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`).
     Raises MalformedHistory ("line N ..." or "row N ..."), OSError where the file cannot be read.
     """
-    return read_bytes(read_once(path), keyed=keyed)
+    return read_history(read_pieces(path), keyed=keyed).events
 
 
 def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
     """Act like `read_any`, of a file's content."""
-    return read_history(content, keyed=keyed).events
+    return read_history(Pieces([content]), keyed=keyed).events
 
 
 @dataclass
@@ -82,12 +96,16 @@ class ReadHistory:
         return f"{self.unit} {self.columns.rows.number[rows[0]]}" if len(rows) else f"index {index}"
 
 
-def read_history(content: bytes, *, keyed: bool = False) -> ReadHistory:
+def read_history(content: Pieces, *, keyed: bool = False) -> ReadHistory:
     """Read the content of a file: the only door from bytes to typed events.  Raises as `read_any`."""
-    joined = Joined()
-    is_table = content.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC))
-    damage = _read_table(content, joined) if is_table else _read_text(_text(content), keyed, joined)
-    columns, twice = joined.columns(error_of)
+    joined, reader = Joined(), None
+    is_table = content.first.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC))
+    if is_table:
+        damage = _read_table(content.whole(), joined)
+    else:
+        reader = _TextReader(content, keyed, joined)
+        damage = reader.read()
+    columns, twice = joined.columns(error_of_json if reader is not None and reader.is_json else error_of)
     unit = ROW if is_table else LINE
     columns = check_grammar(columns, twice, unit, whole=damage is None)
     if damage is not None:
@@ -120,59 +138,94 @@ def _by_kernels(size_bytes: int) -> bool:
     return size_bytes > SMALL_BYTES or compiler_is_loaded()
 
 
-def _read_text(content: bytes, keyed: bool, joined: Joined) -> MalformedHistory | None:
-    """Read a text: kernels parse the usual lines, Python the others.  Returns the damage at which the text ends."""
-    head = content[:_HEAD_BYTES].decode("utf-8", "ignore")
-    if _JSON.match(head):
-        raise MalformedHistory(f"line 1: the file is JSON, and an operation is written in EDN, like {EXAMPLE}")
-    is_log = b"jepsen.util" in content and looks_like_log(content.decode())
-    in_lines = is_log or looks_like_columns(head)
-    state = np.array([0, 1, 0, 0, 0, 1], np.int64)
-    read_odd = partial(read_lines, bare=not is_log) if in_lines else read_edn
-    if not _by_kernels(len(content)):
-        lines, damage = read_odd(content, state, keyed, 0, len(content) + 1)
-        joined.add_lines(lines)
-        return damage
-    from checkers.kernels.history import text_rows
+class _TextReader:
+    """Reads a text piece by piece: the kernels read what they know, and Python what is odd."""
 
-    data, batch = np.frombuffer(content, np.uint8), 1
-    table = np.empty((min(_ROWS, len(content) // 16 + 16), WIDTH), np.int64)
-    out = np.empty(min(_PAYLOAD_BYTES, 3 * len(content) + 256), np.uint8)
-    spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
-    while True:
-        first = int(state[ROW_AT])
-        if in_lines:
-            why = text_rows.read_lines(data, keyed, not is_log, state, table, out, work)
+    def __init__(self, content: Pieces, keyed: bool, joined: Joined) -> None:
+        for begins, words in _FOREIGN.items():
+            if content.first.startswith(begins):
+                raise MalformedHistory(f"line 1: the file is {words}")
+        self._rest, self._keyed, self._joined = content.rest, keyed, joined
+        text = _text(content.first.removeprefix(codecs.BOM_UTF8), 1)
+        head = text[:_HEAD_BYTES].decode("utf-8", "ignore")
+        if _JSON_LIST.match(head):
+            raise MalformedHistory("line 1: the file is a list in JSON: write each operation as an object in its line")
+        is_columns = looks_like_columns(head)
+        self.is_json = _JSON.match(head) is not None
+        if not (self.is_json or is_columns or _EDN.match(head)):  # the lines of a log may begin anywhere
+            text = _text(content.whole().removeprefix(codecs.BOM_UTF8), 1)
+        is_log = not self.is_json and b"jepsen.util" in text and looks_like_log(text.decode())
+        self._operation_of = of_json if self.is_json else of_log if is_log else of_columns if is_columns else None
+        self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1], np.int64)
+
+    def read(self) -> MalformedHistory | None:
+        """Read the text.  Returns the damage at which it ends."""
+        by_kernels = _by_kernels(len(self._text))
+        if by_kernels:
+            size_bytes = len(self._text)
+            self._table = np.empty((min(_ROWS, size_bytes // 16 + 16), WIDTH), np.int64)
+            self._out = np.empty(min(_PAYLOAD_BYTES, 3 * size_bytes + 256), np.uint8)
+        while True:
+            following = next(self._rest, None)
+            if by_kernels:
+                damage = self._read_piece(more=following is not None)
+            else:
+                damage = self._read_odd(len(self._text) + 1, more=following is not None)
+            if damage is not None or following is None:
+                return damage
+            left = self._text[self._state[AT] :]
+            self._text = left + _text(following, int(self._state[LINE_AT]) + left.count(b"\n"))
+            self._state[AT] = 0
+
+    def _read_piece(self, *, more: bool) -> MalformedHistory | None:
+        """Read as much of the text as can be read.  more: another piece follows."""
+        from checkers.kernels.history import text_rows
+
+        data, state, joined, batch = np.frombuffer(self._text, np.uint8), self._state, self._joined, 1
+        spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
+        while True:
+            first, rows = int(state[ROW_AT]), (state, self._table, self._out)
+            if self._operation_of in (None, of_json):
+                why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
+            else:
+                why = text_rows.read_lines(data, self._keyed, self._operation_of is of_columns, *rows, work)
+            joined.add_table(self._table[: state[ROW_AT]], first, self._out, data)
+            if why == DONE:
+                return None
+            if why == FULL:
+                self._out = np.empty(len(self._out) * (1 if state[ROW_AT] else 2), np.uint8)
+                state[ROW_AT] = state[USED] = 0
+                continue
+            batch = 1 if state[ROW_AT] > first else min(2 * batch, _BATCH)
+            at = int(state[AT])
+            damage = self._read_odd(batch, more=more)
+            if damage is not None or state[AT] in (at, len(self._text)):
+                return damage
+
+    def _read_odd(self, limit: int, *, more: bool) -> MalformedHistory | None:
+        text, state, keyed, first = self._text, self._state, self._keyed, self._joined.count
+        if self._operation_of is None:
+            lines, damage = read_edn(text, state, keyed, first, limit, more=more)
         else:
-            why = text_rows.read_edn(data, keyed, state, table, out, spare, work)
-        joined.add_table(table[: state[ROW_AT]], first, out, data)
-        if why == DONE:
-            return None
-        if why == FULL:
-            out = np.empty(len(out) * (1 if state[ROW_AT] else 2), np.uint8)
-            state[ROW_AT] = state[USED] = 0
-            continue
-        batch = 1 if state[ROW_AT] > first else min(2 * batch, _BATCH)
-        lines, damage = read_odd(content, state, keyed, joined.count, batch)
-        joined.add_lines(lines)
-        if damage is not None or state[AT] == len(content):
-            return damage
+            lines, damage = read_lines(text, state, keyed, first, limit, self._operation_of)
+        self._joined.add_lines(lines)
+        return damage
 
 
-def _text(content: bytes) -> bytes:
-    """Return UTF-8 text with lines that end in a line feed.  Raises MalformedHistory if the content is none."""
-    for begins, words in _FOREIGN.items():
-        if content.startswith(begins):
-            raise MalformedHistory(f"line 1: the file is {words}")
-    content = content.replace(b"\r\n", b"\n")
+def _text(content: bytes, line: int) -> bytes:
+    """Return UTF-8 text with lines that end in a line feed.  line: number of the first one.
+
+    Raises MalformedHistory if the content is none.
+    """
+    if b"\r" in content:
+        content = content.replace(b"\r\n", b"\n")
     if (at := content.find(b"\x00")) >= 0:
-        line = content.count(b"\n", 0, at) + 1
+        line += content.count(b"\n", 0, at)
         raise MalformedHistory(f"line {line}: a NUL byte, which no text of a history has")
-    content = content.removeprefix(codecs.BOM_UTF8)
     try:
         if not content.isascii():
             content.decode()
     except UnicodeDecodeError as problem:
-        line = content.count(b"\n", 0, problem.start) + 1
+        line += content.count(b"\n", 0, problem.start)
         raise MalformedHistory(f"line {line}: neither Parquet, Arrow nor UTF-8 text") from problem
     return content

@@ -150,8 +150,9 @@ def check(
 ) -> None:
     """Judge histories of any source, by the name of a model.
 
-    Reads Jepsen's EDN and log lines, Parquet and Arrow of Krucible, and what other checkers of transactions read:
-    DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.  The content decides which format it is.
+    Reads Jepsen's EDN and log lines, operations as lines of JSON, Parquet and Arrow of Krucible, and what other
+    checkers of transactions read: DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.  The content
+    decides which format it is.
 
     \b
     krucible check --model cas-register etcd_*.log
@@ -166,7 +167,7 @@ def check(
     \b
     A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
     A folder of Cobra's logs is one history, and so is that of a test in Jepsen's store.
-    Files compressed by gzip are unpacked.  - stands for what is piped in.
+    Files compressed by gzip or zstd are unpacked.  - stands for what is piped in.
 
     \b
     A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:

@@ -25,9 +25,9 @@ FILES_PER_JOB = 32
 
 
 def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
-    """Judge a history in a file: Jepsen's EDN or log lines, Parquet or Arrow of Krucible, or what other checkers of
-    transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs); also compressed by gzip,
-    and the folder of a test in Jepsen's store.
+    """Judge a history in a file: Jepsen's EDN or log lines, lines of JSON, Parquet or Arrow of Krucible, or what other
+    checkers of transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs); also
+    compressed by gzip or zstd, and the folder of a test in Jepsen's store.
 
     model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
     how: further fields of `Ask`, such as keyed=True.  An unknown verdict names what could not be read or decided.

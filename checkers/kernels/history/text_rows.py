@@ -1,9 +1,11 @@
-"""Reads operations from the bytes of a text: EDN, the lines of a Jepsen log, or its columns (`history.txt`).
+"""Reads operations from the bytes of a text: EDN, lines of JSON, the lines of a Jepsen log, or its columns
+(`history.txt`).
 
 A kernel goes over the bytes once and writes columns.  A value that is no number of 64 bits becomes JSON text, as
 `values.encode` writes it.  Functions, keys and errors are places in the bytes, which `number_texts` numbers.
 
 The kernels know the plain forms: ASCII, whole numbers of up to 18 digits, no escapes, no maps, sets or tags in values.
+EDN and JSON have one reader, because they differ in the names of fields, in words, and in what stands between values.
 Anything else is *odd*, and so is every damage.  A kernel stops in front of an odd operation, and `formats/jepsen.py`
 reads it.  So a kernel never reports damage.
 """
@@ -68,7 +70,7 @@ WORK = 112
 _V_AT: the next byte, its line, and the bytes used; the number; the text without quotes; of a list the count of its
 items, and the kinds and numbers of the first two."""
 
-_ODD_BYTE, _SPACE, _NEWLINE, _NAME, _MARK = range(5)
+_ODD_BYTE, _SPACE, _NEWLINE, _COMMA, _NAME, _MARK = range(6)
 
 
 def _classes() -> Bytes:
@@ -76,7 +78,8 @@ def _classes() -> Bytes:
     found = np.full(256, _ODD_BYTE, np.uint8)
     found[0x21:0x7F] = _NAME
     found[list(b'()[]{}";')] = _MARK
-    found[list(b" \t,")] = _SPACE
+    found[list(b" \t")] = _SPACE
+    found[ord(",")] = _COMMA
     found[ord("\n")] = _NEWLINE
     found[ord("\\")] = _ODD_BYTE
     return found
@@ -90,7 +93,7 @@ def _packed(word: str) -> int:
     return int.from_bytes(word.encode()[:8], "little")
 
 
-_W_NIL, _W_TRUE, _W_FALSE = _packed("nil"), _packed("true"), _packed("false")
+_W_NIL, _W_NULL, _W_TRUE, _W_FALSE = _packed("nil"), _packed("null"), _packed("true"), _packed("false")
 _W_INVOKE, _W_OK, _W_FAIL, _W_INFO = _packed("invoke"), _packed("ok"), _packed("fail"), _packed("info")
 _W_PROCESS, _W_TYPE, _W_F, _W_VALUE = _packed("process"), _packed("type"), _packed("f"), _packed("value")
 _W_TIME, _W_INDEX, _W_KEY, _W_ERROR = _packed("time"), _packed("index"), _packed("key"), _packed("error")
@@ -120,30 +123,34 @@ def _name_end(data: Bytes, at: int, end: int) -> int:
 
 
 @inner_kernel
-def _after_space(data: Bytes, at: int, end: int, work: Int64) -> int:
-    """Skip white space, and count its lines in `work`."""
-    while at < end:
-        kind = _CLASS[data[at]]
-        if kind == _NEWLINE:
-            work[_V_LINE] += 1
-        elif kind != _SPACE:
-            break
+def _after_space(data: Bytes, at: int, end: int, work: Int64, most: int) -> int:
+    """Skip bytes of the classes from _SPACE to `most`, and count their lines in `work`."""
+    while at < end and _SPACE <= _CLASS[data[at]] <= most:
+        work[_V_LINE] += data[at] == 10
         at += 1
     return at
 
 
 @bare_kernel
-def _value(data: Bytes, at: int, end: int, out: Bytes, used: int, work: Int64) -> int:
+def _value(data: Bytes, at: int, end: int, json: bool, out: Bytes, used: int, work: Int64) -> int:
     """Write a value as JSON to out[used:].  Returns its kind, _BAD for an odd value; all else is in `work`."""
-    depth, room = 0, out.shape[0] - 64
+    depth, room, most = 0, out.shape[0] - 64, _SPACE if json else _COMMA
     work[_V_ITEMS] = 0
     while True:
-        at = _after_space(data, at, end, work)
+        at = _after_space(data, at, end, work, most)
+        if json and depth > 0 and work[_COUNTS + depth] > 0 and at < end and data[at] != 93:
+            if data[at] != 44:
+                return _BAD
+            at = _after_space(data, at + 1, end, work, most)
+            if at < end and data[at] == 93:
+                return _BAD
         if at >= end:
             return _BAD
         if used > room:
             return _NO_ROOM
         byte = data[at]
+        if json and (byte == 40 or byte == 58):
+            return _BAD
         kind, number, begin, stop = _LIST, 0, at, at
         if byte == 93 or byte == 41:
             if depth == 0 or work[_OPENED + depth] != byte:
@@ -195,10 +202,12 @@ def _value(data: Bytes, at: int, end: int, out: Bytes, used: int, work: Int64) -
                 at = stop
                 if byte != 58 and stop - begin < 6:
                     word = _word(data, begin, stop)
-                    if word == _W_NIL:
+                    if word == (_W_NULL if json else _W_NIL):
                         kind = _NIL
                     elif word == _W_TRUE or word == _W_FALSE:
                         kind = _OTHER
+                if json and kind == _TEXT:
+                    return _BAD
             else:
                 return _BAD
             if used + stop - begin > room:
@@ -248,32 +257,36 @@ def _clear(rows: Table, row: int, number: int) -> None:
 
 @bare_kernel
 def _read_value(
-    data: Bytes, at: int, end: int, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
+    data: Bytes, at: int, end: int, json: bool, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
 ) -> int:
     """Write the :value of a row, and the key in it.  Returns its kind, as `_value`.  out[used:]: its JSON."""
-    line = work[_V_LINE]
+    line, most = work[_V_LINE], _SPACE if json else _COMMA
     if keyed and at < end and (data[at] == 91 or data[at] == 40):
         close = 93 if data[at] == 91 else 41
-        kind = _value(data, at + 1, end, out, used, work)
+        kind = _value(data, at + 1, end, json, out, used, work)
         begin, stop = work[_V_BEGIN], work[_V_END]
         if kind == _NO_ROOM:
             return kind
         if _NIL <= kind <= _TEXT:
-            is_text, kind = kind == _TEXT, _value(data, work[_V_AT], end, out, used, work)
+            is_text, at_next = kind == _TEXT, _after_space(data, work[_V_AT], end, work, most)
+            if json:
+                at_next = at_next + 1 if at_next < end and data[at_next] == 44 else end
+            is_nil = kind == _NIL
+            kind = _value(data, at_next, end, json, out, used, work)
             if kind == _NO_ROOM:
                 return kind
             if kind >= 0:
-                at_end = _after_space(data, work[_V_AT], end, work)
+                at_end = _after_space(data, work[_V_AT], end, work, most)
                 if at_end < end and data[at_end] == close:
                     work[_V_AT] = at_end + 1
-                    if stop - begin != 3 or is_text or _word(data, begin, stop) != _W_NIL:
+                    if not is_nil:
                         rows[row, KEY], rows[row, KEY_END] = begin, stop
                     rows[row, FLAGS] |= KEY_IN_VALUE | HAS_VALUE | (TEXT_KEY if is_text else 0)
                     return kind
         elif kind >= 0:
             return _BAD
         work[_V_LINE] = line
-    kind = _value(data, at, end, out, used, work)
+    kind = _value(data, at, end, json, out, used, work)
     if kind >= 0:
         rows[row, FLAGS] |= HAS_VALUE | (STATES_NIL if kind == _NIL else 0)
     return kind
@@ -303,20 +316,22 @@ def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: In
 
 
 @bare_kernel
-def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, spare: Bytes, work: Int64) -> int:
-    """Append maps, one after another or within one vector or list, from `state` on.  Returns why it ended.
+def read_maps(
+    data: Bytes, json: bool, keyed: bool, state: Int64, rows: Table, out: Bytes, spare: Bytes, work: Int64
+) -> int:
+    """Append maps from `state` on: of EDN one after another or within one vector or list, of JSON one a line.
 
-    spare: room for values that are no payloads.  work: int64[WORK].
+    Returns why it ended.  spare: room for values that are no payloads.  work: int64[WORK].
     """
-    end, at = data.shape[0], state[AT]
+    end, at, most = data.shape[0], state[AT], _SPACE if json else _COMMA
     work[_V_LINE] = state[LINE]
     while True:
-        at = _after_space(data, at, end, work)
+        at = _after_space(data, at, end, work, _NEWLINE if json else _COMMA)
         state[AT], state[LINE] = at, work[_V_LINE]
         if at >= end:
             return DONE if state[TOP] == 0 else ODD
         byte = data[at]
-        if state[TOP] == 0 and (byte == 91 or byte == 40):
+        if not json and state[TOP] == 0 and (byte == 91 or byte == 40):
             state[TOP], state[TOP_LINE] = byte, work[_V_LINE]
             at += 1
             continue
@@ -331,19 +346,21 @@ def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, sp
             at += 2
             while at < end and (97 <= data[at] <= 122 or 65 <= data[at] <= 90 or data[at] == 46):
                 at += 1
-        if at >= end or data[at] != 123:
+        if at >= end or data[at] != 123 or (json and byte == 35):
             return ODD
         at += 1
         _clear(rows, row, state[LINE])
         names, kind, is_cas, used = 0, _NIL, False, state[USED]
         while True:
-            at = _after_space(data, at, end, work)
+            at = _after_space(data, at, end, work, most)
             if at >= end:
                 return ODD
             if data[at] == 125:
                 at += 1
                 break
-            stop = _name_end(data, at + 1, end) if data[at] == 58 else -1
+            if json and names > 0:
+                at = _after_space(data, at + 1, end, work, most) if data[at] == 44 else end
+            stop = _name_end(data, at + 1, end) if at < end and data[at] == (34 if json else 58) else -1
             if stop < 0 or names == _NAMES_MAX:
                 return ODD
             word = _word(data, at + 1, stop)
@@ -356,15 +373,22 @@ def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, sp
                     return ODD
             work[_NAMES + names] = word
             names += 1
-            at = _after_space(data, stop, end, work)
+            if json:
+                if stop == end or data[stop] != 34:
+                    return ODD
+                stop = _after_space(data, stop + 1, end, work, most)
+                if stop == end or data[stop] != 58:
+                    return ODD
+                stop += 1
+            at = _after_space(data, stop, end, work, most)
             began = at
             if word == _W_VALUE:
-                found = _read_value(data, at, end, keyed, rows, row, out, used, work)
+                found = _read_value(data, at, end, json, keyed, rows, row, out, used, work)
                 kind = found
                 for i in range(12):
                     work[_NAMES + _NAMES_MAX + i] = work[i]
             else:
-                found = _value(data, at, end, spare, 0, work)
+                found = _value(data, at, end, json, spare, 0, work)
             if found < 0:
                 return FULL if found == _NO_ROOM and word == _W_VALUE else ODD
             at = work[_V_AT]
@@ -401,6 +425,10 @@ def read_edn(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, sp
                 if found == _TEXT:
                     rows[row, ERROR], rows[row, ERROR_END] = begin, stop
                     rows[row, FLAGS] |= TEXT_ERROR
+        if json:
+            at = _after_space(data, at, end, work, most)
+            if at < end and data[at] != 10:
+                return ODD
         if rows[row, TYPE] < 0:
             return ODD
         line = work[_V_LINE]
@@ -477,7 +505,7 @@ def _prefix_end(data: Bytes, at: int, end: int) -> int:
 
 @bare_kernel
 def read_lines(data: Bytes, keyed: bool, bare: bool, state: Int64, rows: Table, out: Bytes, work: Int64) -> int:
-    """Append the operations of a log, from `state` on.  bare: every line is one.  Otherwise as `read_edn`."""
+    """Append the operations of a log, from `state` on.  bare: every line is one.  Otherwise as `read_maps`."""
     end, at = data.shape[0], state[AT]
     while at < end:
         line_end, plain, marked = at, True, bare
@@ -557,7 +585,7 @@ def _columns(
     stop = begin
     while stop < end and data[stop] != 9:
         stop += 1
-    kind = _read_value(data, _blanks(data, begin, stop), stop, keyed, rows, row, out, used, work)
+    kind = _read_value(data, _blanks(data, begin, stop), stop, False, keyed, rows, row, out, used, work)
     if kind < 0:
         return kind
     if _blanks(data, work[_V_AT], stop) != stop or rows[row, TYPE] < 0:

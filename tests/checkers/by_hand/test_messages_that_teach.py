@@ -31,10 +31,10 @@ def judged(folder: Path, text: str, model: str) -> FileVerdict:
 
 
 REFUSED = {
-    "JSON lines": (
-        '{"process": 0, "type": "invoke", "f": "write", "value": 1}\n',
+    "a list in JSON": (
+        '[{"process": 0, "type": "invoke", "f": "write", "value": 1}]\n',
         "register",
-        "line 1: the file is JSON, and an operation is written in EDN, like {:process 0,",
+        "line 1: the file is a list in JSON: write each operation as an object in its line",
     ),
     "a table": (
         "process,type,f,value\n0,invoke,write,1\n",

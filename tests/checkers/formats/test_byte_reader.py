@@ -8,11 +8,15 @@ from random import Random
 import pytest
 
 from checkers.base.history import MalformedHistory
-from checkers.formats import recognise
+from checkers.base.values import encode
+from checkers.formats import read_once, recognise
+from checkers.formats.jepsen import FormReader
 from checkers.formats.recognise import read_history
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
+ROOT = Path(__file__).parents[3]
 SIZE_BYTES_MAX = 300_000
+ODD_JSON = ("1e3", "-0", "01", "1.", '"a', "[1 2]", "[1,]", "{}", "nil", "True", "'a'", '"\\u00e9"', '"\\ud800"', "-")
 ODD_VALUES = (
     *('"x\\ny"', '"\u00e9"', '"a;b"', '""', '"timed-out"', ":timed-out", ":a.b/c", "sym", "true", ":nil", "007", "+5"),
     *("-0", "1N", "2.5", "1e3", "1/2", "3.0M", "9223372036854775807", "9223372036854775808", "-9223372036854775808"),
@@ -78,11 +82,30 @@ def operations(rng: Random) -> list[dict[str, str]]:
     return found
 
 
+def as_json(edn: str, rng: Random) -> str:
+    """A value of EDN as JSON; one that JSON lacks as another odd one."""
+    try:
+        (form,) = FormReader(edn).items(whole=True)
+    except (MalformedHistory, ValueError):
+        return rng.choice(ODD_JSON)
+    blank = rng.choice((", ", ",", " ,\t"))
+    return encode(form.value).replace(", ", blank) if rng.random() < 0.97 else rng.choice(ODD_JSON)
+
+
 def text(rng: Random) -> bytes:
     """A history in one of the forms, sometimes damaged."""
     found, lines = operations(rng), list[str]()
-    form = rng.choice(("maps", "maps", "vector", *PREFIXES))
+    form = rng.choice(("maps", "maps", "vector", "json", "json", "json", *PREFIXES))
     for operation in found:
+        if form == "json":
+            fields = list(operation.items())
+            if rng.random() < 0.3:
+                rng.shuffle(fields)
+            fields += fields[:1] if rng.random() < 0.01 else []
+            colon = rng.choice((": ", ":", " : "))
+            named = (f'"{name}"{colon}{as_json(value, rng)}' for name, value in fields)
+            lines.append(f"{{{rng.choice((', ', ',', ' , ')).join(named)}}}")
+            continue
         if form in ("maps", "vector"):
             fields = list(operation.items())
             if rng.random() < 0.3:
@@ -107,29 +130,85 @@ def text(rng: Random) -> bytes:
 
 
 def read(content: bytes, keyed: bool) -> object:
+    """The history, or the words of its damage, whole and in pieces."""
     try:
-        history = read_history(content, keyed=keyed)
+        size_bytes = read_once.PIECE_BYTES
+        chunks = (content[at : at + size_bytes] for at in range(0, len(content), size_bytes))
+        history = read_history(read_once.Pieces(chunks), keyed=keyed)
     except MalformedHistory as damage:
         return str(damage)
     return history.events, history.without_value, [history.place_of(e.index) for e in history.events]
 
 
-def assert_both_agree(content: bytes, keyed: bool, monkeypatch: pytest.MonkeyPatch) -> object:
+def assert_both_agree(content: bytes, keyed: bool, monkeypatch: pytest.MonkeyPatch, piece_bytes: int = 0) -> object:
+    """Read by kernels and by Python, and by both in pieces of this size."""
     found = []
-    for by_kernels in (True, False):
+    for by_kernels, size_bytes in ((True, 0), (False, 0), (True, piece_bytes), (False, piece_bytes)):
         with monkeypatch.context() as patched:
             patched.setattr(recognise, "_by_kernels", lambda _, answer=by_kernels: answer)
+            patched.setattr(read_once, "PIECE_BYTES", size_bytes or len(content) + 1)
             found.append(read(content, keyed))
     assert found[0] == found[1], content
+    assert not piece_bytes or found[0] == found[2] == found[3], content
     return found[0]
 
 
 def test_generated_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = 0
-    for seed in range(400):
+    for seed in range(600):
         rng = Random(seed)
         refused += isinstance(assert_both_agree(text(rng), rng.random() < 0.3, monkeypatch), str)
-    assert 100 < refused < 300
+    assert 150 < refused < 450
+
+
+def test_generated_texts_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece may end within an operation, within a blank, and within the end of a line."""
+    for seed in range(600, 800):
+        rng = Random(seed)
+        content = text(rng)
+        if content.isascii() and b"\0" not in content:  # such damage is found first where all is one piece
+            assert_both_agree(content, rng.random() < 0.3, monkeypatch, rng.choice((7, 40, 300)))
+
+
+def test_recorded_texts_with_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in sorted((ROOT / "tests").rglob("*.edn")) + sorted(SHARED.rglob("*.edn")):
+        content = bytearray(path.read_bytes()[:20_000])
+        rng = Random(path.name)
+        for _ in range(3):
+            content[rng.randrange(len(content))] = rng.choice(b' \n,{}[]():"\\#;0x-')
+            assert_both_agree(bytes(content), rng.random() < 0.3, monkeypatch)
+
+
+def test_json_is_read_as_the_edn_of_the_same_values() -> None:
+    values = {
+        "1": "1", "null": "nil", '"a"': ":a", '"\\ud83d\\ude00"': '"😀"', "2.50": "2.50", "1e400": "1e400",
+        "123456789012345678901234567890": "123456789012345678901234567890", '{"#set": [3, 1]}': "#{1 3}",
+        '{"a": [true, {"1": 2}]}': "{:a [true {1 2}]}", "[[],[1,null]]": "[[] [1 nil]]",
+        "0.1234567890123456789": "0.1234567890123456789",
+    }  # fmt: skip
+    for of_json, of_edn in values.items():
+        json_line = f'{{"process": 0, "type": "invoke", "f": "add", "value": {of_json}, "error": {of_json}}}\n'
+        edn_line = f"{{:process 0, :type :invoke, :f :add, :value {of_edn}, :error {of_edn}}}\n"
+        assert read(json_line.encode(), False) == read(edn_line.encode(), False), of_json
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("NaN", "NaN is no number"),
+        ('"\\ud800"', "half of a character (a surrogate) that has no other half"),
+        ('{"a": 1, "a": 2}', "an object has a name twice"),
+        ("1" * 1001, "a number of more than 1000 digits"),
+        ("[" * 200 + "]" * 200, "nested deeper than 100"),
+        ("[1,]", "column 61: Expecting value"),
+        ("1} {", "column 61: Extra data"),
+    ],
+)
+def test_damaged_json_is_refused_with_its_line(value: str, words: str) -> None:
+    line = '{{"process": 0, "type": "invoke", "f": "add", "value":    {}}}\n'
+    answer = '{"process": 0, "type": "ok", "f": "add", "value": 1}\n'
+    content = line.format(1) + answer + line.format(value)
+    assert read(content.encode(), False) == f"line 3: it is no JSON object ({words})"
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here")

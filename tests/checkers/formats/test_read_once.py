@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 
 from checkers.base.checker import Budget
@@ -58,6 +60,20 @@ def test_a_pipe_into_which_nothing_is_written_is_refused(tmp_path: Path, monkeyp
     os.mkfifo(tmp_path / "pipe")
     found = judge(task_of(tmp_path / "pipe", Ask("set"), Budget()).part, Budget())
     assert found.error.startswith("it is a pipe, and nothing was written into it")
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, partial(pa.compress, codec="zstd", asbytes=True)])
+def test_a_packed_text_is_read_in_pieces(
+    packed: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_once, "PIECE_BYTES", 1000)
+    path, text = tmp_path / "history", HISTORY + "; a remark\n" * 2000
+    path.write_bytes(packed(text.encode()))
+    assert max(map(len, [(pieces := read_once.read_pieces(path)).first, *pieces.rest])) <= 1011
+    assert [e.value for e in read_any(path)][:2] == [1, 1]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(MalformedHistory, match=r"byte \d+: the file is compressed by \w+, and it is cut off"):
+        read_any(path)
 
 
 def test_a_device_is_refused() -> None:

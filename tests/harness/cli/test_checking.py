@@ -18,7 +18,7 @@ from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import names
-from checkers.formats.read_once import read_once
+from checkers.formats.read_once import Pieces, read_pieces
 from harness.cli.checking import MODELS
 from harness.cli.main import cli
 
@@ -292,12 +292,12 @@ def test_what_transactions_must_be_is_chosen(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = written(tmp_path, right=RIGHT, secret=RIGHT)
 
-    def guarded(path: Path) -> bytes:
+    def guarded(path: Path) -> Pieces:
         if path.name == "secret":  # the user of the tests may be allowed to read every file
             raise PermissionError(13, "Permission denied", str(path))
-        return read_once(path)
+        return read_pieces(path)
 
-    monkeypatch.setattr("checkers.by_hand.judge_file.read_once", guarded)
+    monkeypatch.setattr("checkers.by_hand.judge_file.read_pieces", guarded)
     first, second = check("--model", "register", files["secret"], files["right"]).stdout.splitlines()
     assert first.endswith("error: Permission denied")
     assert second.startswith("valid")
