@@ -11,7 +11,7 @@ import pytest
 from histories import Script, by_construction, write_stream
 from journals import write_journal
 
-from checkers.base.history import Event, Type
+from checkers.base.history import CREATE, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
@@ -128,21 +128,22 @@ def test_a_quantile_lies_between_two_latencies_as_numpy_says(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("measured_ms", "loop_late_ms", "validity"),
+    ("f", "measured_ms", "loop_late_ms", "validity"),
     [
-        (12.0, 0.5, Validity.UNKNOWN),
-        (12.0, 800.0, Validity.VALID),
-        (2_800.0, 0.5, Validity.VALID),
-        (None, 0.5, Validity.VALID),
+        ("read", 12.0, 0.5, Validity.UNKNOWN),
+        ("read", 12.0, 800.0, Validity.VALID),
+        ("read", 2_800.0, 0.5, Validity.VALID),
+        ("read", None, 0.5, Validity.VALID),
+        (CREATE, 12.0, 0.5, Validity.VALID),
     ],
 )
 def test_a_recorder_that_widens_operations_is_noticed(
-    tmp_path: Path, measured_ms: float | None, loop_late_ms: float, validity: Validity
+    tmp_path: Path, f: str, measured_ms: float | None, loop_late_ms: float, validity: Validity
 ) -> None:
-    """Every read takes 3 s in the history."""
-    script = Script().invoke(0, "read").ok(0, 1).invoke(0, "read").ok(0, 1)
+    """Every operation takes 3 s in the history; set-up waits for clients that start."""
+    script = Script().invoke(0, f).ok(0, 1).invoke(0, f).ok(0, 1)
     seal(write_stream(tmp_path, at(script.events, 0, 3_000, 3_001, 6_001)))
-    took = {} if measured_ms is None else {"read": measured_ms}
+    took = {} if measured_ms is None else {f: measured_ms}
     write_journal(tmp_path, outcome={"took_ms": took, "loop_late_ms": {"p50": loop_late_ms}})
     verdict = judge_run(StoredRun(tmp_path), [STATISTICS])["statistics"]
     assert verdict.validity is validity
