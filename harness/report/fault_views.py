@@ -154,6 +154,10 @@ class FaultView:
     def happened(self) -> bool:
         return self.start_ns >= 0
 
+    def in_force(self, from_ns: int, to_ns: int) -> bool:
+        """Return whether it was in force at some moment of this span, both ends included."""
+        return self.happened and self.start_ns <= to_ns and self.end_ns >= from_ns
+
     @property
     def what(self) -> str:
         """What it did to which nodes; its name if nothing recorded that."""

@@ -89,6 +89,12 @@ def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
     return merged
 
 
+def elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
+    """The first segment of each leader in each epoch, in order of time: one that was silent for a while leads on."""
+    first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}
+    return sorted(first.values(), key=lambda s: s.start_ns)
+
+
 def asked(data: ReportData, roles: Sequence[RoleSegment], node: str) -> tuple[str, list[tuple[int, str]] | None]:
     """Return whose answer `node` gave, and (since when, node) of everyone who led: what `cause_of_loss` needs.
 
@@ -101,16 +107,20 @@ def asked(data: ReportData, roles: Sequence[RoleSegment], node: str) -> tuple[st
     return "" if forwards else node, led if decide and not of_keys else None
 
 
+def deposed_from(s: RoleSegment, led: Sequence[RoleSegment]) -> int:
+    """When one of a later epoch had been elected, within the segment of a leader; its end if none had."""
+    newer = min((o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node), default=s.end_ns)
+    return min(max(newer, s.start_ns), s.end_ns)
+
+
 def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
     """Every span in which a leader went on although one of a later epoch had been elected, with what it answered."""
     led = leaders(roles)
     ops = data.operations
     found = []
     for s in led:
-        newer = [o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node and o.start_ns < s.end_ns]
-        if not newer:
+        if (start := deposed_from(s, led)) == s.end_ns:
             continue
-        start = max(min(newer), s.start_ns)
         here = np.zeros(len(ops), dtype=bool)
         if s.node in ops.nodes:
             here = (ops.node == ops.nodes.index(s.node)) & (ops.type == Type.OK)
@@ -264,7 +274,8 @@ def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
     """Return the faults in force, or the one that was healed last before."""
     held = [
         f"fault {f.number} ({f.what}) had been in force for {_lasting(time_ns - f.start_ns)}"
-        for f in _in_force(time_ns, faults)
+        for f in faults
+        if f.in_force(time_ns, time_ns)
     ]
     return listed(held) or _healed_before(time_ns, faults)
 
@@ -309,10 +320,6 @@ def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequ
         return ""
     text = "; ".join(parts) + "."
     return text[0].upper() + text[1:] if faults and len(parts) == 1 else text
-
-
-def _in_force(time_ns: int, faults: Sequence[FaultView]) -> list[FaultView]:
-    return [f for f in faults if f.happened and f.start_ns <= time_ns <= f.end_ns]
 
 
 def _leading(time_ns: int, roles: Sequence[RoleSegment]) -> list[RoleSegment]:

@@ -23,7 +23,7 @@ from harness.report.roles import (
     Deposed,
     RoleSegment,
     Watermarks,
-    leaders,
+    elections,
 )
 from harness.report.run_data import OperationColumns, ReportData
 from harness.report.witness.violation_views import FindingView
@@ -236,8 +236,7 @@ def _events(
             rows.append(EventRow(f.end_ns, f"fault {f.number} healed", f.name))
         else:
             rows.append(EventRow(f.ordered_ns, f"fault {f.number} {f.achieved}", f"{f.name}: {f.reason}"))
-    first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}  # one that was silent for a while leads on
-    rows += [EventRow(s.start_ns, "leader elected", f"{s.node} leads epoch {s.epoch}") for s in first.values()]
+    rows += [EventRow(s.start_ns, "leader elected", f"{s.node} leads epoch {s.epoch}") for s in elections(roles)]
     for d in deposed:
         answered = plural(d.reads + d.writes, "operation")
         lasted = seconds(d.end_ns - d.start_ns)

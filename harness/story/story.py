@@ -8,6 +8,7 @@ bars, transactions a cycle or a list, entries of logs a table.  Everything else 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,6 +132,14 @@ def _fact(name: Any, given: Any) -> str:
 
 def _one(given: Any) -> str:
     return str(given) if isinstance(given, list | dict) else amount(given)
+
+
+def odd_entries(cells: Sequence[Mapping[str, Any] | None]) -> list[bool]:
+    """Return which entries of one offset are unlike what most logs hold there; all of them if no kind is most."""
+    alike = Counter((c.get("epoch"), c.get("checksum")) for c in cells if c)
+    most = max(alike.values(), default=0)
+    usual = [entry for entry, count in alike.items() if count == most]
+    return [c is not None and (len(usual) > 1 or (c.get("epoch"), c.get("checksum")) != usual[0]) for c in cells]
 
 
 def trace_words(row: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ from checkers.base.json_file import number
 from checkers.base.verdict import Witness
 from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
-from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
+from harness.story.story import RowTable, Story, message_tables, odd_entries, row_tables, story_of
 from harness.story.transactions import Edge, Transaction
 
 MOST_OPERATIONS = 40
@@ -218,8 +218,7 @@ def _entries(rows: Sequence[Mapping[str, Any]], plain: bool) -> Table:
         at[number(row.get("offset"), 0), (str(row.get("node")), number(row.get("copy"), 0))] = row
     for offset in sorted({offset for offset, _ in at})[:MOST_ROWS]:
         cells = [at.get((offset, log)) for log in logs]
-        differ = len({(c.get("epoch"), c.get("checksum")) for c in cells if c}) > 1
-        table.add_row(str(offset), *(_entry(cell, differ) for cell in cells))
+        table.add_row(str(offset), *map(_entry, cells, odd_entries(cells)))
     return table
 
 

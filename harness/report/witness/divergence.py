@@ -11,7 +11,7 @@ a difference is only seen next to what agrees.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from checkers.base.json_file import mapping, number
 from harness.plain_words import checksum_words, natural, shorten
 from harness.report.run_data import ReportData
-from harness.story.story import Story
+from harness.story.story import Story, odd_entries
 from harness.story.transactions import Edge, Transaction
 
 AROUND = 3
@@ -258,18 +258,13 @@ def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots
 
 def _compare(cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool]) -> list[DrawnEntry]:
     """Entries of one offset; those unlike what most of the nodes hold differ."""
-    same = Counter((number(c.get("epoch"), -1), c.get("checksum")) for c in cells if c)
-    usual = max(same, key=lambda k: same[k], default=None)
-    tied = sum(count == same[usual] for count in same.values()) > 1 if usual else False
     out = []
-    for cell, reached in zip(cells, reaches, strict=True):
+    for cell, reached, odd in zip(cells, reaches, odd_entries(cells), strict=True):
         if cell is None:
             out.append(DrawnEntry(None, "", "missing" if reached else "log ends before", False))
             continue
-        epoch, checksum = number(cell.get("epoch"), -1), cell.get("checksum")
         wrote = f"{shorten(str(cell['key']), 24)} = {cell.get('value')}" if cell.get("key") is not None else ""
-        short = checksum_words(checksum)
-        out.append(DrawnEntry(epoch, short, wrote, (tied and len(same) > 1) or (epoch, checksum) != usual))
+        out.append(DrawnEntry(number(cell.get("epoch"), -1), checksum_words(cell.get("checksum")), wrote, odd))
     return out
 
 

@@ -29,7 +29,7 @@ from harness.report.roles import (
     DEAD,
     UNKNOWN,
     RoleSegment,
-    leaders,
+    elections,
 )
 from harness.report.run_data import ReportData
 from harness.report.witness.divergence import TracedLog, traced_log
@@ -186,12 +186,12 @@ def draw(
     first = min([op.start_ns for op in chosen] + [step.time_ns for step in did]) - _BEFORE_NS
     ends = [op.end_ns for op in chosen] + [t for e in entries for t in e.arrived.values()]
     last = max(ends, default=at_ns + _BEFORE_NS // 4)
-    elections = [s for s in _elections(roles) if first <= s.start_ns <= last]
-    votes = [v for s in elections for v in _votes(data, s)]
+    elected = [s for s in elections(roles) if first <= s.start_ns <= last]
+    votes = [v for s in elected for v in _votes(data, s)]
     times = {first, last, *(step.time_ns for step in did)}
     times |= {t for op in chosen for t in (op.start_ns, op.end_ns)}
     times |= {t for e in entries for t in (*e.arrived.values(), *_of_leader(e))}
-    times |= {t for node, at, leader, led in votes for t in (at, led)} | {s.start_ns for s in elections}
+    times |= {t for node, at, leader, led in votes for t in (at, led)} | {s.start_ns for s in elected}
     times |= {t for f in faults if f.happened for t in (f.start_ns, f.end_ns) if first <= t <= last}
     x_of = _axis(sorted(t for t in times if first <= t <= last))
     rows = _rows(data, chosen)
@@ -204,7 +204,7 @@ def draw(
         if node in rows and leader in rows and node != leader:
             canvas.line((x_of(at), rows[node]), (x_of(led), rows[leader]), "vote", True)
             canvas.label(x_of(at) - 4, rows[node] - 7, f"votes for {leader}", "dim", "end")
-            canvas.say(at, f"{node} → {leader}", f"vote of epoch {_epoch(elections, leader, led)}")
+            canvas.say(at, f"{node} → {leader}", f"vote of epoch {_epoch(elected, leader, led)}")
     for entry in entries:
         _entry_of(canvas, entry)
     for op in chosen:
@@ -221,8 +221,8 @@ def draw(
     return diagram
 
 
-def _epoch(elections: Sequence[RoleSegment], leader: str, led_ns: int) -> int:
-    return next((s.epoch for s in elections if s.node == leader and s.start_ns == led_ns), -1)
+def _epoch(elected: Sequence[RoleSegment], leader: str, led_ns: int) -> int:
+    return next((s.epoch for s in elected if s.node == leader and s.start_ns == led_ns), -1)
 
 
 def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -> list[Exchange]:
@@ -370,11 +370,6 @@ def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment], servers: Sequence[s
             canvas.box(a, y - 5, max(3.0, b - a), 10, "gone" if s.role == DEAD else "unknown", title)
 
 
-def _elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
-    first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}
-    return sorted(first.values(), key=lambda s: s.start_ns)
-
-
 def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]]:
     """(voter, when, candidate, when it led) of every vote for a leader that was cast before it led."""
     out = []
@@ -479,7 +474,7 @@ def _knew(
     log_end = f"{log.end:,}" if log.end >= 0 else "–"
     committed = "–" if log.mark is None else f"{log.mark:,}"
     apart = sorted(
-        {n for f in faults if f.happened and f.start_ns <= at <= f.end_ns for a, b in f.cut if node in (a, b)
+        {n for f in faults if f.in_force(at, at) for a, b in f.cut if node in (a, b)
          for n in (a, b) if n != node and n in {*data.servers, *CLIENT_NODES}},
         key=natural,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.plain_words import natural, seconds, shorten
 from harness.report.fault_views import FaultView
-from harness.report.roles import RoleSegment, leaders
+from harness.report.roles import RoleSegment, deposed_from, leaders
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
@@ -46,14 +46,14 @@ def context(
     out = [
         Context(f.start_ns, f.end_ns, "faults", f"fault {f.number}: {f.name}", "fault")
         for f in faults
-        if f.happened and f.start_ns <= last and f.end_ns >= first
+        if f.in_force(first, last)
     ]
-    led = [s for s in leaders(roles) if s.start_ns <= last and s.end_ns >= first]
+    led = leaders(roles)
     for s in sorted(led, key=lambda s: (natural(s.node), s.start_ns)):
-        newer = [o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node]
-        until = min([s.end_ns, *(at for at in newer if at > s.start_ns)])
+        until = deposed_from(s, led)
         words, hue = f"{s.node} leads epoch {s.epoch}", servers.index(s.node) % 9 if s.node in servers else 0
-        out.append(Context(s.start_ns, until, s.node, words, "leader", hue))
+        if until > s.start_ns:
+            out.append(Context(s.start_ns, until, s.node, words, "leader", hue))
         if until < s.end_ns:
             out.append(Context(until, s.end_ns, s.node, f"{words}, deposed", "deposed", hue))
     return [c for c in out if c.start_ns <= last and c.end_ns >= first]
@@ -138,7 +138,7 @@ def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], lis
 
 def _axis(
     ops: Sequence[WindowOp], lane_of: dict[int, float], labels: dict[int, str], left: float, right: float
-) -> tuple[dict[int, float], list[Gap], float]:
+) -> tuple[dict[int, float], list[Mark], float]:
     """x of every event (by history index), folded pauses, and where the drawing ends."""
     events: dict[int, tuple[int, WindowOp, bool]] = {}
     for op in ops:
@@ -158,7 +158,7 @@ def _axis(
             folded = span > 6 * usual
             step = 42.0 if folded else 16 + 30 * min(1.0, span / (2 * usual))
             if folded:
-                gaps.append(Gap(x + step / 2, _lasting(span)))
+                gaps.append(Mark(x + step / 2, _lasting(span)))
             x += step
         _, op, begins = events[row]
         lane = lane_of[op.process]
@@ -171,7 +171,7 @@ def _axis(
     end = max(at + tail for at, tail in tails)
     stretch = max(1.0, min((right - left - tail) / (at - left) for at, tail in tails if at > left) if x > left else 1.0)
     x_of = {row: left + (at - left) * stretch for row, at in x_of.items()}
-    gaps = [Gap(left + (g.x - left) * stretch, g.words) for g in gaps]
+    gaps = [Mark(left + (g.x - left) * stretch, g.words) for g in gaps]
     return x_of, gaps, max(right, end)
 
 
@@ -257,16 +257,16 @@ def _path(
     return [(k + 2, *a, *b) for k, (a, b) in enumerate(itertools.pairwise(points))]
 
 
-def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Tick]:
+def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Mark]:
     ops = window.operations
     digits, timed = digits_of(ops), window.has_times
     times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
-    out: list[Tick] = []
+    out: list[Mark] = []
     free = 0.0
     for row in sorted(times):
         words = seconds(times[row], digits) if timed else f"row {row}"
         if x_of[row] >= free and x_of[row] + len(words) * 6.4 <= right + 16:
-            out.append(Tick(x_of[row], words))
+            out.append(Mark(x_of[row], words))
             free = x_of[row] + len(words) * 6.4 + 14
     return out
 
@@ -315,7 +315,9 @@ class ProcessLane:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Mark:
+    """Words at a place of the axis."""
+
     x: float
     words: str
 
@@ -341,12 +343,6 @@ class Bracket:
     words: str
     anchor: str
     text_x: float
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    x: float
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,8 +379,8 @@ class Picture:
     lanes: list[ProcessLane]
     bars: list[Bar]
     path: list[tuple[int, float, float, float, float]]
-    gaps: list[Gap]
-    ticks: list[Tick]
+    gaps: list[Mark]
+    ticks: list[Mark]
     held: list[HeldState]
     held_y: float
     bracket: Bracket | None

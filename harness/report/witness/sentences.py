@@ -19,7 +19,7 @@ from checkers.base.json_file import number
 from checkers.record.header import Revision
 from harness.plain_words import plural, seconds, sentence, shorten
 from harness.report.fault_views import FaultView
-from harness.report.roles import RoleSegment, leaders
+from harness.report.roles import RoleSegment, elections
 from harness.report.run_data import ReportData
 from harness.report.witness import picture
 from harness.story.findings import ReportedViolation
@@ -67,7 +67,7 @@ def in_sentences(
     first, last = ops[0].start_ns - 2_000_000_000, max(op.end_ns for op in ops)
     meanwhile = [(f.start_ns, f"fault {f.number} began: {f.words or f.name}") for f in faults]
     meanwhile += [(f.end_ns, f"fault {f.number} was healed") for f in faults if f.happened]
-    meanwhile += [(s.start_ns, f"{s.node} became leader of epoch {s.epoch}") for s in leaders(roles)]
+    meanwhile += [(s.start_ns, f"{s.node} became leader of epoch {s.epoch}") for s in elections(roles)]
     lines += [
         (at, 0, Sentence(sentence(f"At {seconds(at)} {what}"), "context"))
         for at, what in meanwhile
