@@ -183,13 +183,11 @@ def planted(results: Results, header: Header | None) -> Planted | None:
     name = decided.bug if decided is not None else spec.get("bug")
     if not name:
         return None
-    bug = known_bug(str(spec.get("subject", "")), str(name))
-    if decided is not None:
-        return _decided(shorten(str(name), 60), decided.found, bug, decided.reason)
-    invalid = results.verdict is RunVerdict.INVALID
-    if bug is None:
-        return Planted(str(name), invalid, f"Planted bug {name}: {'found' if invalid else 'not found'}.")
-    return _undecided(results, bug, invalid)
+    found = decided.found if decided is not None else results.verdict is RunVerdict.INVALID
+    bug, shown = known_bug(str(spec.get("subject", "")), str(name)), shorten(str(name), 60)
+    words = f"Planted bug {shown}: {'found' if found else 'not found'}{f' by {bug.found_by}' if bug else ''}."
+    reason = decided.reason if decided is not None and not found else ""
+    return Planted(shown, found, f"{words} {sentence(shorten(_capital(reason)))}" if reason else words)
 
 
 def known_bug(subject: str, name: str) -> Bug | None:
@@ -207,25 +205,6 @@ def known_bug(subject: str, name: str) -> Bug | None:
         return load_subject(subject).bugs.get(name)
     except (WrongSpec, ImportError):
         return None
-
-
-def _decided(name: str, found: bool, bug: Bug | None, reason: str) -> Planted:
-    by = f" by {bug.found_by}" if bug else ""
-    words = f"Planted bug {name}: {'found' if found else 'not found'}{by}."
-    return Planted(name, found, f"{words} {sentence(shorten(_capital(reason)))}" if reason and not found else words)
-
-
-def _undecided(results: Results, bug: Bug, invalid: bool) -> Planted:
-    checker = results.invalid.get(bug.found_by)
-    if checker is None:
-        others = " Another checker is invalid." if invalid else ""
-        return Planted(bug.name, False, f"Planted bug {bug.name}: not found by {bug.found_by}.{others}")
-    kinds = {witness.kind for witness in checker.witness}
-    if not bug.witness_kinds or kinds & set(bug.witness_kinds):
-        return Planted(bug.name, True, f"Planted bug {bug.name}: found by {bug.found_by}.")
-    reasons = ", ".join(sorted(kinds))
-    words = f"Planted bug {bug.name}: {bug.found_by} is invalid, but for another reason ({reasons})."
-    return Planted(bug.name, False, words)
 
 
 def _capital(text: str) -> str:

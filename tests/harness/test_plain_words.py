@@ -8,6 +8,7 @@ import pytest
 
 from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
+from harness.judge.judge_run import demand
 from harness.story import headline as bugs
 from harness.story.headline import notes, planted, verdict_in_words
 from system_under_test.subject import Bug
@@ -108,17 +109,22 @@ def test_a_run_without_verdict_is_not_called_valid() -> None:
     ("found", "checkers", "ends"),
     [
         (True, {"linearizability": invalid("stale read")}, "Planted bug stale-read: found by linearizability."),
-        (False, {"linearizability": VALID}, "Planted bug stale-read: not found by linearizability."),
-        (False, {"linearizability": invalid("order cycle")}, "but for another reason (order cycle)."),
-        (False, {"log_matching": invalid("x"), "linearizability": VALID}, "Another checker is invalid."),
+        (False, {"linearizability": VALID}, "not found by linearizability. Linearizability is valid."),
+        (
+            False,
+            {"linearizability": invalid("order cycle")},
+            "Linearizability found only order cycle, where stale read would count.",
+        ),
+        (False, {"log_matching": invalid("x"), "linearizability": VALID}, "Linearizability is valid."),
     ],
 )
 def test_a_planted_bug_is_found_only_for_the_right_reason(found: bool, checkers: dict[str, Any], ends: str) -> None:
     verdict = "invalid" if any(c["verdict"] == "invalid" for c in checkers.values()) else "valid"
     test = header_of({"spec": {"subject": "kraft", "bug": "stale-read"}})
-    decided = planted(results_in(results(verdict, **checkers)), test)
+    judged = demand(BUG, results_in(results(verdict, **checkers)))
+    decided = planted(judged, test)
     assert decided is not None and decided.found is found
-    assert verdict_in_words(results_in(results(verdict, **checkers)), test).endswith(ends)
+    assert verdict_in_words(judged, test).endswith(ends)
 
 
 def test_figures_carry_their_units() -> None:
