@@ -33,7 +33,7 @@ from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_
 from harness.report.logs_around import LogsAround, around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import violation_views as witness
-from harness.story.findings import cause_of, findings, seen_in_a_copy, title_of
+from harness.story.findings import ReportedViolation, cause_of, findings, loss_of, seen_in_a_copy, title_of
 from harness.story.headline import first_step, headline, in_all, notes, planted
 from harness.story.next_steps import next_steps, shortfalls
 
@@ -282,7 +282,7 @@ def _head(
             title = f"{beginning}." if fits else f"Invalid: {first.kind}."
             below = [rest if fits else words.upper_first(first.summary)]
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
-        where = _where(first, at_node, seen_in_a_copy(findings_of[0].lead))
+        where = _where(first, findings_of[0].lead, at_node)
         why = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
@@ -298,13 +298,16 @@ def _head(
     return {"title": title, "below": below, "mark": mark, "where": where, "why": why, "cause": cause}
 
 
-def _where(first: witness.FindingView, at_node: str, copied: bool) -> str:
+def _where(first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
     """When, on which nodes and under which fault the first violation happened, and when it showed if that was later.
+    A loss happened where it had been acknowledged; a copy of a log shows none of it.
 
-    at_node: "on", or "through" where servers pass requests on to their leader.  copied: a copy of a log shows it, and
-    not since when."""
-    wrong, shown_ns = first.violation.wrong, first.moment_ns
+    at_node: "on", or "through" where servers pass requests on to their leader."""
+    wrong, shown_ns, copied = first.violation.wrong, first.moment_ns, seen_in_a_copy(lead)
     since_ns = wrong[0][1] if len(wrong) == 1 else shown_ns
+    if (lost := loss_of(lead)) is not None and not copied:
+        since_ns = lost.acknowledged_ns
+        wrong = ((words.shorten(lost.by, 24), since_ns),) if lost.by else ()
     around = first.background or first.circumstances
     at = [f"{words.seconds(since_ns)} into the test"] if shown_ns >= 0 else []
     if copied and not wrong:

@@ -201,3 +201,15 @@ def test_nothing_is_said_of_a_valid_set(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", "set", history)
     assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": "valid"}}})) == ""
     assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": "invalid"}}})) == ""
+
+
+def test_the_head_says_where_the_lost_was_acknowledged_and_not_where_it_was_missed(tmp_path: Path) -> None:
+    steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("drain", "a", None, Type.OK, [], "n2")]
+    history = events(steps)
+    folder = run_folder(tmp_path / "run", "queue", history, [fault(1, 0.0, 0.7)])
+    results = {"verdict": "invalid", "checkers": {"queue": judge_events(history, "queue").to_json()}}
+    (folder / "results.json").write_text(json.dumps(results))
+    page = render(folder, with_plots=False).read_text()
+    head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
+    assert "0.500 s into the test, on n1, key a. It was acknowledged during fault 1 (partition)." in head
+    assert "It showed at 1.500 s." in head
