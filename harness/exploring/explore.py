@@ -41,18 +41,19 @@ such a bound proves nothing about static voters, and lies around none of theirs.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import resource
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations_with_replacement, count
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from harness.exploring.parts import Naming, Part, Parts, Promises, Rest
-from harness.exploring.rules import Broken
+from harness.exploring.parts import Broken, Naming, Part, Parts, Promises, Rest
 from harness.exploring.steps import (
     EVERYTHING,
     LEFT,
@@ -130,6 +131,18 @@ class Explored:
         return max(0, len(self.levels) - 1)
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage: nothing that is explored refers to itself, and a collection walks all of it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Explorer:
     """symmetric: states that differ by names alone count as one.  reduced: one order of independent steps is enough."""
 
@@ -159,6 +172,7 @@ class Explorer:
 
     # The search
 
+    @_without_collections()
     def search(
         self,
         cpu_s_max: float,

@@ -27,8 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.exploring.parts import CallUnderWay, Lane, Naming, Parts, Promises, Rest, namings
-from harness.exploring.rules import end, promised_after
+from harness.exploring.parts import CallUnderWay, Lane, Naming, Parts, Promises, Rest, end, namings, promised_after
 from harness.exploring.voter import (
     Act,
     Cut,
@@ -44,9 +43,8 @@ from harness.exploring.voter import (
     VoterEvent,
     happen,
 )
-from system_under_test.kraft.raft.messages import Identity, QuorumState, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.messages import Identity, QuorumState, RaftResponse, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned, Unattached
-from system_under_test.kraft.raft.timing import Timing
 
 Place = Lane | int
 Step = tuple[str, Place] | tuple[str, Place, str, int]
@@ -373,7 +371,11 @@ class ClusterSteps:
         change.disconnects = id
 
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
-        return next(number for number in world.calls if self.parts.call(number).lane == lane)
+        call = self.parts.call
+        for number in world.calls:
+            if call(number)[0] == lane:  # the first field: an index takes less than a name
+                return number
+        raise KeyError(lane)
 
     def late(self, number: int) -> int:
         if number not in self._late:
@@ -484,6 +486,11 @@ class Change:
     take, take_late, add, add_late: the number of a call that it takes away or brings; 0: none.  owes: the token of a
     read that is owed all that is committed now.  disconnects: a voter whose connections end: what it asked arrives
     late, what it answered never."""
+
+    __slots__ = (
+        *("_budget", "_events", "_steps", "add", "add_late", "disconnects", "owes", "rest", "take", "take_late"),
+        *("touches", "voters", "world"),
+    )
 
     def __init__(self, steps: ClusterSteps, world: ExploredState) -> None:
         self.world = world

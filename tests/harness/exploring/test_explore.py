@@ -23,8 +23,7 @@ from harness.exploring.explore import (
     grow,
     rounds,
 )
-from harness.exploring.parts import CallUnderWay, Part, Parts
-from harness.exploring.rules import Broken
+from harness.exploring.parts import Broken, CallUnderWay, Part, Parts
 from harness.exploring.steps import MARKS, Budgets, ClusterSteps, ExploredState, Footprint, Step, independent
 from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog, VoterEvent, happen
 from harness.spec import WrongSpec
@@ -33,9 +32,8 @@ from system_under_test.kraft.raft.changes import UpdateVoter, VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.election import become_leader
-from system_under_test.kraft.raft.messages import Error, Identity, QuorumState, ReplicaKey
+from system_under_test.kraft.raft.messages import Error, Identity, QuorumState, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Candidate, Leader, Votes
-from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voter_memory import Voter
 from system_under_test.kraft.raft.voters import VoterSet
 
