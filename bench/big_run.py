@@ -83,8 +83,8 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool 
         for role, held_mb in sorted(watch.peak_by_role_mb.items()):
             sheet.add(f"{step}, whole run, {what}: {role}", events, "events", held_mb, "MB")
     results = read_results(folder) or NO_RESULTS
-    slowest = sorted(results.checkers.items(), key=lambda item: -item[1].seconds)
-    print("   ", ", ".join(f"{name} {checker.seconds:.0f} s" for name, checker in slowest[:6]), flush=True)
+    for name, checker in results.checkers.items():
+        sheet.add(f"{name}, whole run, {what}{', as a user' if as_user else ''}", events, "events", checker.seconds)
     found = set(results.invalid)
     other = {name: c.reason for name, c in results.checkers.items() if c.verdict is Validity.UNKNOWN}
     assert found == (VIOLATED if wrong else set()), found

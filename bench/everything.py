@@ -22,8 +22,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.instruments.calibration import factor
-from bench.instruments.figures import BenchFigure, read
+from bench.instruments.figures import BenchFigure, factor, read
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "last_figures.jsonl"
@@ -45,8 +44,8 @@ QUICK = (
     ("starts",),
     ("porcupine",),
     ("kafka", "--sizes", "10000", "100000"),
-    ("raft", "--sizes", "100000,1000000"),
     ("big_run", "--events", "1000000"),
+    ("big_run", "--events", "1000000", "--clean-only", "--as-user"),
     ("simulator",),
 )
 FULL = (
@@ -59,8 +58,8 @@ FULL = (
     ("starts",),
     ("porcupine",),
     ("kafka", "--sizes", "10000", "100000", "1000000"),
-    ("raft", "--sizes", "100000,1000000,10000000"),
     ("big_run", "--events", "1000000,10000000"),
+    ("big_run", "--events", "1000000,10000000", "--clean-only", "--as-user"),
     ("simulator",),
     ("quorum",),
 )

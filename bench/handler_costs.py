@@ -1,4 +1,4 @@
-"""Measure what the handlers of the bundled KRaft cost: the table of `system_under_test/kraft/handler_costs.py`.
+"""Measure what the handlers of the bundled KRaft cost: the table of `system_under_test/kraft/simulated.py`.
 
     python -m bench.handler_costs [--seconds 8] [--writers 8]
 
@@ -25,8 +25,8 @@ from bench.instruments.quorum_clusters import HOST, KRaft
 from bench.instruments.writers import write_for
 from system_under_test.client import Request
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.server import Connection
+from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 SERVERS = 3
 ELECTIONS = 4

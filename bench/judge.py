@@ -23,10 +23,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.instruments.figures import Sheet
+from bench.instruments.figures import Sheet, least_s
 from bench.instruments.memory import descendants, forget_peaks, peak_mb, role_of
-from bench.instruments.timing import least_s
-from bench.simulated.filled_table import filled
+from bench.simulated.big_logs import filled
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from facts_of_runs import many
 
-from bench.instruments.timing import least_s, taken_s
+from bench.instruments.figures import least_s, taken_s
 from checkers.spark.session import SparkJudge
 from harness.lake.lake import Lake
 from harness.lake.questions import QUESTIONS

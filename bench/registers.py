@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.instruments.figures import BenchFigure, Sheet, goal_here, load
-from bench.instruments.timing import taken_s
+from bench.instruments.figures import BenchFigure, Sheet, goal_here, load, taken_s
 from bench.simulated.hard_histories import VIOLATIONS, another_answer, correct_key
 from checkers.base.arrays import Int8
 from checkers.base.history import Event

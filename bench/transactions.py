@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 
 from bench.instruments.figures import BenchFigure, Sheet, goal_here, load
 from bench.instruments.memory import forget_peaks, peak_mb
-from bench.simulated.filled_table import filled
-from bench.simulated.transaction_anomalies import LISTS, REGISTERS
-from bench.simulated.transaction_histories import simulate, spliced, strewn, with_stale_reads
+from bench.simulated.big_logs import filled
+from bench.simulated.transaction_histories import LISTS, REGISTERS, simulate, spliced, strewn, with_stale_reads
 from checkers.base.columns import HISTORY
 from checkers.kernels.transactions.columns import READ, Transactions
 from checkers.sealing.history_rows import ROWS_PER_GROUP

@@ -7,16 +7,25 @@
 null where there is none; a value not above it reaches it, or, for rates ("1/s"), a value not below it.
 
 Goals are stated for the machine they were set on and scaled to this one (`calibration.py`).  `goal` is the scaled one.
+
+Measure how fast this machine is, in one number, so that a goal can be a multiple of it and not a number of seconds.
+
+The kernel sorts, sums and walks over a few hundred thousand integers: the kind of work that judging is made of.  The
+least of several runs counts, in CPU seconds, so other processes disturb it little.  A goal was set on a machine where
+the kernel took REFERENCE_S; here it is worth `factor()` times as many seconds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
-from bench.instruments.calibration import factor
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +94,42 @@ def load() -> float:
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def taken_s(work: Callable[[], object], times: int) -> list[float]:
+    """Return the seconds of each run, in order."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def least_s(work: Callable[[], object], times: int = 1) -> float:
+    """Return the seconds of the fastest run: other processes only make runs longer."""
+    return min(taken_s(work, times))
+
+
+REFERENCE_S = 0.036
+"""What the kernel took on the machine that the goals were set on."""
+
+_REPEATS = 7
+_SIZE = 400_000
+
+
+@cache
+def factor() -> float:
+    """The kernel's time here, divided by its time where the goals were set; measured once in a process."""
+    return min(_seconds() for _ in range(_REPEATS)) / REFERENCE_S
+
+
+def _seconds() -> float:
+    numbers = np.random.default_rng(1).integers(0, 1 << 40, _SIZE)
+    began = time.process_time()
+    ordered = np.sort(numbers, kind="stable")
+    total = int(np.cumsum(ordered)[-1])
+    for number in ordered[: _SIZE // 4].tolist():
+        total ^= number
+    assert total
+    return time.process_time() - began

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.kraft.__main__ import main as run_node
-from system_under_test.kraft.node.deadline_timer import DeadlineTimer
+from system_under_test.kraft.node.awaited import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.wire import server
 from system_under_test.kraft.wire.frames import decode_request_header

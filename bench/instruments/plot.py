@@ -42,7 +42,7 @@ PANELS = (
     Panel(
         "logs and traces: rows of each of five nodes, s",
         (
-            *("log matching", "committed", "election", "high-watermark", "history-against", "leader-comp"),
+            *("log-matching", "committed", "election", "high-watermark", "history-against", "leader-comp"),
             *("monotonicity", "state-machine"),
         ),
         _S,

@@ -23,12 +23,11 @@ from system_under_test.client import Request
 from system_under_test.etcd.client import Gateway, NotSent, NoUsableAnswer, Rejected
 from system_under_test.kraft.client.outcomes import error_of
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.node.config import load
-from system_under_test.kraft.node.formatting import format_directory
-from system_under_test.kraft.wire.extensions import OUR_PREFIX
+from system_under_test.kraft.node.config import format_directory, load
 from system_under_test.kraft.wire.frames import MalformedFrame
 from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
+from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 ETCD = "/usr/bin/etcd"
 LEADER_S = 600.0

@@ -20,8 +20,8 @@ from typing import Protocol
 
 from system_under_test.client import Request
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import encode_request
+from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 VALUE_FIRST = 10**12
 """Values have thirteen digits, so that each fits into the place of the last one."""

@@ -26,9 +26,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.simulated.big_logs import SERVERS, SimulatedLogs
-from bench.simulated.filled_table import filled
-from bench.simulated.raw_logs import ENTRIES_PER_CREATE, RawLogs
+from bench.simulated.big_logs import ENTRIES_PER_CREATE, SERVERS, RawLogs, SimulatedLogs, filled
 from bench.simulated.register_clients import (
     PROCESSES_MAX,
     ClientsState,

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from bench import everything
+from bench import kafka_compatibility as outside
 from bench.everything import missed
 from bench.instruments import figures
-from bench.instruments.calibration import factor
-from bench.instruments.figures import BenchFigure
+from bench.instruments.figures import BenchFigure, factor
+from bench.kafka_compatibility import ADMIN, LIBRDKAFKA, Result, page
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])
@@ -57,3 +58,32 @@ def test_kept_figures_are_those_of_the_machine_that_goals_were_set_on(
     everything.keep([BenchFigure("a", 2, "rows", 8.0, "s")], 2.0)
     kept = {(one.figure, one.size): one.value for one in figures.read(tmp_path / "last.jsonl")}
     assert kept == {("a", 1): 1.5, ("m", 1): 2.0, ("a", 2): 4.0}
+
+
+def test_the_page_counts_and_names_each_result_without_what_changes_each_time() -> None:
+    made = page(
+        [
+            Result(LIBRDKAFKA, "0063", "passed"),
+            Result("kcat", "-L", "failed", "127.0.0.1:4711 | of rnd0123456789abcdef"),
+        ]
+    )
+    assert "| librdkafka | its own tests in C, crate rdkafka-sys 4.10.0+2.12.1 | 1 | 0 | 0 |" in made
+    assert "| kcat | `-L` | a broker \\| of rnd… |" in made
+
+
+def test_the_first_failure_of_librdkafkas_runner_is_the_reason() -> None:
+    output = b'x\n\x1b[31m### Test "0081" failed at a.c:1 ###\nResource 1: got 42\nmore'
+    assert outside._why(output) == "Resource 1: got 42"
+    assert outside._why(b"first\nlast\n") == "last"
+
+
+def test_a_suite_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outside.main(["--only", "java"]) == 3
+    assert "there is no suite 'java'" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("suite", outside.SUITES)
+def test_no_test_of_administration_fails(suite: str) -> None:
+    assert len(ADMIN) > 10
+    assert outside.main(["--only", suite]) == 0

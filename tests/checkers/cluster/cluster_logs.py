@@ -10,7 +10,7 @@ from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Heartbeat, Registration, Sessions
 from system_under_test.kraft.controller.features import ELR_VERSION, METADATA_VERSION, supported_ranges
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import (
     alter_partitions,
     assign_directories,
@@ -18,7 +18,6 @@ from system_under_test.kraft.controller.partition_requests import (
     reassign_partitions,
 )
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
-from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.controller.topics import NewTopic, create_topics, delete_topics, registered
 from system_under_test.kraft.records.metadata import LOST, Endpoint, FeatureLevelRecord, Record, encode_at
 

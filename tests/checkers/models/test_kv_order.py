@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bench.simulated.string_histories import string_history
+from bench.strings import string_history
 from checkers.base import independent_search
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Validity

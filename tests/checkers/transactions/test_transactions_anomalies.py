@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_transactions import simulate
 
-from bench.simulated.transaction_anomalies import (
+from bench.simulated.transaction_histories import (
     LISTS,
     REGISTERS,
     Tape,

@@ -7,8 +7,15 @@ from functools import lru_cache
 
 import pytest
 
-from bench.simulated.transaction_anomalies import LISTS, REGISTERS, smallest
-from bench.simulated.transaction_histories import simulate, spliced, strewn, with_stale_reads
+from bench.simulated.transaction_histories import (
+    LISTS,
+    REGISTERS,
+    simulate,
+    smallest,
+    spliced,
+    strewn,
+    with_stale_reads,
+)
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions.columns import Transactions

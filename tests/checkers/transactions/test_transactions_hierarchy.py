@@ -15,7 +15,7 @@ from toy_transactions import ISOLATIONS, simulate
 from weak_databases import KEEPS, simulate_weak
 
 from bench.simulated import isolation_histories
-from bench.simulated.transaction_anomalies import LISTS, REGISTERS, history
+from bench.simulated.transaction_histories import LISTS, REGISTERS, history
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity

@@ -15,7 +15,7 @@ from test_transactions_every_level import with_another_answer
 from test_transactions_table import a_run, as_written
 from toy_transactions import ISOLATIONS, simulate
 
-from bench.simulated.transaction_anomalies import one_after_another
+from bench.simulated.transaction_histories import one_after_another
 from checkers.base.arrays import Int32
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table

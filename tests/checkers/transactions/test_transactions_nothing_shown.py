@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.simulated.transaction_anomalies import Tape, at_once
+from bench.simulated.transaction_histories import Tape, at_once
 from checkers.base.checker import Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.simulated.transaction_anomalies import at_once, one_after_another
+from bench.simulated.transaction_histories import at_once, one_after_another
 from checkers.base.history import Event
 from checkers.base.verdict import Validity
 from checkers.transactions.anomalies import MODELS, parts_of

@@ -14,7 +14,7 @@ import pytest
 from test_transactions_every_level import satisfied, transactions, with_another_answer
 from toy_transactions import shows_nothing
 
-from bench.simulated.transaction_anomalies import MicroOperations, Tape, at_once, one_after_another
+from bench.simulated.transaction_histories import MicroOperations, Tape, at_once, one_after_another
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.transactions import repeated_values

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_transactions import simulate
 
-from bench.simulated.transaction_anomalies import Tape, at_once, one_after_another
+from bench.simulated.transaction_histories import Tape, at_once, one_after_another
 from checkers.base.checker import Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type

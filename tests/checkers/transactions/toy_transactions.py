@@ -9,7 +9,7 @@ from itertools import chain, combinations, permutations
 from random import Random
 from typing import Any
 
-from bench.simulated.transaction_anomalies import MicroOperations, Tape
+from bench.simulated.transaction_histories import MicroOperations, Tape
 from checkers.base.history import Event, Type
 from checkers.transactions.read import Model
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from bench.simulated.transaction_anomalies import MicroOperations, Tape
+from bench.simulated.transaction_histories import MicroOperations, Tape
 from checkers.base.history import Event, Type
 
 KEEPS = {"causal": "strong-session-causal", "read-atomic": "strong-session-read-atomic"}
